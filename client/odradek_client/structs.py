@@ -33,7 +33,7 @@ def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset, which is the next one to read (K-40), and the metadata of the
+    """A committed offset: the offset of the next record to read (K-40), and the metadata of the
     committer.
     """
 

@@ -14,7 +14,7 @@ def as_ms(at: Time, what: str) -> int:
     """The milliseconds since 1970 of a time, given in milliseconds or as a datetime (local time if
     it has no time zone). TypeError that names `what` for any other type."""
     if isinstance(at, datetime):
-        # The method timestamp() would return a float, which rounds some milliseconds down.
+        # The method timestamp() returns a float, so some times would be a millisecond too low.
         return (at.astimezone(UTC) - _EPOCH) // _MILLISECOND
     if not isinstance(at, int) or isinstance(at, bool):
         raise TypeError(

@@ -1,9 +1,9 @@
 """The four codecs of record batches, with a limit on the decompressed size.
 
 Compressed bytes come from peers, and one megabyte of them can expand to gigabytes (R-12). So output
-buffers have a fixed size. First the structure of the frame is read, which is cheap because a frame
-consists of few headers, each with the position of the next; this gives an upper bound of the
-output. Then a buffer of at most `max_bytes` is filled, and an output that does not fit is an error.
+buffers have a fixed size. First the headers in the frame are read. They are few, each gives the
+position of the next, and together they give an upper bound of the output. Then a buffer of at most
+`max_bytes` is filled, and an output that does not fit is an error.
 
 | codec  | written                                    | read                                |
 |--------|--------------------------------------------|-------------------------------------|
@@ -13,8 +13,8 @@ output. Then a buffer of at most `max_bytes` is filled, and an output that does 
 |        | refuses linked ones                        |                                     |
 | zstd   | one frame with the content size            | frames, with or without a size      |
 
-Each function imports the library of the codecs, because it takes 2 MB and many brokers never
-compress.
+Each function imports the library of the codecs itself: the library takes 2 MB, and many brokers
+never compress.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Codec(IntEnum):
     def of_name(cls, name: str) -> Codec:
         """The codec of a `compression.type` value such as "lz4".
 
-        Raises ValueError naming the known ones.
+        Raises ValueError with the known names for any other value.
         """
         try:
             return cls[name.upper()]
@@ -340,7 +340,7 @@ def _lz4_frame(view: memoryview, position: int) -> tuple[int, int]:
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_MAX_BLOCK_BYTES = 128 * 1024
 # A decoder needs memory for a window of this size in addition to the output. Every decoder should
-# accept 8 MiB (RFC 8878, 3.1.1.1.2), which is also the window of the highest ordinary level.
+# accept 8 MiB (RFC 8878, 3.1.1.1.2), and the highest ordinary level of compression has this window.
 _ZSTD_MAX_WINDOW_BYTES = 8 << 20
 _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)

@@ -21,8 +21,8 @@ NO_COORDINATOR_EPOCH = -1
 NO_GENERATION = -1
 #: As the retention of a committed offset: the broker's retention applies.
 NO_EXPIRY = -1
-#: As the transaction timeout of a producer (InitProducerId): it has no transactions, or uses
-#: two-phase commit (KIP-939).
+#: As the transaction timeout of a producer (InitProducerId): the producer has no transactions, or
+#: uses two-phase commit (KIP-939).
 NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 # --- Epochs of a consumer group's member (ConsumerGroupHeartbeat, KIP-848) ------------------------

@@ -13,8 +13,8 @@ from typing import Self
 class ErrorCode(IntEnum):
     """A two-byte code in a response.
 
-    `retriable`: true if the same request may succeed later. `refreshes_metadata`: true if a client
-    requests the metadata again before it retries.
+    `retriable`: true if a repetition of the request may succeed. `refreshes_metadata`: true if a
+    client requests the metadata again before it retries.
     """
 
     retriable: bool

@@ -224,7 +224,8 @@ def _read_flexible(frame: memoryview, position: int, header: _Header) -> OneFetc
     else:
         replica, *settings = _SETTINGS_AND_SESSION.unpack_from(frame, position)
         position += _SETTINGS_AND_SESSION.size
-    # Compact lengths are written as the length plus one.
+    # A compact array begins with its number of elements plus one, so 1 means no topic and 2 means
+    # one topic.
     topics = frame[position]
     position += 1
     if replica >= 0 or not 1 <= topics <= 2:

@@ -1,8 +1,8 @@
 """Frames: a length, a header, a body (rules N-01, N-02). Without I/O.
 
-Frames that are encoded here begin with their length. Received frames, which a `FrameReceiver` cuts
-from a byte stream, are without it. The receiver is made for `asyncio.BufferedProtocol`: the
-transport writes into its memory, so that a large frame is received in place and a small one is
+Frames that are encoded here begin with their length. Received frames do not contain their length; a
+`FrameReceiver` cuts them from a byte stream. The receiver is made for `asyncio.BufferedProtocol`:
+the transport writes into its memory, so that a large frame is received in place and a small one is
 copied once.
 
     receiver.get_buffer()     a writable view to receive into
@@ -30,12 +30,12 @@ _SIZE = Packer(">i")
 _SIZE_BYTES = _SIZE.size
 _REQUEST = Packer(">hhih")
 _CORRELATION = Packer(">i")
-#: The most tags of a header; none are defined (KIP-482).
+#: The limit of tags in a header. Kafka defines no tags for headers (KIP-482).
 _HEADER_TAGS_MAX = 64
 SCRATCH_BYTES = 128 * 1024
-#: Whenever the memory of an unfinished frame is full, it grows by this size, or by `_AHEAD` times
-#: the received bytes, so that a peer cannot make this program allocate memory by sending a length
-#: only.
+#: Whenever the memory of an unfinished frame is full, it grows to this size, or to `_AHEAD` times
+#: the received bytes if that is more. So a peer cannot make this program allocate much memory by
+#: sending nothing but a length.
 FIRST_STEP_BYTES = 4 * 1024
 _AHEAD = 8
 
@@ -58,9 +58,9 @@ class FrameReceiver:
     """Divides received bytes into frames without their length prefix.
 
     `max_frame_bytes`: the largest accepted frame. The memory is at most eight times the received
-    bytes of one frame, plus `scratch` (SCRATCH_BYTES), which receivers may share. Each returned
-    frame is a memoryview of a bytearray that nothing else uses, so the frame stays valid and may be
-    changed.
+    bytes of one frame, plus `scratch` (SCRATCH_BYTES); several receivers may share one `scratch`.
+    Each returned frame is a memoryview of a bytearray that nothing else uses, so the frame stays
+    valid and may be changed.
     """
 
     __slots__ = (
@@ -144,7 +144,7 @@ class FrameReceiver:
         self._frame_filled = len(arrived)
 
     def _grow(self, frame: memoryview) -> None:
-        """Replace the full buffer of an unfinished frame by a larger one."""
+        """Replace the full buffer of an unfinished frame by a larger buffer."""
         step = max(FIRST_STEP_BYTES, _AHEAD * len(frame))
         self._frame = memoryview(bytearray(min(self._frame_bytes, step)))
         self._frame[: len(frame)] = frame
@@ -161,10 +161,11 @@ class RequestHeader:
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """(header without the tags of header version 2, position after it). DecodeError if it is too
-    short.
+    """(header without the tags of header version 2, position after the header). Raises DecodeError
+    if the frame is too short for a header.
 
-    `skip_tags` reads the tags of a flexible header, which only some API keys and versions have.
+    `skip_tags` reads the tags. Only header version 2 has tags, and only some API keys and versions
+    use it.
     """
     if len(frame) < _REQUEST.size:
         raise DecodeError(f"a request of {len(frame)} bytes has no header")

@@ -109,8 +109,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
-    #: Odradek's own API, with a number far from Kafka's. It is advertised like all others, because
-    #: clients ignore unknown keys (docs/compatibility.md).
+    #: Odradek's own API, with a number far from Kafka's. The API is advertised like all others,
+    #: because clients ignore unknown keys (docs/compatibility.md).
     DESCRIBE_HISTORY = 10_000
     DESCRIBE_BROKER = 10_001
     DESCRIBE_CLIENT_TELEMETRY = 10_002

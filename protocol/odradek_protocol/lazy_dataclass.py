@@ -129,8 +129,8 @@ def _set_state(self: Any, state: list[Any]) -> None:
 def _declare(cls: Any, *, frozen: bool, slots: bool, eq: bool, kw_only: bool) -> Any:
     own = vars(cls)
     has_repr, has_init = "__repr__" in own, "__init__" in own
-    # A class without a docstring gets its name as one, because the standard library would otherwise
-    # need `__init__` to make one of the signature.
+    # A class without a docstring gets its name as docstring. Otherwise the standard library would
+    # make a docstring from the signature of `__init__`, and would need `__init__` for it.
     cls.__doc__ = cls.__doc__ or cls.__name__
     made: Any = dataclasses.dataclass(
         init=False, repr=False, eq=False, slots=slots, kw_only=kw_only

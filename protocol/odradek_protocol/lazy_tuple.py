@@ -2,8 +2,9 @@
 
 `typing.NamedTuple` compiles the annotation of every field and a constructor when a class is
 declared. A broker declares some 150 of these classes at its start and makes objects of only a few
-of them. A class declared here has the same fields, methods and speed; a type checker sees the
-original. Left out: the functional form, and the check of annotations.
+of them. A class declared with the `NamedTuple` of this module has the same fields, methods and
+speed; a type checker sees `typing.NamedTuple`. Left out: the functional form, and the check of
+annotations.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def _state(self: Any) -> tuple[Any, ...]:
 
 
 class _Declaration(type):
-    """The metaclass of `NamedTuple` only: a class that is declared with `NamedTuple` becomes a
-    plain subclass of tuple."""
+    """The metaclass of `NamedTuple` itself, but not of the classes declared with it: these become
+    plain subclasses of tuple."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         fields = tuple(namespace.get("__annotations__", ()))

@@ -106,8 +106,9 @@ def field(
 ) -> Any:
     """Declare one field.
 
-    `ignorable`: in versions without the field, a value other than the default is dropped silently;
-    otherwise encoding it is an error. `secret`: no `repr` and no tool shows the value.
+    `ignorable`: true if versions without the field silently drop a value other than the default; if
+    false, encoding such a value is an error. `secret`: true if no `repr` and no tool shows the
+    value.
     """
     if default is _UNSET:
         if isinstance(type_, WireType):
@@ -165,7 +166,7 @@ def _init_of(cls: Any) -> Callable[..., None]:
 
 @dataclass_transform(kw_only_default=True)
 class _Declaration(type):
-    """The metaclass of all declared classes, which makes a slot of each field.
+    """The metaclass of all declared classes. It makes a slot of each field.
 
     The standard library's dataclass would take four times as long, and a broker that starts
     declares some four hundred classes.

@@ -1,4 +1,5 @@
-"""Kafka's hash of keys, which determines the partition of a record (C-18)."""
+"""Kafka's hash of keys. The hash of a record's key determines the partition of the record
+(C-18)."""
 
 from __future__ import annotations
 

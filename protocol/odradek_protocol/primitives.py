@@ -2,8 +2,8 @@
 
 Each `WireType` has a construct for each of its encodings: plain or nullable, classic or flexible
 (KIP-482: the compact length is an unsigned varint of length + 1, or 0 for null). These declarations
-are the reference; `odradek_protocol.codec` derives straight-line code with the same meaning from
-them, and a test checks that both are equal.
+are the reference; `odradek_protocol.codec` derives straight-line code from them, and a test checks
+that this code has the same result.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import construct as c
 
 from odradek_protocol.lazy_dataclass import dataclass
 
-#: The most elements of a single array (D11).
+#: The limit of elements in a single array (D11).
 MAX_ARRAY_ELEMENTS = 1_000_000
-#: The most elements of all arrays of a message together, unless its reader has another limit. An
-#: element of six bytes may become an object of some hundred bytes.
+#: The limit of elements in all arrays of a message together, unless its reader has another limit.
+#: The limit is needed because an element of six bytes may become an object of some hundred bytes.
 MAX_MESSAGE_ELEMENTS = 4_000_000
-#: The longest string; a compact length could be larger, but Kafka has the same limit.
+#: The limit of the bytes of a string. A compact length could be larger, but Kafka has this limit
+#: for all strings.
 MAX_STRING_BYTES = 32767
 ZERO_UUID = bytes(16)
 
@@ -203,7 +204,8 @@ class WireType:
         return SizedBytes(length, flexible, nullable, text)
 
     def min_bytes(self, flexible: bool) -> int:
-        """The fewest bytes of a value, with which the count of an array is checked."""
+        """The minimum size of a value in bytes. The number of elements of an array is checked with
+        it."""
         if self.size_bytes:
             return self.size_bytes
         if flexible:
@@ -222,6 +224,5 @@ FLOAT64 = WireType("float64", 0.0, "d", 8, c.Float64b)
 UUID = WireType("uuid", ZERO_UUID, "16s", 16, Uuid)
 STRING = WireType("string", "")
 BYTES = WireType("bytes", b"")
-#: Record batches, one after the other. They are decoded as a memoryview of the frame, without a
-#: copy.
+#: A sequence of record batches, decoded as a memoryview of the frame, without a copy.
 RECORDS = WireType("records", None)

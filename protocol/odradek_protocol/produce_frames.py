@@ -54,8 +54,8 @@ class OneBatch(NamedTuple):
     """A Produce request with one batch of magic 2.
 
     `topic` is the name, or from version 13 on the 16 bytes of the id. `topic_field` is the encoded
-    topic in the frame, which the answer repeats. `records` has at least the bytes of a batch's
-    header, but its content is not checked. `attributes` is a field of that header.
+    topic in the frame; the answer repeats these bytes. `records` has at least the bytes of a
+    batch's header, but its content is not checked. `attributes` is that field of the header.
     """
 
     version: int

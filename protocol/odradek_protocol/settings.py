@@ -87,7 +87,7 @@ class Row(Generic[Kind, Value]):
         return cls(name, other.kind, other.default, doc or other.doc, other.check, **more)
 
     def as_field(self) -> Any:
-        """The row as a field of a dataclass, which gives the row its name."""
+        """The row as a field of a dataclass. The name of the field becomes the name of the row."""
         return dataclasses.field(
             default=self.default, repr=not self.secret, metadata={"row": self}, kw_only=True
         )
@@ -115,7 +115,7 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def read_boolean(text: str, words: Mapping[str, bool] = BOOLEANS) -> bool:
-    """The boolean of a word in upper or lower case. BadValue, which names the allowed words, for
+    """The boolean of a word in upper or lower case. Raises BadValue, with the allowed words, for
     any other text."""
     try:
         return words[text.strip().lower()]
@@ -160,8 +160,8 @@ def parse_iso_duration_ms(text: str) -> int | None:
     """Parse an ISO 8601 duration of days, hours, minutes and seconds, such as P2DT1H30M; None for
     any other text. Fractions of a millisecond are rounded up.
 
-    The accepted texts are those of Java, as in Kafka's tools and clients: with signs, either
-    decimal separator and letters of either case.
+    The accepted texts are those of Java, as in Kafka's tools and clients: signs are allowed, the
+    decimal separator is a point or a comma, and letters may be in upper or lower case.
     """
     match = re.fullmatch(_ISO_DURATION, text, re.IGNORECASE | re.ASCII)
     if match is None or match["time"] in ("T", "t"):

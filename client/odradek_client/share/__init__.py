@@ -1,1 +1,2 @@
-"""The share consumer: a member of a share group, whose records are acknowledged one by one."""
+"""The share consumer: a member of a share group. The application acknowledges each record
+separately."""

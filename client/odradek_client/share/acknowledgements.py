@@ -1,9 +1,9 @@
 """Acknowledgements that wait for their request, by partition (KIP-932).
 
-A broker carries out the acknowledgements of a partition in one request together or not at all. If
-the lock of one record has expired, the broker refuses the others too. So a refused group of
-acknowledgements is divided into halves, which are sent again, until the refused record is found.
-Each record gets its own result.
+If a request has several acknowledgements of a partition, the broker carries out all of them or
+none. If the lock of one record has expired, the broker also refuses the acknowledgements of the
+other records. So a refused group of acknowledgements is divided into halves, and these are sent
+again, until the record with the expired lock is found. Each record gets its own result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ B = TypeVar("B")
 
 
 class SharePartition(NamedTuple):
-    """A partition with its topic id, which distinguishes a topic from a deleted one of the same
+    """A partition with its topic id. The id distinguishes a topic from a deleted topic of the same
     name.
     """
 
@@ -46,9 +46,9 @@ class SharePartition(NamedTuple):
 
 
 def to_batches(types: Mapping[int, int], make: Callable[[int, int, list[int]], B]) -> list[B]:
-    """The batches of a request: one for each range of consecutive offsets, with a single type if
-    all offsets of the range have the same type. `make(first_offset, last_offset, types)` makes a
-    batch."""
+    """The batches of a request: one for each range of consecutive offsets. `make(first_offset,
+    last_offset, types)` makes a batch; `types` has one type for each offset, or a single type if it
+    is the type of all offsets of the range."""
     return [
         make(first, first + len(some) - 1, some[:1] if len(set(some)) == 1 else some)
         for first, some in _ranges(types)
@@ -72,7 +72,7 @@ class PendingAcknowledgements:
     """The acknowledgements of one partition that are waiting to be sent to its leader.
 
     Each request takes one group of acknowledgements. Renewals form separate groups, because a
-    broker that does not renew locks refuses all acknowledgements of the same request.
+    broker that does not renew locks refuses every acknowledgement in a request with renewals.
     """
 
     __slots__ = ("_again", "_fresh", "_renewals")
@@ -80,7 +80,7 @@ class PendingAcknowledgements:
     def __init__(self) -> None:
         self._fresh: Types = {}
         self._renewals: Types = {}
-        #: Groups that were refused as a part of a larger one, or whose request failed.
+        #: Groups to send again: halves of a refused group, and groups whose request failed.
         self._again: deque[Types] = deque()
 
     def __bool__(self) -> bool:

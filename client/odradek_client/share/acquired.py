@@ -32,8 +32,8 @@ from odradek_protocol.records.record import TimestampType, body_columns, read_bo
 from odradek_protocol.schemas.share_fetch import AcquiredRecords
 
 _INT64 = Packer(">q")
-#: The most offsets that one partition of one answer may acquire. Brokers allow far fewer locks in a
-#: partition (4,000), so a larger range is no valid answer.
+#: The limit of offsets that an answer may acquire in a partition. Brokers allow far fewer locks in
+#: a partition (4,000), so an answer with more offsets is invalid.
 ACQUIRED_MAX = 1_000_000
 
 
@@ -199,8 +199,8 @@ class AcquiredBatch:
     # --- what cannot be read ---
 
     def _end(self, taken: Taken) -> None:
-        """Handle the acquired offsets after the last whole batch: those of an incomplete batch are
-        released, the others are acknowledged as gaps."""
+        """Handle the acquired offsets after the last whole batch. Offsets of an incomplete batch
+        are released, other offsets are acknowledged as gaps."""
         rest = self._data[self._at :]
         if len(rest):
             cut = _INT64.unpack_from(rest)[0] if len(rest) >= _INT64.size else 0
@@ -211,8 +211,8 @@ class AcquiredBatch:
         self._left.clear()
 
     def _refuse_batch(self, taken: Taken, error: BatchError) -> None:
-        """Refuse the acquired records of the damaged batch at the position. If its header is
-        damaged too, refuse all records after it as well."""
+        """Refuse the acquired records of the damaged batch at the position. If the header of the
+        batch is damaged, too, also refuse all acquired records after it."""
         try:
             header = read_header(self._data, self._at)
         except BatchError:

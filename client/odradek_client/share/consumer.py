@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 #: The timeout of each poll in a loop over single records; the loop polls again afterwards.
 _ITERATION_POLL_MS = 1_000
-#: The least time that brokers get to answer the requests that end the sessions.
+#: The minimum time for the brokers to answer the requests that end the sessions, even if the
+#: handlers of records have used up the timeout of `close`.
 _CLOSE_MIN_MS = 1_000
 
 AcknowledgementCallback = Callable[[ShareRecord, OdradekError | None], None]
@@ -53,15 +54,16 @@ class ShareConsumer:
                 async with record:
                     ...
 
-    Settings are Kafka's, with underscores: see `ShareConsumerConfig`. ConfigError for an invalid
-    setting.
+    Settings are Kafka's, with underscores: see `ShareConsumerConfig`. Raises ConfigError for an
+    invalid setting.
 
     A record is acknowledged with `async with record` or `record.acknowledge`. With
     share_acknowledgement_mode="implicit" (the default) the next poll accepts all other records that
     earlier polls returned. A record that is not acknowledged before its lock expires, or before
     `close`, is delivered again.
 
-    Only one task polls at a time; others wait for it. All other methods may be called meanwhile.
+    Only one task polls at a time; other tasks that poll wait for it. All other methods may be
+    called during a poll.
     """
 
     def __init__(self, *topics: str, **settings: Unpack[ShareConsumerSettings]) -> None:
@@ -118,8 +120,8 @@ class ShareConsumer:
 
         Records that are not acknowledged are released, even in implicit mode; to accept them, call
         `commit` before. `timeout_ms` limits the wait for handlers and brokers together. Records
-        that are handled for longer are released, too. Records whose acknowledgement reaches no
-        broker are delivered again when their locks expire.
+        that are still being handled after it are also released. Records whose acknowledgement
+        reaches no broker are delivered again when their locks expire.
         """
         if self._closed:
             return
@@ -171,7 +173,7 @@ class ShareConsumer:
     # --- what to read -----------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Subscribe to exactly these topics, instead of the earlier ones."""
+        """Subscribe to exactly these topics; an earlier subscription ends."""
         names = [topics] if isinstance(topics, str) else list(topics)
         for topic in names:
             if not isinstance(topic, str) or not topic:
@@ -196,7 +198,8 @@ class ShareConsumer:
         return set(self._topics)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that the group has assigned; other members may have them too."""
+        """The partitions that the group has assigned; other members may have the same
+        partitions."""
         return {TopicPartition(each.topic, each.partition) for each in self._fetcher.assigned}
 
     def _want_topics(self) -> None:
@@ -220,10 +223,10 @@ class ShareConsumer:
     ) -> list[ShareRecord]:
         """The next records: at most `max_records` (max_poll_records if None).
 
-        Waits up to `timeout_ms` for the first record; returns the available ones, perhaps none. In
-        implicit mode accepts what earlier polls returned. Raises UnreadableRecord for records that
-        cannot be returned, which were released or rejected already, and refusals of brokers;
-        IllegalState without a subscription.
+        Waits up to `timeout_ms` for the first record, and returns the records that are available
+        then, perhaps none. In implicit mode accepts the records that earlier polls returned. Raises
+        UnreadableRecord for records that cannot be returned (they are released or rejected
+        already), refusals of brokers, and IllegalState without a subscription.
         """
         self._require_open()
         limit = self._limit(max_records)
@@ -322,8 +325,8 @@ class ShareConsumer:
             raise error.with_traceback(None) from None
 
     def wakeup(self) -> None:
-        """End the wait of the present poll, or of the next one; that poll returns the available
-        records.
+        """End the wait of the present poll or, if no poll is in progress, of the next poll. That
+        poll returns the records that are available.
         """
         self._woken_up = True
         self._signal()

@@ -50,8 +50,8 @@ class UnreadableRecord(RecordError):
     """Acquired records that cannot be returned: a batch is damaged, or a deserializer raised (the
     exception is the cause).
 
-    `offsets` are those of the records. They were released or rejected, as `outcome` says; the next
-    poll continues after them.
+    `offsets`: the offsets of these records. `outcome`: "released" or "rejected", which has already
+    happened to the records. The next poll continues after them.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ from odradek_protocol.schemas.share_fetch import (
 
 #: The time for which acknowledgements wait for a fetch that can include them.
 ACKNOWLEDGE_DELAY_MS = 100
-#: The duration of locks if a broker does not report it, which is the brokers' default.
+#: The assumed duration of locks if a broker does not report it: the default of brokers.
 LOCK_MS = 30_000
 
 SESSION_LOST = frozenset(
@@ -289,7 +289,7 @@ class ShareFetcher:
         fetches = self._may_fetch(wanted)
         due = node.has_pending and node.due_ms <= now_ms
         if not session.is_open:
-            # Acknowledgements need a session, which only a fetch opens.
+            # Acknowledgements need a session, and only a fetch opens a session.
             if not wanted:
                 self._fail_pending(
                     node_id, node, "does not lead any partition of this consumer", now_ms
@@ -592,7 +592,8 @@ class ShareFetcher:
         self.counts.bytes += len(data.records or b"")
         pending = node.pending.get(partition)
         for offset in batch.offsets:
-            # The broker would apply an acknowledgement of the earlier acquisition to this one.
+            # The broker would apply a waiting acknowledgement of an earlier acquisition to this
+            # acquisition.
             self.held.lent_again(partition, offset)
             if pending is not None:
                 pending.drop(offset)
@@ -634,8 +635,8 @@ class ShareFetcher:
 
     def _fail_lent(self, node_id: int, node: _Node, now_ms: float) -> None:
         """Fail the records that were acquired in a session that the node has lost. The node has
-        released them. If another member has finished such a record meanwhile, the node would ignore
-        our acknowledgement."""
+        released these records, and another member may have finished some of them; the node would
+        then ignore the acknowledgements of this consumer."""
         why = "has lost the share session"
         self._buffer = deque(batch for batch in self._buffer if batch.node_id != node_id)
         self._fail_pending(node_id, node, why, now_ms)

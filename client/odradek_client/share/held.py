@@ -1,9 +1,9 @@
 """The acquired records with their locks: those that the application has, and those whose
 acknowledgements are in flight.
 
-The lock of a record in `async with record` is renewed when half of its time has passed. After the
-record was handled for max.poll.interval.ms, its lock is not renewed any more, so that a handler
-that hangs does not keep a record for ever.
+The lock of a record in `async with record` is renewed when half of its time has passed. The
+renewals end when the record has been handled for max.poll.interval.ms, so that a handler that hangs
+does not keep a record for ever.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HeldRecords:
         self._answer_grace_ms = answer_grace_ms
         self._handled: dict[Place, ShareRecord] = {}
         self._ever_renewed = False
-        #: No record expires before this time, so no check is needed before.
+        #: The earliest time at which a lock may expire; no check is needed before.
         self._next_expiry_ms = _NEVER
         #: The number of records that the application has not acknowledged, and whose locks have not
         #: expired.
@@ -182,8 +182,9 @@ class HeldRecords:
     def not_renewed(
         self, partition: SharePartition, offset: int, error: OdradekError, now_ms: float
     ) -> None:
-        """Note that a renewal has failed. It is repeated until the lock expires, unless the broker
-        has refused it. If the broker does not renew locks at all, no more renewals are sent."""
+        """Note that a renewal has failed. The renewal is repeated until the lock expires, unless
+        the broker has refused it. If the broker does not renew locks at all, no more renewals are
+        sent for any record."""
         record = self._records.get((partition, offset))
         if record is None or record.state is not RecordState.ACQUIRED:
             return

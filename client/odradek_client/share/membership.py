@@ -77,7 +77,7 @@ class ShareMembership(EpochMembership):
     """The membership of a consumer in its share group.
 
     The group loop sends each request when it is due, and passes on the answer or its absence.
-    `assignment` has the assigned partitions, which may be taken over at any time.
+    `assignment` has the assigned partitions. The consumer may take them over at any time.
     """
 
     state: ShareState
@@ -105,8 +105,8 @@ class ShareMembership(EpochMembership):
     # --- joining and leaving ---
 
     def join(self) -> None:
-        """Join the group with the next heartbeat, which is due immediately. IllegalState if the
-        member is in the group."""
+        """Make the next heartbeat join the group. The heartbeat is due immediately. Raises
+        IllegalState if the member is in the group."""
         self._step(_S.JOINING)
         self._begin()
 
@@ -117,9 +117,9 @@ class ShareMembership(EpochMembership):
         self._next_heartbeat_ms = 0
 
     def leave(self, *, stale: bool = False) -> bool:
-        """Leave the group with the next heartbeat, which is due immediately. False if the member is
-        in no group. `stale`: the application did not poll, so the member joins again at the next
-        poll."""
+        """Make the next heartbeat leave the group. The heartbeat is due immediately. False if the
+        member is not in the group. `stale`: the member leaves because the application did not poll,
+        and joins again at the next poll."""
         if self.state not in _IN_GROUP:
             if self.state not in (_S.UNSUBSCRIBED, _S.LEAVING):
                 self._step(_S.UNSUBSCRIBED)
@@ -202,7 +202,7 @@ class ShareMembership(EpochMembership):
             self.join()
             return Action.BACK_OFF if joining else Action.JOIN
         if code in _REDISCOVER or code.retriable:
-            self._next_heartbeat_ms = now_ms  # the same request again, after a pause
+            self._next_heartbeat_ms = now_ms  # the request is repeated, after a pause
             return Action.REDISCOVER if code in _REDISCOVER else Action.BACK_OFF
         if code is ErrorCode.UNSUPPORTED_VERSION:
             self.fail(UnsupportedByBroker(f"{self.about}: {SWITCHED_OFF} ({code.name})", code=code))

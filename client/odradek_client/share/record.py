@@ -1,4 +1,4 @@
-"""ShareRecord: a record that this consumer has acquired, and its acknowledgement.
+"""`ShareRecord`: a record that this consumer has acquired, and its acknowledgement.
 
 A record is in one of these states; `RECORD_STEPS` has the legal steps::
 
@@ -68,9 +68,10 @@ class ShareRecord:
         async with record:
             ...
 
-    accepts the record at the end, and renews its lock meanwhile. If an exception leaves the block,
-    the record is released. `Reject` rejects the record and `Release` releases it; these two
-    exceptions do not leave the block. With a blocking consumer, use `with`.
+    renews the lock of the record while the block runs, and accepts the record at its end. If an
+    exception ends the block, the record is released. The exceptions `Reject` and `Release` end the
+    block and reject or release the record, but are not passed on. With a blocking consumer, use
+    `with`.
     """
 
     __slots__ = (
@@ -171,9 +172,9 @@ class ShareRecord:
     def acknowledge(self, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> Acknowledgement:
         """Acknowledge the record: accept, release (deliver again) or reject (never deliver again).
 
-        Returns the result, which may be awaited. RENEW only restarts the lock. IllegalState if the
-        record was acknowledged already; for a record whose lock has expired the call has no effect,
-        and the result is LockExpired.
+        Returns the result; awaiting it is optional. RENEW only restarts the time of the lock.
+        Raises IllegalState if the record was acknowledged already. If the lock of the record has
+        expired, the call has no effect, and the result is LockExpired.
         """
         kind = AcknowledgeType(kind)
         if self.answer is not None:
@@ -189,11 +190,11 @@ class ShareRecord:
         return self.acknowledge(AcknowledgeType.ACCEPT)
 
     def release(self) -> Acknowledgement:
-        """Return the record to the group, which delivers it again."""
+        """Return the record to the group, so that the group delivers it again."""
         return self.acknowledge(AcknowledgeType.RELEASE)
 
     def reject(self) -> Acknowledgement:
-        """Refuse the record, which the group then does not deliver again."""
+        """Refuse the record, so that the group does not deliver it again."""
         return self.acknowledge(AcknowledgeType.REJECT)
 
     def step(self, state: RecordState, error: OdradekError | None = None) -> None:
@@ -281,8 +282,8 @@ class Acknowledgement:
             raise error.with_traceback(None)
 
     def exception(self) -> OdradekError | None:
-        """The reason why the acknowledgement has no effect, None if it has one. IllegalState while
-        the result is not known."""
+        """The reason why the acknowledgement has no effect; None if it has an effect. Raises
+        IllegalState while the result is not known."""
         if not self.done():
             raise IllegalState("the acknowledgement is still on its way; await it")
         return self.record.error

@@ -15,7 +15,7 @@ from odradek_protocol.primitives import WireError
 
 log = logging.getLogger("odradek.client.share")
 
-#: The longest time between two checks for requests to send.
+#: The limit of the time between two checks for requests to send.
 _IDLE_S = 1.0
 
 

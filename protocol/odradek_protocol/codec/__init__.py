@@ -7,8 +7,8 @@ message and version. Codecs are made when a version is first used, by `decoders.
 `encoders.py`.
 
 Decoding checks every length against the available bytes before it allocates (rule N-06), and
-returns record sets as memoryviews. Encoding returns a list of buffers, so that encoding does not
-copy record sets either.
+returns record sets as memoryviews. Encoding returns a list of buffers, so that record sets are not
+copied.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def decode(
 
 
 def encode(instance: Message, version: int) -> list[Buffer]:
-    """The message as buffers, one after the other. EncodeError for a value that this version cannot
-    represent."""
+    """The message as a list of buffers, in the order of the bytes. Raises EncodeError for a value
+    that this version cannot represent."""
     parts: list[Buffer] = []
     try:
         encoder(cast(Any, type(instance)), version)(instance, parts.append)
@@ -124,7 +124,7 @@ def encoder(cls: Any, version: int) -> Encoder:
 
 @lru_cache(maxsize=512)
 def carries_records(cls: Any) -> bool:
-    """True if a message of this type may have record sets, which should not be copied."""
+    """True if a message of this type may have record sets. Record sets should not be copied."""
     return any(
         spec.type is RECORDS
         or (isinstance(spec.type, ArrayOf) and _holds_records(spec.type.element))

@@ -33,8 +33,8 @@ def _crowded(cls: str, name: str, length: int) -> DecodeError:
 
 
 def _min_bytes(type_: FieldType, version: int, flexible: bool) -> int:
-    """The fewest bytes of an element; at least 1, so that the available bytes always bound the
-    number of elements."""
+    """The minimum size of an element in bytes. The result is at least 1, so that the available
+    bytes always bound the number of elements."""
     if isinstance(type_, WireType):
         return type_.min_bytes(flexible)
     if isinstance(type_, ArrayOf):

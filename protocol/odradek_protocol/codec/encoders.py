@@ -92,7 +92,8 @@ def struct_encoder(cls: Any, version: int, flexible: bool) -> Encoder:
 
 def _differs(source: Source, spec: FieldSpec, target: str) -> str:
     """An expression that is true if `target` has another value than the field's default. Structs
-    are compared field by field, which is faster; most answers have structs with default values."""
+    are compared field by field, because that is faster and most answers have structs with default
+    values."""
     if isinstance(spec.default, list):
         return f"({target} or {target} is None)"
     if not isinstance(spec.default, type):

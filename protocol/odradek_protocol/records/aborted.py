@@ -1,4 +1,5 @@
-"""The batches of aborted transactions, which a reader with read_committed skips (F-09, F-10)."""
+"""The choice of the batches that a reader with read_committed skips: data of aborted transactions,
+and markers (F-09, F-10)."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class AbortedBatches:
     def hides(self, data: Buffer, position: int, header: BatchHeader) -> bool:
         """True if the batch at `position` is data of an aborted transaction, or a marker (F-10).
 
-        May be called again for the same batch of data. Raises CorruptBatch or ControlMarkerError.
+        May be called again for a batch if it is not a marker. Raises CorruptBatch or
+        ControlMarkerError.
         """
         while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
             self._producers.add(self._waiting.pop().producer_id)

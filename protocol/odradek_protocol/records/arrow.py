@@ -2,8 +2,8 @@
 object per record.
 
 Rows are collected batch by batch in 15 Arrow buffers, by the compiled twin (`Rows` in `_native.c`)
-or by `PureRows` with the same result; this module makes columns of them without a copy. pyarrow is
-imported when it is first needed.
+or with the same result by `PureRows`. This module makes columns of the buffers without a copy.
+pyarrow is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -245,7 +245,8 @@ _COLUMNS: dict[str, _Column] = {
 
 
 class PureRows:
-    """`Rows` of `_native.c` in Python: the same methods and results. Errors are raised here."""
+    """The class `Rows` of `_native.c` in Python, with the same methods and results. For a damaged
+    batch, this class raises the error, and the compiled class returns None."""
 
     __slots__ = ("_headers", "_keys", "_offsets", "_timestamps", "_values", "size_bytes", "wanted")
 
@@ -400,7 +401,7 @@ def _bits(count: int, nulls: list[int]) -> bytes:
 
 
 def _text(name: bytes) -> bytes:
-    """Text in UTF-8, which Arrow requires: invalid bytes become U+FFFD."""
+    """Text in valid UTF-8, because Arrow requires it: invalid bytes become U+FFFD."""
     return name.decode("utf-8", "replace").encode()
 
 

@@ -48,7 +48,8 @@ _INT64 = PackedStruct(">q")
 
 _CODECS = tuple(Codec)
 _MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
-# The shortest message of any old format (magic 0); fewer bytes are damage.
+# The minimum length of a message of any old format (it is that of magic 0). A lower length is
+# damage.
 _MIN_LEGACY_LENGTH = 14
 
 
@@ -207,8 +208,8 @@ def read_header_alone(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _refuse_short(buffer: Buffer, position: int, present_bytes: int) -> None:
-    """Raise the error for too few bytes. The bytes may be a message of an old format, which can be
-    shorter than this header."""
+    """Raise the error for fewer bytes than a header of magic 2. The bytes may be a message of an
+    old format, because these messages can be shorter than this header."""
     if present_bytes > MAGIC_AT:
         length, _, magic = PACKED_LENGTH_TO_MAGIC.unpack_from(buffer, position + LENGTH_AT)
         if magic != MAGIC or length < _MIN_BATCH_LENGTH:

@@ -50,7 +50,8 @@ from .writer import NARROW_PAYLOAD_BYTES, SLOW_PATH, WIDEST_OVERHEAD_BYTES, batc
 _pack_front = PACKED_FRONT.pack
 _pack_covered = PACKED_COVERED.pack
 
-# The most bytes of a record in addition to key, value and headers, if these are short.
+# The limit of the bytes that a record takes in addition to key, value and headers, if these three
+# are short.
 _ANYWHERE_OVERHEAD_BYTES = 22
 # One less than the largest int64, so that the distance from -1 is an int64.
 _MAX_TIMESTAMP_MS = 2**63 - 2
@@ -76,9 +77,9 @@ class BatchBuilder:
     def __init__(self, codec: Codec = Codec.NONE) -> None:
         self.codec = codec
         self._writer = batch_writer()
-        #: `BatchWriter.append`, for callers with very many records. It takes the same arguments as
-        #: `append`, except that headers are already encoded, and returns -2 if `append` has to be
-        #: called for the record.
+        #: `BatchWriter.append`, for callers with very many records. It takes the arguments of
+        #: `append`, but with encoded headers. It returns -2 if `append` has to be called for the
+        #: record.
         self.put = self._writer.append
         self._body: bytes | None = None
 
@@ -124,7 +125,7 @@ class BatchBuilder:
         block: bytes | None,
         limit_bytes: int,
     ) -> int:
-        """Append a record that `put` leaves to `append`, with copies of mutable buffers, which
+        """Append a record that `put` leaves to `append`. Mutable buffers are copied, because they
         might change before the batch is built. Raises the errors of `append`."""
         if value is not None:
             value = _octets("value", value)
@@ -280,8 +281,8 @@ class EncodedRecords:
         raise BuilderSealed("these records came as a whole; none can be added")
 
     def put(self, *_: object) -> int:
-        """Return SLOW_PATH, like a built `BatchBuilder`, so that the caller calls `append`, which
-        raises."""
+        """Return SLOW_PATH, like a built `BatchBuilder`, so that the caller calls `append`, and
+        `append` raises BuilderSealed."""
         return SLOW_PATH
 
     def records(self) -> list[Row]:
@@ -358,7 +359,8 @@ def _assemble(
 
 
 def record_upper_bound(key: Bytes | None, value: Bytes | None, headers: HeaderItems = ()) -> int:
-    """The most bytes that a record with this content takes, at any position in a batch."""
+    """An upper bound of the bytes that a record with this content takes, at any position in a
+    batch."""
     size = 1
     if key is not None:
         size += len(key)
@@ -453,9 +455,9 @@ def snapshot_control_batch(
     last_contained_ms: int = NO_TIMESTAMP,
 ) -> bytearray:
     """The batch that begins or ends a snapshot of the metadata log (KIP-630). `last_contained_ms`:
-    for the header of the snapshot, the time of the last log record that the snapshot covers.
+    the time of the last log record that the snapshot covers; only the header of a snapshot has it.
 
-    ValueError for a type other than SNAPSHOT_HEADER and SNAPSHOT_FOOTER.
+    Raises ValueError for a type other than SNAPSHOT_HEADER and SNAPSHOT_FOOTER.
     """
     if kind is ControlType.SNAPSHOT_HEADER:
         value = encode_snapshot_header(last_contained_ms)
@@ -542,13 +544,12 @@ def _bare(header: BatchHeader) -> bytearray:
 def recompress(
     header: BatchHeader, body: Buffer, codec: Codec, log_append_time_ms: int | None = None
 ) -> bytearray:
-    """The records in `body` (decompressed) as a batch with another codec. Kafka makes the same
-    batch (R-08).
+    """The records in `body` (decompressed) as a batch with another codec, as in Kafka (R-08).
 
-    All fields are new: offset deltas are 0, 1, 2, ..., timestamps are relative to the first record,
-    whatever the header had, and undefined attributes are removed. The bit of the timestamp type is
-    cleared, unless `log_append_time_ms` sets it (R-03). Raises CorruptBatch for invalid records,
-    ValueError for a timestamp below -1.
+    The records are encoded again: offset deltas are 0, 1, 2, ..., timestamps are relative to the
+    first record even if the header had another base timestamp, and undefined attributes are
+    removed. The bit of the timestamp type is cleared, unless `log_append_time_ms` sets it (R-03).
+    Raises CorruptBatch for invalid records, ValueError for a timestamp below -1.
     """
     parsed = parse_records(bytes(body), header.record_count)
     if header.is_log_append_time:

@@ -77,7 +77,8 @@ class _Heads(dict[tuple[int, int, int], bytes]):
 _VARINTS = _Varints()
 _NULL_KEYS = _NullKeys()
 
-# The numbers below which an offset delta takes one, two, three, four and five bytes.
+# An offset delta below the first of these numbers takes one byte, below the second two bytes, and
+# so on up to five bytes.
 _WIDTH_ENDS = (64, 8192, 1 << 20, 1 << 27, 1 << 31)
 _HEADS = tuple(_Heads(width) for width in range(1, 6))
 _KEPT_OFFSETS = 8192
@@ -217,7 +218,8 @@ def encode_columns(
     values: Iterable[bytes | None],
     header_blocks: Iterable[bytes],
 ) -> bytes:
-    """The body of a batch with any records: with nulls, headers, and gaps between offsets."""
+    """The body of a batch with any records: they may have nulls, headers, and gaps between
+    offsets."""
     parts: list[bytes] = []
     varints = _VARINTS
     rows = zip(offset_deltas, timestamp_deltas, keys, values, header_blocks, strict=True)

@@ -1,9 +1,9 @@
 """Conversion of Arrow to record batches: the rows of a RecordBatch, encoded without a Python object
 per record.
 
-The columns' buffers are read in place, by the compiled twin (`Columns` in `_native.c`) or by
-`PureColumns` with the same result. Every offset in them is checked against the buffers: a damaged
-array is an error, never a read beyond its end.
+The columns' buffers are read in place, by the compiled twin (`Columns` in `_native.c`) or with the
+same result by `PureColumns`. Every offset in them is checked against the buffers: a damaged array
+is an error, never a read beyond its end.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class UnwritableColumn(TypeError):
 
 
 class Group(NamedTuple):
-    """The rows of one partition: positions `start` to `end` (exclusive) of the order. `partition`
-    None: the rows may be written to any partition."""
+    """The rows of one partition: positions `start` to `end` (exclusive) of the order that `place`
+    made. If `partition` is None, any partition may be chosen for the rows."""
 
     partition: int | None
     start: int
@@ -141,8 +141,8 @@ class ArrowRecords:
         raise kind(row, column, why.format(number=number, last_partition=partitions - 1))
 
     def place(self, partitions: int) -> list[Group]:
-        """Group the rows by partition: by the column `partition` or, where it is null, by murmur2
-        of the key (C-18).
+        """Group the rows by partition. The partition of a row is that of the column `partition` or,
+        if that is null, follows from murmur2 of the key (C-18).
 
         Within a group rows keep their order. The rows must have been checked.
         """
@@ -169,9 +169,9 @@ class ArrowRecords:
     def encode(
         self, start: int, end: int, limit_bytes: int, now_ms: int, codec: Codec
     ) -> EncodedRecords:
-        """Encode the rows at positions `start` to `end` (exclusive) of the order, but only as many
-        as fit into `limit_bytes` before compression, and at least one. Rows without a timestamp get
-        `now_ms`."""
+        """Encode the rows at positions `start` to `end` (exclusive) of the order that `place` made,
+        but only as many rows as fit into `limit_bytes` before compression, and at least one row.
+        Rows without a timestamp get `now_ms`."""
         encoded = self._columns.encode(self._order, start, end, limit_bytes, now_ms)
         if encoded is None:
             _changed()
@@ -417,7 +417,7 @@ _Row = tuple[int, bytes | None, bytes | None, bytes]
 
 
 class PureColumns:
-    """`Columns` of `_native.c` in Python: the same methods and results."""
+    """The class `Columns` of `_native.c` in Python, with the same methods and results."""
 
     __slots__ = (
         "_contents",

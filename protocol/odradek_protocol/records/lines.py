@@ -1,7 +1,7 @@
 """Conversion of lines of text to records without keys, and back, without a Python object per
 record.
 
-Lines are collected and split in C (`_native.c`) or by a pure twin with the same result.
+Lines are collected and split in C (`_native.c`) or, with the same result, in Python.
 """
 
 from __future__ import annotations

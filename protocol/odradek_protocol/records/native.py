@@ -47,7 +47,7 @@ def _load() -> tuple[ModuleType | None, str]:
 
 def unfit(found: ModuleType, source: str) -> str | None:
     """The reason why a compiled module must not be used; None if it may be used. `source`: the path
-    of its C file, which only a checkout has."""
+    of its C file. Only a checkout has this file."""
     abi = getattr(found, "ABI", None)
     if abi != EXPECTED_ABI:
         return f"it has ABI {abi}, and this version needs {EXPECTED_ABI}"

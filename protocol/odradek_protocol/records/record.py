@@ -6,13 +6,13 @@ The record, all numbers zigzag varints::
            | key length (-1 null) | key | value length (-1 null) | value
            | header count | per header: key length, key, value length (-1 null), value
 
-Lengths below -1 are read as null too, as in Kafka's readers; no client writes them.
+Lengths below -1 are also read as null, as in Kafka's readers; no client writes such lengths.
 
 There are three ways to read a record. `_parse` reads ordinary records, whose numbers have one or
 two bytes. For other records it calls `_read_one`, which is slow and reads every record. If two
 consecutive records have the same length, `runs.read_run` reads all following records of exactly the
-same shape in bulk. These functions are the pure twin; if the compiled twin is in use (`native`), it
-reads valid records, and the pure twin only raises errors.
+same shape in bulk. These three functions are the pure twin; if the compiled twin is in use
+(`native`), it reads valid records, and the pure twin only raises errors.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class TimestampType(IntEnum):
 
 
 class Record(NamedTuple):
-    """A record with its absolute offset and its timestamp in ms (-1 if it has none), which R-03
-    defines.
+    """A record with its absolute offset and its timestamp. `timestamp`: in ms, as R-03 defines it;
+    -1 if the record has no timestamp.
 
-    Header keys that are no valid UTF-8 are kept with surrogate escapes, so that encoding gives the
-    same bytes.
+    Header keys that are no valid UTF-8 are kept with surrogate escapes, so that encoding them gives
+    the original bytes.
     """
 
     offset: int
@@ -225,7 +225,7 @@ class ParsedRecords:
 
 
 def parse_records(data: bytes, count: int) -> ParsedRecords:
-    """Read exactly `count` records, which must fill `data` to its end; otherwise CorruptBatch."""
+    """Read exactly `count` records. Raises CorruptBatch if they do not fill `data` to its end."""
     if not 0 <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatch(f"{count} records cannot be in {len(data)} bytes")
     codec = native.CODEC
@@ -243,8 +243,8 @@ def parse_records(data: bytes, count: int) -> ParsedRecords:
     return parsed
 
 
-#: The compiled twin does not report which record is damaged. If a batch has more records than this,
-#: the pure twin does not search for the damaged record.
+#: The compiled twin does not report which record is damaged. If a batch has more records than this
+#: limit, the pure twin does not search for the damaged record.
 MAX_RECORDS_READ_AGAIN = 100_000
 
 
@@ -262,10 +262,10 @@ class RecordsScanned(NamedTuple):
 
 
 def scan_records(data: Buffer, count: int) -> RecordsScanned:
-    """Scan exactly `count` records (at least one), which must fill `data`; otherwise CorruptBatch.
+    """Scan exactly `count` records, at least one. Raises CorruptBatch if they do not fill `data`.
 
     The compiled twin makes no objects of records. If it refuses the records, the pure twin reads
-    them again to find the invalid one, unless that would take long.
+    them again to find the invalid record, but not if there are more than MAX_RECORDS_READ_AGAIN.
     """
     if not MIN_RECORD_BYTES <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatch(f"{count} records cannot be in {len(data)} bytes")
@@ -313,7 +313,8 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
         start = position
         end = -1
         if start <= last_start:
-            # In a varint of two bytes bit 7 of the first byte is set: it is low + (high - 1) * 128.
+            # In a varint of two bytes bit 7 of the first byte is set, so the value is first +
+            # (second - 1) * 128.
             length = data[start]
             if length < 0x80:
                 end = start + 1 + (length >> 1)
@@ -364,7 +365,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
             if value_end + 1 == end and not data[value_end] and not (offset | length) & 1:
                 position = end
                 if value_length & 1:
-                    if value_length != 1:  # the value is null too, so the record ends elsewhere
+                    if value_length != 1:  # a negative length means null, so the value has no bytes
                         position = _read_one(data, start, index, parsed)
                         index += 1
                         continue

@@ -80,9 +80,10 @@ def validate_records(
     """Check the records of a produced batch against the rules of the topic.
 
     The body must decompress within the limit, and have a form that all clients can read (otherwise
-    BodyNotDecompressed is raised). It must contain exactly the number of records in the header, at
-    least one (otherwise CorruptBatch). Timestamps (R-05) and keys (R-07) are checked. If bit 3 is
-    set, all records have the header's maximum timestamp, as in Kafka.
+    BodyNotDecompressed is raised). The body must contain exactly the number of records in the
+    header, at least one (otherwise CorruptBatch is raised). Timestamps (R-05) and keys (R-07) are
+    checked. If bit 3 of the attributes is set (LogAppendTime), the timestamp of all records is the
+    header's maximum timestamp, as in Kafka.
     """
     body: Buffer = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
     if (codec := header.codec) is not Codec.NONE:
@@ -139,8 +140,8 @@ def _all_in_window(
     header: BatchHeader, rules: RecordRules, lowest_ms: int, highest_ms: int, now_ms: int
 ) -> bool:
     """True if the lowest and the highest timestamp prove that all timestamps are within the window.
-    If some record has no timestamp (-1, which is valid), the lowest timestamp of the other records
-    is unknown, and 0 is assumed."""
+    If a record has no timestamp (-1), it is valid, but hides the lowest timestamp of the other
+    records; 0 is assumed for that."""
     if rules.log_append_time:
         return not header.is_log_append_time
     if lowest_ms == NO_TIMESTAMP and not header.is_log_append_time:

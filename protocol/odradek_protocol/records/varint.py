@@ -1,8 +1,9 @@
-"""Zigzag varints, which encode small numbers of either sign in few bytes, as in Protocol Buffers.
+"""Zigzag varints, as in Protocol Buffers: an encoding of integers in which small positive and small
+negative numbers take few bytes.
 
 Every number inside a record is such a varint, of at most 5 bytes for an int32 and 10 for an int64.
-The loops over whole batches handle one and two bytes themselves, and call these functions for
-longer numbers.
+The loops over whole batches handle varints of one and two bytes themselves, and call these
+functions for longer varints.
 """
 
 from __future__ import annotations

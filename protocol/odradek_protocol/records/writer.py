@@ -1,6 +1,7 @@
 """The writer of a batch's records: compiled (`BatchWriter` of `_native.c`), or in pure Python.
 
-Both compute the same `estimated_bytes`, so that a batch is full after the same record.
+Both writers compute the same `estimated_bytes`, so that a batch is full after the same record with
+either of them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from . import native
 from .encoding import encode_rows
 from .layout import HEADER_BYTES
 
-# The most bytes of a record in addition to key, value and headers: length 5, attributes 1,
-# timestamp 10, offset 5, key length 5, value length 5. If the content is below 8 KiB, the batch
-# below 8192 records and the timestamp delta below 8 s, every number takes two bytes at most.
+# The limit of the bytes that a record takes in addition to key, value and headers: length 5,
+# attributes 1, timestamp 10, offset 5, key length 5, value length 5. If the content is below 8 KiB,
+# the batch below 8192 records and the timestamp delta below 8 s, every number takes two bytes at
+# most.
 WIDEST_OVERHEAD_BYTES = 31
 NARROW_PAYLOAD_BYTES = 8000
 _NARROW_OVERHEAD_BYTES = 11
@@ -44,7 +46,7 @@ class BatchWriter(Protocol):
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp, in ms."""
+        """The maximum timestamp of the records, in ms."""
 
     def append(
         self,
@@ -76,7 +78,7 @@ def batch_writer() -> BatchWriter:
 
 
 class PureBatchWriter:
-    """`BatchWriter` in Python, which collects the rows and encodes them together."""
+    """The pure twin of `BatchWriter`. It collects the rows and encodes them together."""
 
     __slots__ = (
         "_blocks",

@@ -29,7 +29,8 @@ class PlainMessage:
 
 
 def parse_plain(token: bytes) -> PlainMessage:
-    """The message in a client's token. SaslMessageError, with the same text as in Kafka."""
+    """The message in a client's token. Raises SaslMessageError with Kafka's text for an invalid
+    token."""
     try:
         parts = token.decode().split("\0")
     except UnicodeDecodeError:

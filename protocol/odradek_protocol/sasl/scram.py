@@ -166,7 +166,7 @@ def escape_name(name: str) -> str:
 
 
 def unescape_name(escaped: str) -> str:
-    """The user name of a saslname, which the grammar has checked."""
+    """The user name in a saslname. The grammar has already checked the saslname."""
     return escaped.replace("=2C", ",").replace("=3D", "=")
 
 
@@ -184,7 +184,7 @@ class ClientFirst:
 
     @property
     def header(self) -> str:
-        """The GS2 header, which the final message repeats."""
+        """The GS2 header. The client's final message repeats it."""
         wanted = self.authorization_id
         return f"n,a={escape_name(wanted)}," if wanted else _PLAIN_HEADER
 
@@ -211,7 +211,7 @@ class ServerFirst:
 
     @property
     def text(self) -> str:
-        """The message, which is signed as a whole."""
+        """The text of the message. The signatures cover all of it."""
         return self.received or f"r={self.nonce},s={_base64(self.salt)},i={self.iterations}"
 
     def encode(self) -> bytes:
@@ -324,7 +324,8 @@ def _base64(data: bytes) -> str:
 
 
 class ScramState(Enum):
-    """The states of an exchange, at either side. Each message of the peer changes the state."""
+    """The states of an exchange, for the client and for the broker. Each message of the peer
+    changes the state."""
 
     FIRST = "waits for the first message"
     FINAL = "waits for the final message"

@@ -24,9 +24,9 @@ class MirroredPartition(Struct):
     """Consecutive batches of one partition, and the state of the partition at its source.
 
     `expected_end_offset`: the log end offset in the last answer to the sender; nothing is written
-    to a log with another end. -1 with null records asks for the log end offset. `fetch_offset`: the
-    offset at which the batches were fetched, or the end of the batches before them in the same
-    answer.
+    if the log has another end offset. -1 with null records asks for the log end offset.
+    `fetch_offset`: the offset at which the batches were fetched; if the source's answer had other
+    batches before them, the end offset of those.
     """
 
     partition_index: int = field(INT32)
@@ -58,8 +58,8 @@ class AppendMirrorRecordsRequest(Message):
 class MirroredPartitionResult(Struct):
     """The result for one partition. Unknown offsets are -1.
 
-    `log_end_offset`: the durable end of the log; it is given even after an error.
-    `last_leader_epoch`: the newest leader epoch of the log, -1 if it has none.
+    `log_end_offset`: the durable end of the log, given even after an error. `last_leader_epoch`:
+    the newest leader epoch of the log, -1 if it has none.
     """
 
     partition_index: int = field(INT32)
@@ -77,7 +77,7 @@ class MirroredTopicResult(Struct):
 
 @api_message(ApiKey.APPEND_MIRROR_RECORDS)
 class AppendMirrorRecordsResponse(Message):
-    """The response, which is sent when the accepted batches are durable."""
+    """The response. It is sent when the accepted batches are durable."""
 
     throttle_time_ms: int = field(INT32)
     topics: list[MirroredTopicResult] = field(array(MirroredTopicResult))

@@ -2,7 +2,7 @@
 
 Versions: 2 is flexible; 3 may answer THROTTLING_QUOTA_EXCEEDED.
 
-Left out: replicas. An assignment can name this broker only.
+Left out: replicas. An assignment can name only this broker.
 """
 
 from __future__ import annotations

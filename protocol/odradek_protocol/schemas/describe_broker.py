@@ -4,8 +4,8 @@ events of one broker.
 Versions: only 0.
 
 Of note: this API is Odradek's own, for `odradek console` and `odradek top`, as DescribeHistory is.
-Only the requested sections are filled. Samples are earlier values of the same counters.
-Counters never decrease while the broker runs; the client computes rates from them.
+Only the requested sections are filled. Samples are earlier values of some of the counters. Counters
+never decrease while the broker runs; the client computes rates from them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SAMPLES = 6
 class DescribeBrokerRequest(Message):
     """The request.
 
-    `limit`: the most connections, and the most events, in the answer. The answer has the
-    connections whose client id, host or user contains `filter`, without the first `offset` of them.
-    It has the events with numbers above `after` (-1 for all), but only the newest if there are more
+    The answer has at most `limit` connections and at most `limit` events. The connections are those
+    whose client id, host or user contains `filter`; the first `offset` of them are skipped. The
+    events are those with numbers above `after` (-1 for all), but only the newest if there are more
     than the limit.
     """
 
@@ -116,8 +116,8 @@ class DescribeBrokerResponse(Message):
 
     `now_ms`: the broker's clock; `started_ms`: its start. `console_url`: the address of the console
     that the broker serves, if it serves one. `connections_total`: the number of connections that
-    match the filter. `next_after`: the `after` for a request for later events. Events and samples
-    are in order, oldest first.
+    match the filter. `next_after`: the value of `after` for the next request, which then returns
+    only later events. Events and samples are in order, oldest first.
     """
 
     throttle_time_ms: int = field(INT32)

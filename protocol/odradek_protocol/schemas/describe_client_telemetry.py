@@ -28,8 +28,8 @@ class DescribeClientTelemetryRequest(Message):
     """The request.
 
     `client_instance_id`: the client whose metrics are wanted, from the metric with the number
-    `first` on. An id of zeros asks for a list of clients without their metrics, which begins after
-    the client id `after`. `limit`: the most clients or metrics.
+    `first` on. An id of zeros asks for a list of clients without their metrics; the list begins
+    after the client id `after`. The answer has at most `limit` clients or metrics.
     """
 
     client_instance_id: bytes = field(UUID, default=ZERO_UUID)
@@ -58,7 +58,7 @@ class Client(Struct):
 
     `subscribed`: the prefixes of the metrics that the client should push. `last_push_age_ms`: -1
     before the first push. `left_out`: the data points of the last push that were not kept. `gone`:
-    true if the client no longer exists, and only its metrics are kept.
+    true if the client has ended, so that the broker keeps only its metrics.
     """
 
     client_instance_id: bytes = field(UUID, default=ZERO_UUID)

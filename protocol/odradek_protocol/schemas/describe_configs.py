@@ -5,8 +5,8 @@ Versions: 1 has sources and synonyms; 3 has types and documentation; 4 is flexib
 Of note: the levels of loggers (resource type 8) are kept until the broker stops, as in Kafka.
 
 Left out: Kafka's settings that have no meaning on this broker (`controller.quorum.*`,
-`controlled.shutdown.*` and similar ones). The configuration file may have them; they are not
-described.
+`controlled.shutdown.*` and similar ones). The configuration file may have these settings, but they
+are not described.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Versions: 4 brings isolation levels; 5 the log start offset; 7 sessions (KIP-227
 epochs; 10 zstd; 11 racks; 12 is flexible and detects divergence; 13 topic ids; 15 moves the
 replica id into a tag; 16 node endpoints; 17 and 18 are for followers.
 
-Left out: followers, which are answered NOT_LEADER_OR_FOLLOWER, and their fetches of snapshots;
-preferred read replicas (racks), and the new leader of a partition that has moved.
+Left out: fetches of followers, which are answered NOT_LEADER_OR_FOLLOWER; fetches of snapshots;
+preferred read replicas (racks); the new leader of a partition that has moved.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ class TaskOffset(Struct):
 class StreamsGroupHeartbeatRequest(Message):
     """The request. `member_epoch` 0 joins, -1 leaves.
 
-    Null means unchanged: for tasks since the last heartbeat, for other fields since they were last
-    sent.
+    Null means unchanged. Tasks are then those of the last heartbeat; other fields have the value
+    that was last sent.
     """
 
     group_id: str = field(STRING)

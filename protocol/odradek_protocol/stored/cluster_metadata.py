@@ -73,8 +73,8 @@ class RemoveTopicRecord(Message):
 class DelegationTokenRecord(Message):
     """A delegation token exists, with principals as "User:alice".
 
-    The HMAC, which is its password, is not stored: it follows from the id and the brokers' secret
-    key.
+    The HMAC of the token is its password. The HMAC is not stored, because it follows from the id
+    and the brokers' secret key.
     """
 
     owner: str = field(STRING)

@@ -93,9 +93,9 @@ def decode_snapshot_header(value: bytes | None) -> int:
 
 
 def decode_type(key: bytes | None) -> ControlType | None:
-    """The type in the key of a control record; None for an unknown type, which readers ignore.
+    """The type in the key of a control record; None for an unknown type, because readers ignore it.
 
-    ControlMarkerError for a key that is null, too short or of a negative version.
+    Raises ControlMarkerError for a key that is null, too short or of a negative version.
     """
     fields = _parse(CONTROL_KEY, key, "control record key")
     try:

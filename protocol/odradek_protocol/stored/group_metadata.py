@@ -2,7 +2,8 @@
 -Value).
 
 The key is the int16 record type 2 and the group id. The value is an int16 version and its fields,
-or null if the group is removed. Version 3 is written, which every reader since Kafka 2.3 supports.
+or null if the group is removed. Version 3 is written, because every reader since Kafka 2.3 supports
+it.
 """
 
 from __future__ import annotations

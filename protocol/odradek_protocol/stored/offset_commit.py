@@ -54,8 +54,8 @@ def encode_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def encode_value(value: OffsetCommitValue) -> bytes:
-    """The record value. If there is an expiry, it is written in version 1, which has no leader
-    epoch."""
+    """The record value. A value with an expiry is written in version 1, which has an expiry but no
+    leader epoch."""
     version = _VERSION if value.expire_timestamp == NO_EXPIRY else _VERSION_WITH_EXPIRY
     return _INT16.pack(version) + codec.encode_bytes(value, version)
 

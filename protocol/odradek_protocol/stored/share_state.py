@@ -5,8 +5,8 @@ A snapshot has the whole state, and a null value deletes the state. An update ha
 write, and the epoch of the snapshot that it follows. An update has no state epoch. Its start offset
 is -1 if it has not changed; its `delivery_complete_count` is -1 if it is unknown.
 
-`dead_letters_from` is a tagged field of Odradek's own, which Kafka skips: a topic id, a partition
-and an offset, or nothing.
+`dead_letters_from` is a tagged field of Odradek's own, and Kafka skips it. The field has a topic
+id, a partition and an offset, or nothing.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def decode_position(data: bytes) -> tuple[bytes, int, int] | None:
 
 
 def decode_key(key: Buffer) -> ShareStateKey | None:
-    """The key; None for an unknown type, which is skipped. DecodeError for invalid bytes."""
+    """The key; None for an unknown type, so that readers skip the record. Raises DecodeError for
+    invalid bytes."""
     if len(key) < _INT16.size:
         raise DecodeError(f"{len(key)} bytes are too few for the key of a share partition")
     cls = _KEYS.get(_INT16.unpack_from(key)[0])

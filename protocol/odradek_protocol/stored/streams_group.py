@@ -143,7 +143,8 @@ class StoredClientTag(Struct):
 
 @message(key=StreamsRecordType.MEMBER, versions="0", flexible="0+")
 class StreamsGroupMemberMetadataValue(Message):
-    """A member's own metadata. Members of one client have the same process id."""
+    """The metadata that a member has sent about itself. Members of one client have the same process
+    id."""
 
     instance_id: str | None = field(STRING, nullable="0+")
     rack_id: str | None = field(STRING, nullable="0+")

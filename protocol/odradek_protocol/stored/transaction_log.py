@@ -2,12 +2,12 @@
 and -Value).
 
 The key is an int16 0 and the transactional id. The value is an int16 version and its fields, or
-null if the id has expired. Version 1, the flexible one, is written; 0 is read as well.
+null if the id has expired. Version 1, which is flexible, is written; versions 0 and 1 are read.
 
 Two tagged fields are not declared here. `LAST_EPOCH_TAG` is Odradek's own, and other readers skip
-it: the epoch before the last raise, so that the client can repeat a request with a lost answer
-after a restart (T-50a). `NEXT_EPOCH_TAG` is Kafka's NextProducerEpoch, for two-phase commit
-(KIP-939).
+it: the epoch before the last raise. With it, a client can repeat a request whose answer was lost
+even after a restart of the broker (T-50a). `NEXT_EPOCH_TAG` is Kafka's NextProducerEpoch, for
+two-phase commit (KIP-939).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def encode_value(value: TransactionLogValue, version: int = WRITTEN_VERSION) -> 
 
 
 def decode_key(key: Buffer) -> TransactionLogKey | None:
-    """The key; None for an unknown version, which is skipped.
+    """The key; None for an unknown version, so that readers skip the record.
 
     DecodeError for invalid bytes.
     """

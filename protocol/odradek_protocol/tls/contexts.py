@@ -60,8 +60,8 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def certificate_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a listener with the keystore's certificate, which requests no certificates.
-    Raises TlsError."""
+    """The context of a listener with the keystore's certificate. The listener requests no
+    certificates of clients. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _load_key(context, settings)
     return context
@@ -102,7 +102,7 @@ def _limit_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _limit_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
-    """Allow these cipher suites only. A choice among the cipher suites of TLS 1.3 needs Python
+    """Allow only these cipher suites. A choice among the cipher suites of TLS 1.3 needs Python
     3.15.
     """
     newer = [name for name in suites if name in TLS_1_3]
@@ -162,8 +162,8 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
     """The path of a file with this text, because OpenSSL reads keys only from files. The file is in
-    memory if the system supports that. Otherwise only this user can read it, and it is deleted
-    immediately after use."""
+    memory if the system supports files in memory. Otherwise only this user can read the file, and
+    it is deleted immediately after use."""
     create = getattr(os, "memfd_create", None)
     if create is not None and os.path.isdir("/proc/self/fd"):
         descriptor = create("odradek-key")

@@ -10,7 +10,7 @@ from pathlib import Path
 from odradek_protocol.tls import stores
 from odradek_protocol.tls.settings import StoreSettings, TlsError
 
-#: The largest file of a keystore or a secret.
+#: The limit of the size of a file with a keystore or a secret.
 FILE_BYTES_MAX = 1_048_576
 _REFERENCE = re.compile(r"\$\{(env|file|dir):(.*)\}", re.DOTALL)
 

@@ -1,8 +1,8 @@
 """TLS handshakes whose failure is reported to both sides.
 
 When a handshake fails, asyncio and uvloop drop OpenSSL's alert for the peer, so that the peer sees
-only the end of the connection. `TellingSSLObject` makes the transport send the alert first, and
-keeps the failure for `telling`, which then ends the connection.
+only the end of the connection. `TellingSSLObject` makes the transport send the alert, and keeps the
+failure for `telling`; after the alert, `telling` ends the connection.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ async def telling(connect: Coroutine[Any, Any, tuple[Any, P]]) -> P:
     attempt = _Attempt()
     token = _ATTEMPT.set(attempt)
     try:
-        # The task and the calls of its transport get a copy of this context, which contains the
-        # attempt.
+        # The task and the calls of its transport run in a copy of the present context, and so find
+        # the attempt in it.
         task = asyncio.ensure_future(connect)
     finally:
         _ATTEMPT.reset(token)

@@ -1,8 +1,8 @@
 """The names and the expiry of a keystore's certificate, and the check that clients accept the
 certificate for a host name.
 
-The check is a handshake of OpenSSL with itself in memory, which covers wildcards, addresses, and
-certificates with only a common name.
+The check is a handshake of OpenSSL with itself in memory. So it treats wildcards, addresses, and
+certificates with only a common name as OpenSSL does.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from odradek_protocol.tls import files
 from odradek_protocol.tls.contexts import certificate_context
 from odradek_protocol.tls.settings import TlsError, TlsSettings
 
-#: X509_V_FLAG_NO_CHECK_TIME, which `ssl.VerifyFlags` does not have.
+#: The value of X509_V_FLAG_NO_CHECK_TIME, because `ssl.VerifyFlags` does not have it.
 _NO_CHECK_TIME = 0x200000
-#: The most turns of a handshake in memory; a complete handshake takes three.
+#: The limit of turns of a handshake in memory; a complete handshake takes three turns.
 _TURNS_MAX = 10
 
 
@@ -56,7 +56,7 @@ def is_for(settings: TlsSettings, host: str) -> bool:
     except ValueError as error:
         if isinstance(error, TlsError):
             raise
-        # No certificate can have this name.
+        # `host` is no name that a certificate can have.
         return False
 
 

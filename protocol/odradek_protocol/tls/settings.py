@@ -18,7 +18,7 @@ class TlsError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSettings:
-    """The settings of a keystore or a truststore, which is in a file or is given as PEM text.
+    """The settings of a keystore or a truststore. The store is in a file or is given as PEM text.
 
     The texts may be references to secrets (`files.py`) and are not shown.
     """

@@ -1,6 +1,7 @@
 """Keystores and truststores: from the bytes of PEM and PKCS12 to PEM texts (KIP-651).
 
-A store in the format JKS, which only Java reads, is an error; the error says how to convert it.
+A store in the format JKS is an error, because only Java reads this format; the error says how to
+convert the store.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Pem:
 
 
 def from_text(store: StoreSettings, text: str, key_password: str) -> Pem:
-    """The certificates and the key in PEM text, which may be a single line (KIP-651). Raises
+    """The certificates and the key in PEM text. The text may be a single line (KIP-651). Raises
     TlsError."""
     certificates, keys = [], []
     for match in _BLOCK.finditer(text):
