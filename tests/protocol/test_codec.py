@@ -252,7 +252,7 @@ def test_n06_false_array_counts_are_refused_without_allocating_memory(
         # Enough bytes for one element, or for none.
         tail = b"" if count == 2 else bytes(100)
         refused = head + claimed + tail[: count // 2]
-        # Other threads of the test process sometimes allocate memory, too.
+        # Other threads of the test process sometimes also allocate memory.
         assert min(_peak_bytes(codec, cls, version, refused) for _ in range(3)) < 200_000
 
 

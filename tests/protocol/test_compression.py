@@ -223,7 +223,7 @@ def test_r10_lz4_frames_of_any_flags_are_read(linked: bool, checksum: bool) -> N
 
 
 def test_r10_only_a_single_lz4_frame_of_independent_blocks_is_portable() -> None:
-    """Java reads only such frames; our decompressor reads the others, too."""
+    """Java reads only such frames; our decompressor also reads the other frames."""
     check_portable(Codec.LZ4, compress(Codec.LZ4, b"one"))
     check_portable(Codec.GZIP, b"not looked at")
     linked = _linked_lz4(SAMPLES["mixed"], block_linked=True)

@@ -38,7 +38,8 @@ STORED_NAMES = {
 }
 #: Messages that have no definition in Kafka: its client encodes them by hand.
 NOT_DEFINED_THERE = {"CooperativeStickyUserData", "StickyUserData"}
-#: Message -> our versions, where Kafka has later ones: these place replicas on several nodes.
+#: Message -> our versions. Kafka also has later versions, whose fields are about replicas on
+#: several nodes.
 FEWER_VERSIONS = {"PartitionRecord": "0"}
 #: Tagged fields of Kafka that we do not declare: nothing here needs them, and readers skip unknown
 #: tags.
@@ -47,7 +48,8 @@ LEFT_OUT = {
     ("ConsumerGroupMetadataValue", "MetadataHash"),
     ("ConsumerGroupTargetAssignmentMetadataValue", "AssignmentTimestamp"),
     ("OffsetCommitValue", "topicId"),
-    # `NEXT_EPOCH_TAG` is our field for this; it is written only if there is a next epoch.
+    # The tag of this field is `NEXT_EPOCH_TAG`: our code writes the tag itself, and only if there
+    # is a next epoch.
     ("TransactionLogValue", "NextProducerEpoch"),
 }
 #: Our own tagged fields. Their tags are far from Kafka's, and Kafka's readers skip unknown tags.

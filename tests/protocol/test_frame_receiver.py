@@ -176,7 +176,7 @@ def test_d11_a_receiver_holds_no_memory_between_frames() -> None:
         _feed(receiver, data, [777])
     found = tracemalloc.take_snapshot()
     tracemalloc.stop()
-    # Other threads of the test process allocate memory, too.
+    # Other threads of the test process also allocate memory.
     own = found.filter_traces([tracemalloc.Filter(True, frames_module.__file__)])
     held = sum(trace.size for trace in own.traces)
     assert held < 100 * 500

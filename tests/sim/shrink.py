@@ -1,4 +1,4 @@
-"""The fewest faults with which a seed still fails in the same way."""
+"""Find the fewest faults with which a seed still fails in the same way."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from odradek.simulation.faults import Fault
 def shrink(result: Result) -> Result:
     """Leave out faults as long as at least one of the same checkers still reports a violation.
 
-    The run is tried without any faults first, and then with one fault less, until every fault is
-    needed. Returns the result of the smallest run; its trace has the broker's decisions.
+    The run is tried without any faults first. If it does not fail then, faults are left out one by
+    one until the run needs each remaining fault to fail. Returns the result of the smallest run;
+    its trace has the broker's decisions.
     """
     wanted = checkers_of(result.violations)
 

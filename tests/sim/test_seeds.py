@@ -26,7 +26,7 @@ _CLEAN_SEEDS = SEEDS[:1] if budget.is_short() else SEEDS[2:] if budget.is_rest()
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.budgeted
 def test_d10_clean_seeds_of_every_workload_have_no_violation(workload: str) -> None:
-    # The workload `everything` takes as long as four others.
+    # The workload `everything` takes as long as four others, so it runs no seed above 2.
     for seed in _CLEAN_SEEDS:
         if workload == "everything" and seed > 2:
             break

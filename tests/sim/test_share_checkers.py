@@ -92,7 +92,8 @@ def test_an_ended_session_and_a_restart_release_records(group: Group) -> None:
 
 
 def test_a_session_may_end_before_the_answer_with_its_records(group: Group) -> None:
-    """The response waits for the acknowledgements in its request; the session may end meanwhile."""
+    """The broker handles the acknowledgements in a request before it responds; the session may end
+    before the response arrives."""
     group.now_ms = 50
     group.checker.left("a", [PLACE], group.now_ms)
     group.lend("a", since_ms=40)
@@ -234,7 +235,8 @@ def test_a_delivery_before_the_altered_start_offset_is_a_violation(group: Group)
 
 
 def test_deliveries_during_a_reset_are_not_checked(group: Group) -> None:
-    """Deliveries are not checked before the reset has a response, nor after a reset without one."""
+    """Deliveries are not checked before the reset has a response, nor after a reset that never gets
+    one."""
     group.lend("a")
     group.answer("a", RELEASE)
     group.checker.reset_asked(PLACE)

@@ -36,7 +36,7 @@ async def test_acknowledged_records_are_read_in_a_simulated_test(
 
 
 def test_a_simulated_test_runs_with_each_seed() -> None:
-    if _SEEDS:  # The list is empty if pytest runs this test alone.
+    if _SEEDS:  # The list is empty if pytest runs only this test.
         assert _SEEDS == [1, 2, 3, 4, 5]
 
 

@@ -17,7 +17,7 @@ ASKED = DelegationToken("", b"", "User:alice", "User:bob", ("User:dora",), 0, 0,
 
 
 class Loop:
-    """The time of an event loop, which a test sets."""
+    """Stands for an event loop; the test sets its time."""
 
     now_ms = 0
 

@@ -55,8 +55,8 @@ def codec(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def batch_of(rows: Rows, octets: pa.DataType, lists: pa.DataType, cut: int = 0) -> pa.RecordBatch:
-    """A slice with these rows of an Arrow batch, which has `cut` more rows before them and after
-    them."""
+    """Put the rows into an Arrow batch with `cut` other rows before and `cut` after them. Returns
+    the slice with the rows."""
     keys, values, headers, partitions, times = zip(*rows, strict=True)
     junk: Any = ([b"junk"] * cut, [None] * cut, [[("junk", b"")]] * cut, [99] * cut, [-7] * cut)
     columns = [

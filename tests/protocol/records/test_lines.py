@@ -107,7 +107,7 @@ def test_record_values_are_joined_as_lines_up_to_an_end_offset() -> None:
 
 
 def test_record_values_are_joined_as_lines_for_any_timestamp() -> None:
-    """The timestamp is too large for Arrow's microseconds, but is not needed here."""
+    """The record's timestamp is too large for Arrow's microseconds, but lines need no timestamp."""
     lines = ValueLines(b"\n", {})
     assert lines.add("t", 0, *batch_of([b"v"], 0, 2**63 - 2)) == -1
     assert lines.take() == b"v\n"

@@ -126,7 +126,8 @@ def _check_positions(
 ) -> Iterator[str]:
     """Yield offsets that a client skipped, and polls that returned a lower offset than before.
 
-    They are called internal within one operation, and external between two operations of a client.
+    A skip or a lower offset is called internal if it is within one operation of a client, and
+    external if it is between two operations.
     """
     positions: dict[str, dict[Place, int]] = {}
     for operation in history:

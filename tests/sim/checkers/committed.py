@@ -19,16 +19,17 @@ class Beginning:
 
 
 class CommittedChecker:
-    """Checks acknowledged commits, and the offsets that an observer fetches, one fetch after the
-    other.
+    """Checks that acknowledged commits stay committed, by the offsets that an observer fetches
+    again and again.
 
     An observation must show at least the offsets that were acknowledged or observed before it
-    began, even if the broker restarted in between. A partition that was reset in between is not
-    checked: the observation may show its offset before or after the reset.
+    began, even if the broker restarted in between. A partition that was reset during the
+    observation is not checked: the observation may show the offset from before or after the reset.
     """
 
     def __init__(self) -> None:
-        #: The least offset that a later observation must show, with its source.
+        #: Partition -> the lowest offset that a later observation may show, with the source of that
+        #: offset.
         self._least: dict[str, tuple[int, str]] = {}
         #: Partitions with a reset that is not acknowledged yet: their offsets are unknown.
         self._unknown: dict[str, None] = {}
@@ -60,7 +61,7 @@ class CommittedChecker:
         return partition in self._unknown or self._resets.get(partition, 0) != resets
 
     def least(self, partition: str) -> int:
-        """The least offset that an observation beginning now must show."""
+        """The lowest offset that an observation beginning now may show."""
         return self._least.get(partition, (0, ""))[0]
 
     def reset(self, partition: str, offset: int) -> None:

@@ -15,8 +15,7 @@ from odradek_broker.node import Node
 
 #: The time by which a deadline may be overdue: the loop's timer is a little late.
 _LATE_MS = 1_000
-#: The limit of cancelled deadlines in a coordinator's heap, in addition to the number of valid
-#: ones.
+#: A coordinator's heap may have at most so many more cancelled deadlines than valid ones.
 _STALE_MAX = 64
 #: Deadlines that are always set.
 _SCANS = (GroupDeadline.EXPIRY, TransactionDeadline.EXPIRY, TransactionDeadline.TIMEOUTS)

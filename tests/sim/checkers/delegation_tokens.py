@@ -1,9 +1,9 @@
 """Delegation tokens: acknowledged tokens survive crashes, expired and removed tokens never
 reappear, and no user sees or changes more than Kafka allows.
 
-The checker knows the expiry of a token exactly after an acknowledged change, and within bounds
-after a change without an answer. All times are virtual, except expiries and other timestamps of
-tokens, which are by the wall clock.
+After an acknowledged change of a token, the checker knows the exact expiry; after a change without
+an answer, it knows bounds of the expiry. Expiries and other timestamps of tokens are by the wall
+clock; all other times are virtual.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class FollowedClock(LoopClock):
         self._differences.append((now_ms, self.wall_ms() - now_ms))
 
     def ahead_ms(self, since_ms: int) -> tuple[int, int]:
-        """The least and the greatest difference of the wall clock from virtual time, in ms, since
-        `since_ms`."""
+        """The minimum and the maximum, since `since_ms`, of the wall clock minus virtual time, in
+        ms."""
         before = [each for each in self._differences if each[0] <= since_ms][-1:]
         after = [each for each in self._differences if each[0] > since_ms]
         ahead = [difference for _, difference in before + after]
@@ -92,13 +92,13 @@ class KnownToken:
         return self._bounds[-1]
 
     def becomes(self, bounds: Bounds) -> None:
-        """Add a newer state, unless the token is gone."""
+        """Add a newer state, unless the token has certainly expired or been removed."""
         if not self.present.gone:
             self._bounds.append(bounds)
 
     def since(self, began_ms: int) -> Bounds:
-        """All states since `began_ms` merged into one: `gone` is true if the token was gone all the
-        time."""
+        """Merge all states since `began_ms` into one: its `gone` is true only if every merged state
+        has it."""
         before = [each for each in self._bounds if each.from_ms <= began_ms][-1:]
         states = before + [each for each in self._bounds if each.from_ms > began_ms]
         return Bounds(

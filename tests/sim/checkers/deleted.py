@@ -12,7 +12,7 @@ class Deletions:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        #: The highest value that each log start had, or may have been moved to.
+        #: The highest log start of each partition that was seen, or that a client has requested.
         self.highest_starts: dict[Place, int] = {}
         self._acknowledged: dict[Place, int] = {}
 

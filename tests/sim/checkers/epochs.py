@@ -19,7 +19,8 @@ class EpochChecker:
         """Yield a violation if an earlier transaction was committed with the same producer id and
         epoch.
 
-        A delayed request of the earlier transaction would be accepted in the later one.
+        With the same epoch, the broker would accept a delayed request of the earlier transaction in
+        the later one.
         """
         if identity in self._committed:
             producer_id, epoch = identity

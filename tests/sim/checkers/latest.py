@@ -1,8 +1,8 @@
 """A compacted topic has the last committed write of each key, and no record that was not written.
 
 Each key has one writer, which numbers its writes, so that the order of the numbers is that of
-offsets. Records are also removed at the start of the log (DeleteRecords), and all of them when the
-topic is deleted and created again.
+offsets. In addition to compaction, DeleteRecords removes records at the start of the log, and all
+records are lost when the topic is deleted and created again.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def check_latest(
 ) -> Iterator[str]:
     """Yield violations.
 
-    `found`: the records of a read_committed reader, by partition. `whole`: they are the complete
-    present log, and not a part that was read earlier. `starts`: the highest log start that each
-    partition may have.
+    `found`: the records of a read_committed reader, by partition. `whole`: these are all records
+    that the log has now, and not a part that was read earlier. `starts`: the highest possible log
+    start of each partition.
     """
     for place, records in found.items():
         by_key: dict[str, list[tuple[int, int]]] = {}
@@ -131,7 +131,7 @@ def check_uncompacted(
     """Check a log that was never compacted: all acknowledged writes are in it, not only the last of
     each key.
 
-    `starts`: the highest log start that each partition may have; earlier writes may be missing.
+    `starts`: the highest possible log start of each partition; writes below it need not be there.
     """
     for key, writes in written.items():
         numbers = {number for _, name, number in found.get(writes.place, ()) if name == key}

@@ -52,7 +52,7 @@ class SourcePartition:
             # Compaction has removed all offsets before the next batch.
             self._gap = random.randint(1, 20)
         elif kind < 0.18 and self._batches:
-            # DeleteRecords or retention; the new log start may be in the middle of a batch.
+            # DeleteRecords or retention moves the log start, sometimes into the middle of a batch.
             self.start = min(self.end, self.start + random.randint(1, 6))
         elif kind < 0.4:
             self._data(random, -1)

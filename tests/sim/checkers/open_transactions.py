@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def check_all_ended(node: Node, groups: Sequence[str] = ()) -> Iterator[str]:
-    """The transactions still open in a running broker. `groups`: those whose offsets transactions
-    commit."""
+    """Yield the transactions that are still open in a running broker. `groups`: the groups whose
+    offsets are committed in transactions."""
     for held in node.transactions.transactions():
         if not held.state.is_idle:
             yield f"transactional id {held.transactional_id!r} is {held.state.label}"

@@ -1,4 +1,4 @@
-"""A partition has one owner: in each generation, and among the group's members at any moment.
+"""In each generation, and at any moment among the members of the group, a partition has one owner.
 
 A member owns what its rebalance listener was called with. A removed member may believe that it owns
 partitions until it learns of its removal, so its claims are ignored.
@@ -41,8 +41,8 @@ class OwnershipChecker:
             claims = self._claims.setdefault(partition, {})
             for other in [other for other in claims if other != member and counts]:
                 if not is_current(other):
-                    # The coordinator has reassigned the partition. This is so even if the other
-                    # member joins again before it learns of that.
+                    # The coordinator has reassigned the partition, so the other member's claim is
+                    # ignored, even if that member joins again before it learns of the change.
                     claims[other] = False
                 elif claims[other]:
                     yield f"{partition} was given to {member} while {other}, in the group, has it"

@@ -43,8 +43,8 @@ class KnownRecord:
     - `count`: the delivery count of the last delivery.
     - `stored_count`: the highest delivery count that the broker has confirmed.
     - `confirmed`: the type of the confirmed final acknowledgement.
-    - `in_time`: the member certainly had the record then; otherwise the record may have been
-      finished before, and the acknowledgement may have had no effect.
+    - `in_time`: the member certainly had the record at the confirmed acknowledgement; otherwise the
+      record may have been finished before, and the acknowledgement may have had no effect.
     - `tried`: the types of all final acknowledgements by members that had the record, confirmed or
       not.
     - `due_ms`: the earliest end of the pause before the next delivery.
@@ -133,7 +133,8 @@ class ShareDeliveries:
         self._touched: dict[Place, set[int]] = {}
         #: The last time at which a leader lost its memory of acquired records.
         self._forgotten_ms: dict[Place, float] = {}
-        #: The highest log start that a client may have requested.
+        #: The highest log start of each share partition that a client has requested, even without
+        #: success.
         self._deleted_before: dict[Place, int] = {}
         #: The time at which the last session of each member ended.
         self._left_ms: dict[str, float] = {}
@@ -295,7 +296,8 @@ class ShareDeliveries:
                 record.in_time = not record.returning
 
     def left(self, member: str, places: Iterable[Place], now_ms: float) -> None:
-        """Note that the session of a member has ended, which releases the records that it had."""
+        """Note that a member's session has ended: the broker releases the records that the member
+        had."""
         self._left_ms[member] = now_ms
         for place in places:
             for record in self.records.get(place, {}).values():

@@ -19,7 +19,7 @@ class Fate(Enum):
 
 
 class ShareReaders:
-    """The records that applications got. `committed`: the group reads committed records only."""
+    """The records that applications got. `committed`: the group reads only committed records."""
 
     def __init__(self, deliveries: ShareDeliveries, *, committed: bool) -> None:
         self._deliveries = deliveries

@@ -26,8 +26,8 @@ from odradek_protocol.schemas.alter_share_group_offsets import AlterShareGroupOf
 from odradek_protocol.schemas.delete_groups import DeleteGroupsResponse
 from odradek_protocol.schemas.delete_share_group_offsets import DeleteShareGroupOffsetsResponse
 
-#: The start offset to which a request resets each share partition. It is 0 if the request deletes
-#: the state: the group then begins with the first record.
+#: Share partition -> the start offset to which a request resets it. The offset is 0 if the request
+#: deletes the state, because the group then begins with the first record.
 Starts = Mapping[Place, int]
 
 _ASKED: dict[ApiKey, Callable[[ShareResets, Server, Any], Starts]] = {

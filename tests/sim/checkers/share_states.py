@@ -129,8 +129,8 @@ def check_noted(node: Node, group_id: str) -> Iterator[str]:
     """Check that the group of each stored state exists and has a note of the state; may be called
     at any time.
 
-    States in shards that are still being loaded are not checked. States of deleted topics are not
-    checked either: they are deleted without their groups.
+    States in shards that are still being loaded are not checked, nor are states of deleted topics:
+    those states are deleted although their groups remain.
     """
     index = node.groups.shards.partition_of(group_id)
     runtime = None if index is None else node.groups.shards.get(index)

@@ -51,7 +51,8 @@ class TaskOwners:
         yield from _copies(member, tasks, member, tasks)
 
     def ended(self, member: str) -> None:
-        """Note that a member runs nothing any more: it has left, given up or was killed."""
+        """Note that a member no longer runs any task: the member has left, has given up or was
+        killed."""
         self._held.pop(member, None)
 
 

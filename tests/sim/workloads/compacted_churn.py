@@ -29,7 +29,7 @@ class CompactedChurnWorkload(CompactionWorkload):
     name: ClassVar[str] = "compacted-churn"
     policy: ClassVar[Mapping[str, str]] = {
         "cleanup.policy": _POLICIES[0],
-        # Records are removed by DeleteRecords only.
+        # Records do not expire by age: only DeleteRecords moves the log start.
         "retention.ms": "-1",
         "file.delete.delay.ms": "500",
     }

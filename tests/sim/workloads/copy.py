@@ -40,8 +40,8 @@ class TransactionalCopyWorkload:
     """Clients with a transactional id for each seat; a client may die, or be replaced while it
     still runs.
 
-    The seed decides whether each seat has fixed partitions, or a group of either protocol assigns
-    them.
+    The seed chooses between fixed partitions for each seat, a classic group that assigns them, and
+    a consumer group that assigns them.
     """
 
     name: ClassVar[str] = "transactional-copy"

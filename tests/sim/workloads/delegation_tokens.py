@@ -29,7 +29,7 @@ _HOUR_MS = 3_600_000
 _EXPIRY_MS = 20 * _HOUR_MS
 _LIFETIME_MS = 40 * _HOUR_MS
 _REQUEST_TIMEOUT_MS = 2_000
-#: The shortest time after which a client retries a request.
+#: The minimum time in ms after which a client retries a request.
 _FIRST_ATTEMPT_MS = 80
 #: The users. Bob may create tokens for alice, carol may see alice's, and dora may do nothing.
 _USERS = ("alice", "bob", "carol", "dora")

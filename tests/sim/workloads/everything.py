@@ -25,14 +25,15 @@ from tests.sim.workloads.retention import RetentionWorkload
 from odradek.simulation.world import World
 
 
-#: The topics of the four workloads differ: `state`, with DeleteRecords and created again; `events`,
-#: with DeleteRecords; `t0` and so on, which are created and deleted; `orders` and its copy.
 class _HastyChurnWorkload(AdminChurnWorkload):
     """Changes in quick succession, so that more of them affect the open transactions of a topic."""
 
     looks_first: ClassVar[bool] = False
 
 
+#: The four workloads, which use different topics: `state`, with DeleteRecords, is deleted and
+#: created again; `events` has DeleteRecords; `t0` and so on are created and deleted; `orders` is
+#: copied.
 _PARTS: tuple[type[Workload], ...] = (
     CompactedChurnWorkload,
     RetentionWorkload,
@@ -79,8 +80,8 @@ class EverythingWorkload:
 
 
 class _Part:
-    """The world of one of the four workloads: it has its own random numbers, and shares all
-    else."""
+    """The world of one of the four workloads: it has its own random numbers, and shares everything
+    else with the worlds of the others."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world

@@ -70,8 +70,8 @@ class FullDiskWorkload(ChosenWorkload):
 def _was_served(log: PartitionLog) -> bool:
     """False for a log that is allowed to be offline on a full disk.
 
-    Such a log could not be opened, which the broker tries again; or a swap of segments failed
-    halfway; or an aborted transaction could not be written to an index that a start would trust.
+    The broker could not open such a log, and tries again; or a swap of segments failed halfway; or
+    an aborted transaction could not be written to an index that a start would trust.
     """
     swap = log._files.swap
     if not log.loaded or (swap is not None and swap.half_in):

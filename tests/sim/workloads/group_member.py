@@ -154,7 +154,8 @@ class Member(RebalanceListener):
         self._acknowledged(offsets)
 
     def commit_soon(self) -> None:
-        """Start a commit of everything read so far, and do not wait for it."""
+        """Start a commit of the positions after all records read so far, and do not wait for its
+        result."""
         offsets = dict(self.next_offsets)
         task = self.consumer.commit_soon(self._random.choice((None, offsets)))  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Transactional producers without successors, which must never be fenced."""
+"""Transactional producers that are never replaced by others, and so must never be fenced."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SLOW_SYNC_MS = (20.0, 60.0)
 
 
 class LoneProducersWorkload:
-    """Producers with a transactional id each, which begin the next transaction immediately after
-    the last."""
+    """Producers that have a transactional id each and begin each transaction immediately after the
+    last one."""
 
     name: ClassVar[str] = "lone-producers"
     settings: ClassVar[dict[str, object]] = SETTINGS
-    #: The wall clock is never set: that would end transactions too early.
+    #: No fault sets the wall clock, because transactions would then time out too early.
     faults: ClassVar[tuple[str, ...]] = (
         "kill-broker",
         "cut-power",

@@ -67,7 +67,7 @@ class _Mirror(SameOffsetsCopier):
 
 
 class MirrorWorkload:
-    """Two mirrors at a time, which do not know each other, until the topic is promoted.
+    """Two mirrors run at the same time, and do not know each other, until the topic is promoted.
 
     The source is another broker, without faults. It gets its batches from the model
     `SourcePartition`.
@@ -151,8 +151,8 @@ class MirrorWorkload:
         (result,) = given.result()
         assert result.error_code == ErrorCode.NONE, result
         if partition.log.log_start_offset < self._sources[index].start:
-            # A mutant of mirror appends affects the source's broker too: the log start must move
-            # even so.
+            # The source's broker also appends with this code, so with a mutant its log start
+            # may stay; the log start of the source must move in any case.
             node.logs.advance_log_starts([partition.log], [self._sources[index].start])
 
     # --- Mirrors ---
@@ -192,7 +192,7 @@ class MirrorWorkload:
             self._world.violated("mirror", f"a mirror gives up: {line}")
 
     def _acknowledge(self, index: int, acknowledged: int, result: MirroredPartitionResult) -> None:
-        """Note a response; it must not show a lower end offset than one acknowledged before its
+        """Note a response: its end offset must not be lower than one acknowledged before the
         request."""
         end = result.log_end_offset
         if self._promoting or end < 0:
@@ -341,7 +341,8 @@ class MirrorWorkload:
                 )
 
     async def _intrude(self, name: str) -> None:
-        """Produce to the mirror topic, which must be refused until a promotion has begun."""
+        """Produce to the mirror topic; the broker must refuse the records until a promotion has
+        begun."""
         async with Producer(
             bootstrap_servers=self._world.broker.bootstrap,
             request_timeout_ms=2_000,

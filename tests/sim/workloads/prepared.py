@@ -145,8 +145,8 @@ class PreparedWorkload:
                     await producer.resume_transaction(log.entry.prepared)
                     await self._end(name, log, term, log.entry, producer)
                     if self._replaces:
-                        # Another client may have resumed the same transaction, and neither of the
-                        # two fences the other.
+                        # Another client may have resumed the same transaction. Neither of the two
+                        # fences the other, so this client stops here.
                         return
                 else:
                     await producer.init_transactions()

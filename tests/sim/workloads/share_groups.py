@@ -50,8 +50,8 @@ _MANY_POLLS = 100
 _TRANSACTIONS_MAX = 8
 _KEYS = 4
 _TRANSACTION_TIMEOUT_MS = 3_000
-#: The time after the faults in which every record must be finished. It is long because a wall clock
-#: may be set back, so that a transaction stays open long after its client's end.
+#: The time after the faults in which every record must be finished. The time is long because the
+#: wall clock may have been set back: a transaction then stays open long after its client's end.
 _SETTLE_MS = 240_000
 _OBSERVE_EVERY_MS = 40
 #: The attempts to reset the group while its members stop, and the pause between two attempts.
@@ -525,7 +525,7 @@ class ShareGroupsWorkload:
 
 
 def _pause_ms(delay_ms: int, longest_ms: int, count: int) -> int:
-    """The least pause in ms after a number of deliveries (H-200)."""
+    """The minimum pause in ms after the delivery with this delivery count (H-200)."""
     if not delay_ms:
         return 0
     doubled_ms = delay_ms

@@ -145,7 +145,8 @@ class ShareMember:
             record.acknowledge(AcknowledgeType[how.upper()])
 
     def _intrude(self, near: ShareRecord) -> None:
-        """Acknowledge a record that another member may have: the broker must refuse that."""
+        """Acknowledge a record that another member may have; the broker must refuse the
+        acknowledgement."""
         random = self._random
         offset = max(0, near.offset + random.randint(-4, 4))
         kind = random.choice(list(AcknowledgeType)[:3])
@@ -158,7 +159,7 @@ class ShareMember:
         self._consumer._fetcher._add(near.node_id, near.place, offset, kind, now_ms)
 
     async def _handle(self, record: ShareRecord) -> None:
-        """Handle the record in an `async with` block, which renews its lock."""
+        """Handle the record in an `async with` block; the block renews the record's lock."""
         random = self._random
         async with record:
             await self._world.sleep(random.choice((0, 100, 600, _STALL_MS)))

@@ -80,7 +80,7 @@ class ProcessIds:
         self._process = process
 
     def take(self) -> tuple[str, int]:
-        """Take over the id of a dead process, or else make a new one."""
+        """Take over the id of a dead process; if there is none, make a new id."""
         for name, (owner, last) in self._owned.items():
             if not owner.alive:
                 self._owned[name] = self._process, last

@@ -42,7 +42,7 @@ _LOG_TOPIC = "__odradek_spark_commits"
 #: The attempts of one task, as in Spark.
 _EXECUTIONS_MAX = 4
 _WORKERS_MAX = 8
-#: The timeout of transactions in ms, in seeds that have one: some recoveries take longer.
+#: The transaction timeout in ms of the seeds that set one; some recoveries take longer than it.
 _TIMEOUT_MS = 500
 _LATE_MS = 1_000
 #: The number of runs after the faults that may fail because of records that were lost before.
@@ -57,7 +57,8 @@ class _Run:
     slots: int
     lenient: bool
     last: bool
-    #: None if a process's transactional ids are not taken over after its end.
+    #: The transactional ids that a new process takes over from dead ones; None if it takes over
+    #: none.
     run_ids: RunIds | None
     workers: list[Worker] = field(default_factory=list)
     driver: Process | None = None

@@ -106,7 +106,8 @@ class StreamsMember:
                 try:
                     await self._beat(admin)
                 except OdradekError as problem:
-                    # The response may be lost: the next heartbeat reports the member's tasks.
+                    # The response may have been lost, so the next heartbeat reports the member's
+                    # tasks.
                     self._reports = True
                     world.note(self._name, f"no answer: {problem}")
                 await world.sleep(random.choice((20, 100, 200)))
@@ -243,7 +244,7 @@ class StreamsGroupsWorkload:
 
     async def _run(self, name: str, beats: int | None, end: asyncio.Event) -> None:
         self._numbers += 1
-        # Two threads may belong to the same process.
+        # Two members may be threads of the same process.
         process = f"process-{self._random.randrange(self._slots)}"
         member = StreamsMember(self._world, name, process, f"{name}-{self._numbers}", self._owners)
         await member.run(beats, end)

@@ -12,7 +12,7 @@ from tests.sim.workloads.retention import RetentionWorkload
 
 
 class TwoDirectoriesWorkload(ChosenWorkload):
-    """Another workload, which the seed chooses."""
+    """Runs one of several other workloads, chosen by the seed, with two log directories."""
 
     name: ClassVar[str] = "two-directories"
     kinds: ClassVar[tuple[type[Workload], ...]] = (
