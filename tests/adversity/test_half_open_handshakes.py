@@ -1,5 +1,5 @@
-"""Peers that begin TLS handshakes and never finish them: other clients are served meanwhile and
-afterwards.
+"""Peers that begin TLS handshakes and never finish them: other clients are served during and after
+the handshakes.
 
 The peers run in another process. Where possible they use many loopback addresses, so that the limit
 for one address (`max.ssl.handshakes.per.ip`) does not protect the broker.

@@ -116,7 +116,7 @@ class Peer:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker with a topic of one partition; it must stop cleanly."""
+    """A broker with a topic of one partition. At the end, the broker must stop cleanly."""
     process = BrokerProcess(
         tmp_path_factory.mktemp("hostile"),
         [
@@ -138,7 +138,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def bystander(broker: BrokerProcess) -> Iterator[Peer]:
-    """A connection that behaves well: it is served before and after the test."""
+    """A connection that sends only valid requests. The broker must serve it before and after the
+    test."""
     with Peer(broker) as peer:
         _assert_served(peer)
         yield peer
@@ -403,8 +404,8 @@ def test_n06_random_bytes_are_answered_or_closed(broker: BrokerProcess, bystande
             peer.read_frame()
     for _ in range(50):
         with Peer(broker) as peer:
-            # No length prefix: 0xff begins a negative length, which is unfinished after fewer than
-            # 4 bytes.
+            # These bytes have no valid length prefix: 0xff begins a negative length, and fewer than
+            # 4 bytes are not even a whole length.
             peer.send(b"\xff" + dice.randbytes(dice.randrange(1, 500)))
             peer.assert_closed()
 
@@ -449,8 +450,8 @@ BAD_BATCHES = {
     "magic-1": (_changed(16, ">b", 1), ErrorCode.INVALID_RECORD),
     "magic-3": (_changed(16, ">b", 3), ErrorCode.CORRUPT_MESSAGE),
     "control": (_changed(21, ">h", 0x20), ErrorCode.INVALID_RECORD),
-    # A marker is transactional and the request has no transactional id, which is checked first
-    # (A-01).
+    # A marker is transactional, so the request needs a transactional id. The missing id is noticed
+    # before the marker (A-01).
     "marker": (
         control_batch(ControlType.COMMIT, 0, 7, 0, 1),
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -599,7 +600,7 @@ def test_d11_millions_of_tiny_elements_take_neither_time_nor_memory(
         peer.send_frame(_header(APIS[ApiKey.PRODUCE], 9) + body)
         peer.assert_closed()
     hung_up_on(1)
-    # The limit is for the frame, which exists twice while its buffer grows, and a little more.
+    # The limit allows for two copies of the frame while its buffer grows, and a little more.
     assert broker.memory_peak_bytes() - before < 100 * MEGABYTE
 
 

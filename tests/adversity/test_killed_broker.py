@@ -35,7 +35,8 @@ SETTINGS = [
 
 
 class Writer:
-    """Writes numbered records to all partitions of a topic, and keeps the acknowledged ones."""
+    """Writes numbered records to all partitions of a topic, and remembers the acknowledged
+    records."""
 
     def __init__(self, address: str, topic: str, idempotent: bool) -> None:
         self.topic = topic

@@ -81,7 +81,7 @@ class KillLoop:
             self.write_until_the_moment()
             self.kill()
             assert self.world.problems() == [], f"after kill {number + 1}"
-            # No client writes now; the cleaner continues.
+            # At this time no client writes, but the cleaner continues.
             self.verify("--running")
         wait_until(lambda: CLEANED in self.broker.log, "a cleaning comes to its end")
         assert self.world.problems() == [], "after a whole cleaning"

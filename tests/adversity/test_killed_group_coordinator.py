@@ -51,8 +51,8 @@ def _consumer(address: str, group: str, **settings: object) -> Consumer:
 
 
 class Committer:
-    """Commits 1, 2, 3 ... for one group without being a member, and remembers the acknowledged
-    ones."""
+    """Commits 1, 2, 3 ... for one group without being a member, and remembers the last acknowledged
+    number."""
 
     def __init__(self, address: str, group: str) -> None:
         self._consumer = _consumer(address, group)
@@ -75,8 +75,8 @@ class Committer:
         self.acknowledged = self.sent
 
     def check(self) -> None:
-        """Check that all partitions have the same committed number, not below the last acknowledged
-        one."""
+        """Check that all partitions have the same committed number, and that it is not below the
+        last acknowledged number."""
         asked = [TopicPartition("topic", number) for number in range(PARTITIONS)]
         deadline = time.monotonic() + DEADLINE_S
         while True:

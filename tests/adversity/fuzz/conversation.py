@@ -1,7 +1,7 @@
 """A whole node without sockets: it gets the frames of one connection, while virtual time passes.
 
 A conversation as bytes: frames, each prefixed by its length in two bytes. A length L from
-`PASSES_FROM` on has no frame: it is a pause of L - `PASSES_FROM` tenths of a second.
+`PASSES_FROM` on has no frame, and stands for a pause of L - `PASSES_FROM` tenths of a second.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def problem_of(target: Target, data: bytes) -> BaseException | None:
 
 
 def shrunk(target: Target, data: bytes, wanted: str) -> bytes:
-    """A shorter input with the same signature, found within a few minutes."""
+    """The shortest input with the signature `wanted` that is found within a few minutes."""
     until = time.monotonic() + _SECONDS_TO_SHRINK
     smaller = True
     while smaller:
@@ -75,7 +75,7 @@ class Findings:
         return len(self._seen)
 
     def add(self, data: bytes, problem: BaseException) -> None:
-        """Keep the input if no earlier one had the same problem, and print the traceback."""
+        """Keep the input and print the traceback, unless an earlier input had the same problem."""
         name = signature(problem)
         if name in self._seen:
             return

@@ -1,4 +1,4 @@
-"""Mutations without coverage guidance, the same on every run."""
+"""Mutations without coverage guidance: every run makes the same mutations."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class TooSlow(Broken):
 
 
 class NeedsEarlierInputs(Broken):
-    """The problem needs earlier inputs: `data` is all of them and the failing one, as one input."""
+    """The problem needs earlier inputs. `data` joins them and the failing input into one input."""
 
     def __init__(self, data: bytes, problem: Exception) -> None:
         super().__init__(f"{type(problem).__name__}: {problem}")

@@ -24,8 +24,8 @@ _RSS_MB = 2048
 
 
 def _count_in_generated_code(atheris: Any) -> None:
-    """Add coverage counters to decoders and encoders: they are generated at run time, where the
-    import hook does not see them."""
+    """Add coverage counters to decoders and encoders. The import hook does not see these, because
+    they are generated at run time."""
     from odradek_protocol.codec.source import Source
 
     plain = Source.function

@@ -45,7 +45,7 @@ def _seeds() -> Iterator[bytes]:
 
 
 def _others(codec: Codec, data: bytes) -> bytes | None:
-    """The result of another implementation; None for a codec that has none here."""
+    """The result of another implementation; None for a codec without another implementation."""
     if codec is Codec.GZIP:
         return gzip.decompress(data)
     if codec is Codec.LZ4:

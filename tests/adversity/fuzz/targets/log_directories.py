@@ -148,7 +148,7 @@ def _ask(log: PartitionLog, *, sound: bool) -> None:
 
 
 def _check_scanned(files: MemoryFiles, log: PartitionLog, *, sealed: bool) -> None:
-    """Check a log that was scanned completely: it is sound, and another start finds the same log.
+    """Check that a log that was scanned completely is sound, and that another start finds it again.
 
     `sealed`: checksums were corrected, so a batch may have invalid records and a valid checksum.
     """

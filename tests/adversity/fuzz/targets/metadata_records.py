@@ -1,7 +1,7 @@
 """Invalid records of `__cluster_metadata`: the broker starts with them, or reports the error (D4).
 
 Each record is prefixed by its length in one byte. If the first byte is odd, a node with these
-records in its metadata log starts; otherwise they are only replayed, which is faster.
+records in its metadata log starts; otherwise the records are only replayed, because that is faster.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Record batches: read by the pure and the compiled codec, checked as by Produce, fetched by the
 client.
 
-In the first byte, bit 0 corrects the length and the checksum of the first batch, so that the checks
-after these are reached too. The other bits choose the settings of the topic.
+In the first byte, bit 0 corrects the length and the checksum of the first batch, so that inputs
+reach the checks after those of length and checksum. The other bits choose the settings of the
+topic.
 """
 
 from __future__ import annotations

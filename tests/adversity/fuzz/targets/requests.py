@@ -78,7 +78,7 @@ def _check(data: bytes) -> None:
 
 
 def check_alone(data: bytes) -> None:
-    """Check an input on a new node, which is crashed afterwards."""
+    """Check an input on a new node, then crash the node and check that it starts again."""
     world = World()
     play(world, data)
     world.check_restart()

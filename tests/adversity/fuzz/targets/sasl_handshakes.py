@@ -157,8 +157,8 @@ def _jwt(subject: str) -> bytes:
 
 
 def _nonce(first: bytes) -> bytes:
-    """The nonce of the listener: the same in every new connection, because the randomness is
-    counted."""
+    """The nonce of the listener. Every new `World` sends the same nonce, because its source of
+    randomness is a counter."""
     connection = _Connection(World(), _CLOSED)
     connection.send(_handshake("SCRAM-SHA-256", 0))
     reply = connection.send(first)

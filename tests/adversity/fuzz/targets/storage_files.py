@@ -2,8 +2,8 @@
 to L-04, P-26).
 
 The first byte chooses the file. A snapshot is also read with its checksum corrected. A file that
-was read can be written, and then reads the same; a format that is declared with `construct` too
-must read the same through its declaration.
+was read can be written again, with the same content. If a format is also declared with `construct`,
+a read through that declaration must give the same result.
 """
 
 from __future__ import annotations

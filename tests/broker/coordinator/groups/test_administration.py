@@ -370,8 +370,8 @@ def test_g91_a_deletion_that_cannot_be_written_changes_nothing(world: GroupWorld
 def test_o14_g25_deleting_a_group_removes_its_pending_member_ids(
     world: GroupWorld, committed: bool
 ) -> None:
-    """A group that has only pending member ids can be deleted; clients with such an id request a
-    new one."""
+    """A group that has only pending member ids can be deleted; clients with a pending member id
+    then request a new id."""
     if committed:
         world.commit(5)
     member = world.new_id()

@@ -114,7 +114,7 @@ class Witness:
         world.commit_later(group, offset).then(answered)
 
     def join(self, world: GroupsWorld, group: str) -> None:
-        """Add a member, which sends no further request."""
+        """Add a member that sends no further requests."""
 
         def joined(answer: JoinGroupResponse) -> None:
             if answer.error_code == E.NONE:

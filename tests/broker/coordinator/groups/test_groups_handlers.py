@@ -1,5 +1,5 @@
-"""The handlers of the group APIs: every version of every answer can be encoded and has the same
-content."""
+"""The handlers of the group APIs: each answer can be encoded in every version, and has the same
+content in all of them."""
 
 from __future__ import annotations
 

@@ -80,7 +80,8 @@ def visible(state: ShareState | None) -> Visible:
 
 
 class Witness:
-    """All states of each share partition in order, and the index of the newest acknowledged one."""
+    """All states of each share partition in order, and the index of the newest acknowledged
+    state."""
 
     def __init__(self) -> None:
         self.decided: list[list[Visible]] = [[None] for _ in range(PARTITIONS)]
@@ -108,8 +109,8 @@ class Witness:
         answer.then(answered)
 
     def check(self, world: ShareWorld) -> None:
-        """Check that each state was written at some time, and is not older than the acknowledged
-        one."""
+        """Check that each state was written at some time, and is not older than the newest
+        acknowledged state."""
         for index in range(PARTITIONS):
             found = visible(world.state(index))
             assert found in self.decided[index][self.acknowledged[index] :]

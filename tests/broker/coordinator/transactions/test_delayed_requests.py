@@ -71,7 +71,8 @@ class Transactions:
         return self.who
 
     async def add(self, who: Identity) -> ErrorCode:
-        """Send AddPartitionsToTxn, which version 1 needs before it produces."""
+        """Send AddPartitionsToTxn. A producer of version 1 has to send this request before
+        Produce."""
         answer = await self._client.call(
             AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=ID,
@@ -220,8 +221,8 @@ async def test_t62_v1_records_delayed_past_the_abort_are_refused(
 async def test_t62_v1_records_delayed_past_the_abort_get_into_the_next_transaction(
     v1: Transactions,
 ) -> None:
-    """Once the partition is part of the next transaction, the leader of version 1 cannot recognize
-    a delayed record of the previous one."""
+    """With version 1, the leader cannot recognize a delayed record of the previous transaction once
+    the partition is part of the next transaction."""
     who = await v1.init()
     await v1.begin(who, 0, b"in time")
     await v1.ended(who, False)

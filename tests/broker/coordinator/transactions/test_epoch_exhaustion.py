@@ -1,12 +1,13 @@
 """A transactional id whose epochs run out at 32766 gets another producer id (T-13), and no producer
 fences itself.
 
-The whole sequence, 33,000 identities of one transactional id, is slow (about a minute each):
+The tests of the whole sequence, with 33,000 identities of one transactional id, are slow (about a
+minute for each test):
 
     pytest -m slow tests/broker/coordinator/transactions/test_epoch_exhaustion.py
 
-By default the tests begin shortly before the last epoch, with a stored state like that of an id
-that has used the others.
+By default the tests begin shortly before the last epoch, with the stored state of a transactional
+id that has used all earlier epochs.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ def assert_each_is_new(found: list[Identity]) -> None:
 
 
 def commit_and_read(address: str, expected: list[bytes]) -> None:
-    """Check that another producer works: librdkafka commits a record, and reads the committed
-    ones."""
+    """Check that another producer works: librdkafka commits a record, and then reads all committed
+    records."""
     client = CLIENTS[0]
     with transactional(client, address, ID) as producer:
         producer.begin()
@@ -203,8 +204,8 @@ async def test_t13_producers_of_other_libraries_continue_after_the_last_epoch(
 
 
 async def run_transactions(address: str, count: int, epoch: int | None = None) -> set[Identity]:
-    """Run `count` transactions with one Odradek producer, which aborts every third; returns its
-    identities."""
+    """Run `count` transactions with one Odradek producer, and abort every third. Returns the
+    identities of the producer."""
     identities = set()
     async with Producer(bootstrap_servers=address, transactional_id=ID) as producer:
         await producer.init_transactions()

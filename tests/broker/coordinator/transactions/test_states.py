@@ -67,7 +67,8 @@ ADD = {
     "CompleteCommit": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
     "CompleteAbort": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
 }
-#: Verification of a partition, which is in the transaction if the state has partitions.
+#: Verification of a partition. The partition is in the transaction if the state is one with
+#: partitions.
 VERIFY = {
     "Empty": row(NOT_IN, FENCED, FENCED, FENCED, UNMAPPED),
     "Ongoing": row(OK, FENCED, FENCED, FENCED, UNMAPPED),

@@ -4,8 +4,8 @@ small model that knows nothing of how the coordinator works.
 The model has the identities and the outcomes that were answered. Invariants:
 
 - No identity is ever given to two instances, and none has an epoch above 32766.
-- An acknowledged outcome is kept: the partitions of the transaction get markers of this outcome
-  only, with the epoch of the data or the next one.
+- An acknowledged outcome is kept: the partitions of the transaction get only markers of this
+  outcome, with the epoch of the data or the next epoch.
 - Once nothing is refused or held back any more, every decided transaction is complete.
 - The stored state is the same before and after a reload.
 """
@@ -36,7 +36,8 @@ Identity = tuple[int, int]
 
 @dataclass
 class Instance:
-    """One instance of the application. It knows the answers that it got, and not the lost ones."""
+    """An instance of the application. It knows only the answers that it got, not those that were
+    lost."""
 
     version: int
     identity: Identity | None = None
@@ -63,7 +64,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(at=WHO)
     def initialize_producer(self, at: int) -> None:
-        """A new instance replaces an old one."""
+        """Replace an instance by a new instance, which sends InitProducerId."""
         version = self.instances[at].version
         self.instances[at] = Instance(version)
         answer = self.world.init_later()
@@ -115,7 +116,8 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(at=WHO, commit=st.booleans(), lost=st.sampled_from([False, False, True]))
     def end(self, at: int, commit: bool, lost: bool) -> None:
-        """Request an end; the same end is requested again until it is answered."""
+        """Request a commit or an abort. While an end is unanswered, later calls request the same
+        end again."""
         instance = self.instances[at]
         if instance.identity is None:
             return

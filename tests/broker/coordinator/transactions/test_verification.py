@@ -345,7 +345,7 @@ async def test_n03_p15_batches_stay_in_order_under_random_coordinator_answers(
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A producer with five requests in flight retries the refused ones in order, while markers end
+    """A producer with five requests in flight retries refused requests in order, while markers end
     its transactions at random times."""
     monkeypatch.setattr(verification, "RETRY_TOTAL_MS", 2)
     dice = random.Random(seed)

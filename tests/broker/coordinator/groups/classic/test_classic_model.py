@@ -250,7 +250,7 @@ class GroupMachine(RuleBasedStateMachine):
             return
         number, dealt_to, share = answer.assignment.decode().split(":")
         assert int(number) == generation
-        # A returning static member has a new id, and the partitions of the old one.
+        # A returning static member has a new id, and the partitions that its old id had.
         assert dealt_to == member_id or (dealt_to[:3] == member_id[:3] and dealt_to.startswith("i"))
         for partition in _partitions(share):
             assert self.owners.setdefault((generation, partition), dealt_to) == dealt_to

@@ -144,8 +144,8 @@ def test_g43_only_the_leader_gets_the_members_with_the_selected_protocols_metada
 
 
 def test_g43_a_join_is_answered_when_its_generation_is_durable(world: GroupWorld) -> None:
-    """With an earlier answer, a restart could give the same generation to another set of
-    members."""
+    """If JoinGroup were answered earlier, a restart could give the same generation to another set
+    of members."""
     member_id = world.new_id()
     world.log.hold = True
     answer = world.join(member_id)
@@ -240,8 +240,8 @@ def test_g46_no_sync_deadline_is_left_once_all_members_have_synced(world: GroupW
 
 
 def test_a_repeated_join_of_a_member_answers_its_parked_join_at_once(world: GroupWorld) -> None:
-    """The client has closed the connection of its first JoinGroup, which must not stay
-    unanswered."""
+    """A client that repeats a JoinGroup has closed the connection of the first. The first JoinGroup
+    must be answered nevertheless."""
     one, two = world.stable(2)
     first = world.join(one)
     second = world.join(one)

@@ -210,7 +210,7 @@ def test_g98_three_consumers_join_once_each_within_the_initial_delay() -> None:
     stage = Stage(INITIAL_DELAY_MS)
     consumers = [stage.consumer(name).join() for name in "321"]
     stage.world.wait(INITIAL_DELAY_MS)
-    # Two consumers joined during the delay, which is therefore extended by another 3 s (G-44).
+    # Two consumers joined during the delay, so the delay is extended by another 3 s (G-44).
     stage.world.wait(INITIAL_DELAY_MS - 1)
     assert stage.journal() == ["> join 3", "= PreparingRebalance", "> join 2", "> join 1"]
     stage.world.wait(1)

@@ -34,8 +34,8 @@ def member(name: str, *topics: bytes, current: Partitions | None = None) -> Subs
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[list[Subscriber], dict[bytes, int]]:
-    """Members with any subscriptions, often the same ones, and any current assignments; and the
-    partition count of each topic."""
+    """Members with random current assignments and random subscriptions, often the same for all
+    members; and the number of partitions of each topic."""
     counts = {topic: draw(st.integers(1, 8)) for topic in draw(st.sets(st.sampled_from(TOPICS)))}
     same = draw(st.booleans())
     subscription = st.frozensets(st.sampled_from(TOPICS))
@@ -106,8 +106,8 @@ def test_g140_every_partition_goes_to_one_of_its_subscribers(
 def test_g140_uniform_balances_members_as_far_as_subscriptions_allow(
     group: tuple[list[Subscriber], dict[bytes, int]],
 ) -> None:
-    """No chain of moves leads from a member to another with two partitions fewer: checked by brute
-    force."""
+    """A search by brute force finds no chain of moves from a member to one that has at least two
+    partitions fewer."""
     members, counts = group
     assignment = assign_uniform(members, counts)
     load = sizes(assignment)
@@ -175,7 +175,7 @@ def test_g140_uniform_moves_partitions_along_a_chain_of_members() -> None:
 
 
 def test_g140_uniform_divides_ten_thousand_partitions_between_two_members() -> None:
-    """The first member had all 10,000 partitions before the second one joined."""
+    """The first member had all 10,000 partitions before the second member joined."""
     counts = {at.to_bytes(16, "big"): 10 for at in range(1_000)}
     everything = {topic: frozenset(range(10)) for topic in counts}
     members = [member("a", *counts, current=everything), member("b", *counts)]

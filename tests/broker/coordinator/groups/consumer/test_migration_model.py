@@ -251,8 +251,8 @@ class MigrationMachine(RuleBasedStateMachine):
                 owner[place] = member
 
     def teardown(self) -> None:
-        """At the end all sessions have expired. A new member of each protocol, alone, gets all
-        partitions."""
+        """At the end all sessions have expired. Then a member of each protocol joins while the
+        group has no other members, and gets all partitions."""
         if not hasattr(self, "world"):
             return
         self.world.wait(400_000)

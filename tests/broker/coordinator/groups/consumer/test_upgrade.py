@@ -139,7 +139,7 @@ def test_g151_a_cooperative_member_revokes_its_old_partitions_first(world: Group
 def test_g151_revoked_partitions_are_assigned_when_a_static_member_is_replaced(
     world: GroupWorld,
 ) -> None:
-    """A new member replaces a static one, which is by itself no reason for a new assignment."""
+    """The replacement of a static member is by itself no reason for a new assignment."""
     first = classic_group(world, instance="one")
     second = ClassicMember(world, instance="two")
     parked = world.join("", **second.how())

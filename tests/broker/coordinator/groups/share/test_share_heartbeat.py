@@ -41,8 +41,8 @@ def test_h02_a_changed_subscription_raises_the_epoch(world: ShareGroupWorld) -> 
     epoch = world.share_group().epoch
     answer = world.beat("m", world.epoch("m"), topics=["other"])
     assert world.share_group().epoch == epoch + 1
-    # Partitions that are no longer subscribed are removed immediately; new ones must get a state
-    # first.
+    # Partitions that are no longer subscribed are removed immediately; new partitions are assigned
+    # only after they have got a share state.
     assert world.assigned(answer) == {}
 
 
