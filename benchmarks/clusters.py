@@ -4,13 +4,13 @@ small tests.
     python -m benchmarks.clusters [--tests 200] [--workers 2] [--rounds 3] [--json]
     python -m benchmarks.clusters --shuffled 20
 
-First, 1,000 clusters are created and deleted, one after the other: the table has the milliseconds
-for each, and the memory and open files of the process that makes them. Then a suite of small tests
-runs with our client, confluent-kafka and aiokafka. Each test writes three records and reads them,
-every second test as a group: with `odradek_cluster`, where all tests use the same topic and group;
-with one broker, where each test has its own names; and, for confluent-kafka, with a mock broker of
-librdkafka for each test. `--shuffled N` instead runs the suite N times in random orders; a test
-that sees a record of another test fails.
+First, 1,000 clusters are created and deleted, one after the other. The table has the milliseconds
+for each cluster, and the memory and open files of the process that makes the clusters. Then a suite
+of small tests runs with our client, confluent-kafka and aiokafka. Each test writes three records
+and reads them, every second test as a member of a group. The suite runs with `odradek_cluster`,
+where all tests use one topic name and one group name; with one broker, where each test has its own
+names; and, for confluent-kafka, with a mock broker of librdkafka for each test. `--shuffled N`
+instead runs the suite N times in random orders; a test that sees a record of another test fails.
 """
 
 from __future__ import annotations

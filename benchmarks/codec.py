@@ -4,8 +4,8 @@
 
 Each hand-written twin reads or writes the same bytes in the same version, with the same classes,
 but only for a fixed shape: one topic, one partition, no tags. The time of the twin is the lower
-limit for Python code; the target is 4 times this limit. The twins are checked against the codecs
-before the measurement.
+limit for Python code. The target for the generated codec is at most 4 times this limit. The twins
+are checked against the codecs before the measurement.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ In each round librdkafka produces with and without open pages, in turns: records
 of 16 KB, then single records, one after the other. A page is simulated by the requests of a
 browser: an event stream of the page's feeds, and the views that it requests again and again.
 Browsers are left out, because they would run on other machines; the console's process is included.
-The size of the scripts is measured too and, if Chromium is installed, the time to the first paint.
+The size of the scripts is also measured and, if Chromium is installed, the time to the first paint.
 """
 
 from __future__ import annotations

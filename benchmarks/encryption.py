@@ -4,7 +4,7 @@
 
 The client produces in plaintext and encrypted: records of 1 KB in batches of 1 MB and of 16 KB,
 acks=all, no compression, one partition. Then it reads the topic from its beginning. Brokers and
-listeners take turns; ours runs with page-cache durability, like Kafka. The ratio compares a
+listeners take turns. Our broker runs with page-cache durability, like Kafka. The ratio compares a
 listener with the plaintext listener of the same broker in the same round. "CPU" is the broker's
 processor time for a megabyte that is produced and consumed.
 """

@@ -5,7 +5,7 @@
 The time from the start of the process to its ready line is measured with an empty data directory,
 and after a clean stop with many partitions on disk, each of which has a record. "CPU" is the
 processor time until the ready line; other load on the machine changes it little. "Memory" is the
-resident memory one second later. Before the measured starts there is another start, which compiles
+resident memory one second later. Before the measured starts, a start that is not measured compiles
 the modules.
 """
 

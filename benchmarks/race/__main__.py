@@ -7,9 +7,9 @@ Our broker runs twice, with `log.durability` page-cache and fsync. Kafka runs fr
 its default settings and with `log.flush.interval.messages=1`, which flushes before it acknowledges.
 The mock is written in C, works in memory, and checks almost nothing. Each broker is started once,
 and warmed up with 400 MB. In every round each broker has one turn, and each round begins with a
-different broker; between two turns all brokers become idle. The records of a run are checked and
-deleted. After `--minutes` no further row begins, and the current row has only the rounds that are
-already finished.
+different broker. Between two turns, the race waits until all brokers are idle, but at most a few
+seconds. The records of a run are checked and deleted. After `--minutes` no further row begins, and
+the current row has only the rounds that are already finished.
 
 The table has a line for each row, with the median and the range of each broker's figures, and of
 the ratios of the rounds. A ratio is above 1 where our broker is better, both for rates and for

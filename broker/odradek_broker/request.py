@@ -51,9 +51,9 @@ class Peer:
     `user`: the authenticated user, or ANONYMOUS; `by_token`: a delegation token has authenticated
     it. `throttle_ms`: the time for which the session has to throttle the connection; the session
     sets it to 0 when the throttling begins. `authentication`: the exchange in progress, or None.
-    `requests`: the number of requests so far; `client_id` and `api_name` are those of the last one.
-    `recorded`: true if the history has the event of the first request. `opened_ms`: wall time.
-    `end`: the reason for which the broker closes the connection.
+    `requests`: the number of requests so far; `client_id` and `api_name` are those of the last
+    request. `recorded`: true if the history has the event of the first request. `opened_ms`: wall
+    time. `end`: the reason for which the broker closes the connection.
     """
 
     host: str

@@ -1,4 +1,5 @@
-"""Reading one range of offsets: its state, the reaction to the answer of a fetch, and its rows.
+"""The reading of one range of offsets: its state, the reactions to the answers of fetches, and the
+rows.
 
     answer                              then
     records                             continue after the last batch, whatever its offsets (R-19)

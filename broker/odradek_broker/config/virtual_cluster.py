@@ -70,8 +70,9 @@ def read_settings(body: object) -> dict[str, str]:
 
 
 def with_bound_ports(listeners: str, addresses: Mapping[str, tuple[str, int]]) -> str:
-    """`listeners` with the ports that a running broker has bound, so that the broker can be started
-    at the same ports again."""
+    """`listeners` with the ports that a running broker has bound, so that the broker can later be
+    started again with these ports.
+    """
     parts = []
     for part in filter(str.strip, listeners.split(",")):
         # Kafka ignores the case of listener names.

@@ -1,8 +1,8 @@
 """A bounded ring of events by subject, kept for people (`odradek explain`).
 
 There is one ring each for transactional ids, groups, producer ids, partitions, clients and share
-partitions. The recorders in this package fill them; see `EventKind` in
-`sentences` for the kinds of events. Rings are not stored: a restart begins with empty ones.
+partitions. The recorders in this package fill them; see `EventKind` in `sentences` for the kinds of
+events. Rings are not stored, so after a restart they are empty.
 
 The events and bytes of a ring are limited, and the events of each subject too, so that a busy
 subject loses its own oldest events first. Texts and lists are cut to readable lengths.

@@ -4,7 +4,8 @@ STALLED or STOPPED.
 Every ten seconds a sample of each committed offset is compared with the end of its partition. A
 group is behind in a partition if its committed offset is below the end of the partition at the
 previous sample. For each partition in which a group is behind, a window keeps the last ten commits
-that samples found. The verdict about the partition is the first of these that is true:
+that samples found. The verdict about the partition is the first in this list whose condition is
+true:
 
 - OK: at least one of the last ten samples found that the group was not behind.
 - STOPPED: no sample of the last ten found a new commit, and the time since the last commit is

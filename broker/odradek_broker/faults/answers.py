@@ -1,8 +1,8 @@
 """The names in a request or an answer, and the error answer of every API.
 
 An error answer has one code for each part of the request, or one for the whole request. If the
-answer has no field for a code, the connection is closed instead: DescribeLogDirs before version 3,
-and Produce with acks=0, which has no answer.
+answer has no field for a code, the connection is closed instead. This concerns DescribeLogDirs
+before version 3, and Produce with acks=0, because it has no answer.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class FilterData(Protocol):
 
 
 def of_code(kind: type[Code], code: int) -> Code:
-    """The member of `kind` with this number; UNKNOWN, which is 0, if there is none."""
+    """The member of `kind` with this number, or UNKNOWN (number 0) if no member has the number."""
     try:
         return kind(code)
     except ValueError:

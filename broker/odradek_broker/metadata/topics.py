@@ -137,9 +137,9 @@ def create_topics(
     times = Counter(topic.name for topic in wanted)
     if sum(_count_asked(metadata, topic) for topic in wanted) > PARTITIONS_PER_REQUEST_MAX:
         return [], [TopicResult.refused(name, too_many_partitions()) for name in times]
-    # '.' and '_' are the same character in the names of metrics, so a new topic whose name differs
-    # from an existing one only in these characters is refused. If one request has two such new
-    # names, Kafka creates both.
+    # Names of metrics do not distinguish '.' and '_', so a new topic is refused if its name differs
+    # from that of an existing topic only in these characters. If the names of two new topics in one
+    # request differ only in these characters, Kafka creates both topics.
     taken = {name.replace(".", "_"): name for name in metadata.topics}
     limit = PartitionLimit(metadata)
     records: list[MetadataRecord] = []

@@ -4,8 +4,8 @@
     point becomes the log end -> newer leader epochs, and the end of the mirror, in one batch of
     the metadata log
 
-Each step is durable before the next one. A crash between two steps leaves a mirror topic that can
-be promoted again.
+Each step is durable before the next step begins. A crash between two steps leaves a mirror topic
+that can be promoted again.
 """
 
 from __future__ import annotations

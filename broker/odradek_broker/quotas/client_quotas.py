@@ -119,7 +119,7 @@ class ClientQuotas(Generic[U]):
         self._kinds = {(user != ANY, client_id != ANY) for user, client_id in self._limits}
 
     def find(self, user: str, client_id: str) -> Applied | None:
-        """The most specific quota that applies to a client; None if there is none (Q-01).
+        """The most specific quota that applies to a client; None if no quota applies (Q-01).
 
         Only the default quotas apply to clients without a name.
         """

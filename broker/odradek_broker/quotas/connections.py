@@ -1,8 +1,8 @@
 """Limits of connections: the number of connections from an address, and the rate of new
 connections.
 
-The module only counts and decides (KIP-402, KIP-612). The server, which accepts the connections,
-calls it.
+The module only counts and decides (KIP-402, KIP-612). The server that accepts the connections calls
+the module.
 """
 
 from __future__ import annotations

@@ -357,7 +357,7 @@ class Server:
         return Dispatcher(self.node, control_bytes_max, self.faults.handlers)
 
     def _handlers(self) -> Mapping[ApiKey, Handler]:
-        """The handlers, changed by the limits of an emulated broker if there is one."""
+        """The handlers, with the limits of the emulated broker if this broker emulates one."""
         profile = self.node.profile
         if profile is None:
             return HANDLERS

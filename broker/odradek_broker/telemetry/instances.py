@@ -97,7 +97,7 @@ class RequestCounts:
 
 
 class ClientInstances:
-    """All client instances. `gone` is a function that is called with each removed instance."""
+    """All client instances. `gone` is called with each instance after its removal."""
 
     def __init__(
         self, subscriptions: Subscriptions, gone: Callable[[ClientInstance], None]

@@ -66,7 +66,7 @@ _NOT_OURS = frozenset(
 
 
 def settings_for(settings: Mapping[str, str], config: type[Settings]) -> dict[str, Any]:
-    """Those settings of a sink that another kind of client (`config`) also has."""
+    """The settings of a sink without those that another kind of client (`config`) does not have."""
     rows = config.rows()
     return {name: value for name, value in settings.items() if name in rows}
 
