@@ -63,8 +63,8 @@ class Faults:
 
     `api`: the name of a Kafka API, several of them, or "*". All methods with `api` accept
 
-    - `topic`, `partition`, `group`, `transactional_id`, `client_id`: affect only requests about
-      these;
+    - `topic`, `partition`, `group`, `transactional_id`, `client_id`: affect only requests with
+      these values;
     - `times`: the number of requests to affect, by default 1; None for all until `clear`;
     - `skip`: the number of matching requests to let pass first;
     - `for_ms`: the time after which the fault ends.
@@ -160,8 +160,8 @@ class Faults:
         self, group: str, topic: str | None = None, partition: int | None = None
     ) -> list[ExpiredLock]:
         """Expire the acquisition locks of a share group's records immediately, as if their duration
-        had passed: in all topics, in one topic or in one partition. Returns these records, which
-        are delivered again."""
+        had passed: of all topics, of one topic or of one partition. Returns the records of these
+        locks; the broker delivers them again."""
         fields = {"group": group, "topic": topic, "partition": partition}
         expired = self.order("expire_lock", **fields)["expired"]
         return [ExpiredLock(**each) for each in expired]
@@ -176,8 +176,8 @@ class Faults:
         **match: Any,
     ) -> Fault:
         """Close the connection instead of answering a request that acknowledges records of a share
-        group. With `handled` the acknowledgements take effect before that, otherwise they do
-        not."""
+        group. With `handled` the acknowledgements take effect before the connection is closed,
+        otherwise they have no effect."""
         fields = {"group": group, "topic": topic, "partition": partition, "handled": handled}
         return self._rule("lose_acknowledgement", {**fields, **match})
 

@@ -11,8 +11,9 @@ conventions for messaging.
 `instrument` replaces methods of one client by methods that call them; other clients are not
 affected, and only this module imports `opentelemetry`. It needs the extra `otel`.
 
-Names are those of version 1.24 of the conventions, and with `messaging` in the environment variable
-OTEL_SEMCONV_STABILITY_OPT_IN those of 1.45; with `messaging/dup` both.
+By default names are those of version 1.24 of the conventions. With `messaging` in the environment
+variable OTEL_SEMCONV_STABILITY_OPT_IN they are those of version 1.45, and with `messaging/dup` both
+names are used.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ Header = tuple[str, bytes | None]
 
 _NAME = "odradek"
 _OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
-#: The most links of a span, as in OpenTelemetry's SDK by default.
+#: The limit of links of a span, as in OpenTelemetry's SDK by default.
 LINKS_MAX = 128
-#: The most rows of an Arrow batch whose headers are read for links.
+#: The limit of rows of an Arrow batch whose headers are read for links.
 ARROW_ROWS_MAX = 1_024
 #: The bounds in seconds that the conventions give for durations.
 _DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
@@ -469,8 +470,8 @@ class _TracedConsumer(_Received):
         columns: Collection[str] | None = None,
         **more: Any,
     ) -> pyarrow.RecordBatch:
-        """The consumer's `poll_arrow`, with spans, which need the topic and the partition of each
-        row, whichever columns are requested."""
+        """The consumer's `poll_arrow`, with spans. For the spans, the topic and the partition of
+        each row are fetched, whichever columns are requested."""
         chosen = chosen_columns(columns, include_headers)
         read = {*chosen, "topic", "partition"}
         batch = await self.timed(
@@ -565,8 +566,8 @@ def processing(
     client: Consumer | ShareConsumer | sync.Consumer | sync.ShareConsumer,
     record: ConsumerRecord | ShareRecord,
 ) -> Iterator[trace.Span]:
-    """A span for the processing of a record, which is the current span inside the block. It has a
-    link to the context in which the record was sent. An exception ends the span with an error.
+    """A span for the processing of a record. The span is the current span inside the block. It has
+    a link to the context in which the record was sent. An exception ends the span with an error.
 
     ValueError if the client is not instrumented.
     """

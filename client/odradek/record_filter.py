@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from odradek.cli.offset_grammar import OffsetError, parse_time
 
-#: The operator of a field alone.
+#: The operator of a condition that is only a field.
 EXISTS = "exists"
 
 _CHARACTERS_MAX = 4096

@@ -3,8 +3,8 @@
     with Broker.subprocess(users={"alice": "secret"}, superusers=["alice"], tls=True) as broker:
         Producer(**broker.client_settings("alice"))
 
-`Security` does the same for brokers that are started in other ways, for example by fixtures of
-pytest.
+`Security` makes users, TLS and rights for brokers that are started in other ways, for example by
+fixtures of pytest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DAYS = 30
 
 
 class SecurityOptions(TypedDict, total=False):
-    """The options of `Security` that brokers take too."""
+    """The options of `Security` that brokers also take."""
 
     users: Mapping[str, str]
     tls: bool
@@ -55,9 +55,9 @@ class Security:
     must exist.
 
     `users`: passwords by name, for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. `tls`: encrypt
-    connections, with a certificate of a new authority, whose own certificate is `ca_file`.
-    `superusers` may do everything. With `superusers` or `acls`, other users may do only what ACLs
-    allow. ValueError for a name or password that cannot be used.
+    connections, with a certificate that a new authority has signed; `ca_file` is the certificate of
+    this authority. `superusers` may do everything. With `superusers` or `acls`, other users may do
+    only what ACLs allow. ValueError for a name or password that cannot be used.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class Security:
     def client_settings(
         self, bootstrap: str, user: str | None = None, **login: Unpack[LoginOptions]
     ) -> dict[str, Any]:
-        """The settings of Odradek's clients for a user, by default for the first superuser, or
-        without superusers for the first user. `mechanism`: by default SCRAM-SHA-256."""
+        """The settings of Odradek's clients for a user. By default the user is the first superuser,
+        or the first user if there are no superusers. `mechanism`: by default SCRAM-SHA-256."""
         settings = {"bootstrap_servers": bootstrap, "security_protocol": self.protocol}
         if self.users:
             name, secret, mechanism = self._login(user, login)
@@ -224,8 +224,8 @@ class Secured:
     def client_settings(
         self, user: str | None = None, **login: Unpack[LoginOptions]
     ) -> dict[str, Any]:
-        """The settings of Odradek's clients for a user, by default for the first superuser, or
-        without superusers for the first user. `password`: another password than the user's.
+        """The settings of Odradek's clients for a user. By default the user is the first superuser,
+        or the first user if there are no superusers. `password`: another password than the user's.
         `mechanism`: by default SCRAM-SHA-256."""
         return self.security.client_settings(self.bootstrap, user, **login)
 

@@ -191,7 +191,7 @@ def home_without_archive() -> Path | None:
         return None
     home = Path(tempfile.mkdtemp(prefix="odradek-spark-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    # `conf` is linked too, because users may keep settings in it.
+    # `conf` is also linked, because users may keep settings in it.
     for entry in spark.iterdir():
         if entry.name != "python":
             (home / entry.name).symlink_to(entry)
@@ -252,7 +252,7 @@ def session(
     """
     try:
         with warnings.catch_warnings():
-            # This warning is about pandas 3, which is not used here.
+            # The warning is about pandas 3, and this session does not use pandas 3.
             warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
             from pyspark.sql import SparkSession
     except ImportError as error:
@@ -270,7 +270,8 @@ def session(
     builder = SparkSession.builder.appName(app_name).master(master)
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    # Otherwise Spark uses the machine's name, which may not resolve without a network.
+    # Without this setting Spark uses the machine's name, which may not resolve if there is no
+    # network.
     builder = builder.config("spark.driver.host", "127.0.0.1")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     for name, value in settings.items():
@@ -281,7 +282,8 @@ def session(
 
 
 def shut_down(spark: SparkSession) -> None:
-    """Stop the session and end its Java process, which would otherwise run until this process ends.
+    """Stop the session and end its Java process. Without this call, the Java process runs until
+    this process ends.
 
     Only a program that started Java itself should call the function.
     """

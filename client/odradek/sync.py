@@ -57,7 +57,7 @@ Callback = Callable[[], None]
 #: leaves no coroutine that is never awaited.
 Work = Callable[[], Coroutine[Any, Any, R]]
 
-#: The longest time after which a waiting thread notices a signal.
+#: The time within which a waiting thread notices a signal.
 _SIGNAL_DELAY_S = 0.25
 
 
@@ -75,8 +75,8 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Work[R], callbacks: SimpleQueue[Callback | None]) -> R:
-        """Wait for `work` on the loop's thread, and meanwhile run the `callbacks` that it adds in
-        this thread."""
+        """Wait for `work`, which runs on the loop's thread. During the wait, the calling thread
+        runs the `callbacks` that `work` adds."""
         if threading.current_thread() is self.thread:
             raise IllegalState("a blocking call on the event loop's own thread would never return")
         call = _Call(self.loop, work, callbacks)
@@ -580,8 +580,8 @@ class Consumer(_Blocking):
 
 
 class _OnTheLoop:
-    """A `Holder` for the records of a blocking program, which passes their calls on to the loop's
-    thread."""
+    """A `Holder` for the records of a blocking program. The holder passes the records' calls on to
+    the loop's thread."""
 
     def __init__(self, holder: Holder) -> None:
         self._holder = holder
@@ -607,7 +607,7 @@ class _OnTheLoop:
 
 class ShareConsumer(_Blocking):
     """The blocking counterpart of `odradek.ShareConsumer`. Iterating yields records without end,
-    and `with record:` acknowledges or releases one."""
+    and `with record:` acknowledges or releases the record."""
 
     def __init__(self, *topics: str, **settings: Unpack[ShareConsumerSettings]) -> None:
         inner = _share.ShareConsumer(*topics, **settings)

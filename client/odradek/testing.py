@@ -4,8 +4,8 @@
         with Producer(bootstrap_servers=odradek_cluster.bootstrap) as producer:
             producer.send_and_wait("orders", b"...")
 
-`odradek_cluster`: a cluster of one broker for this test alone, made in milliseconds, so that
-tests can use the same names; its faults can be ordered, and it may be killed and restarted. One
+`odradek_cluster`: a cluster of one broker for only this test, so that tests can use the same names.
+It is made in milliseconds, its faults can be ordered, and it may be killed and restarted. One
 process makes the clusters of all tests of a run, including those in pytest-xdist's workers.
 `odradek_clusters` makes further clusters.
 
@@ -17,8 +17,8 @@ records of any age: with Kafka's retention of seven days, a test would lose old 
 every five minutes.
 
 `odradek_broker_settings`: settings of all these brokers, by Kafka's names, which override their
-defaults. Override it in a conftest.py, with scope="session". For `odradek_broker` alone, a module
-or a class may also override it:
+defaults. Override the fixture in a conftest.py, with scope="session". For only `odradek_broker`, a
+module or a class may also override it:
 
     @pytest.fixture(scope="session")
     def odradek_broker_settings():
@@ -37,7 +37,7 @@ takes milliseconds:
         async with Producer(bootstrap_servers=simulated_cluster.bootstrap) as producer:
             await producer.send_and_wait("orders", b"...")
 
-Imports are made by the fixtures, because every run of pytest loads this module.
+The fixtures import what they need, because every run of pytest loads this module.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the process that makes clusters, unless this run of pytest is inside another one, which
-    still needs the process."""
+    """End the process that makes clusters, unless this run of pytest is inside another run, because
+    the outer run still needs the process."""
     import sys
 
     server = config.stash.get(_ADDRESS_SERVER, None)
@@ -177,7 +177,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture
 def unique_topic(request: pytest.FixtureRequest) -> str:
-    """A topic name for this test only, made from the name of the test."""
+    """A topic name that only this test has, made from the name of the test."""
     import re
 
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-.")
@@ -186,7 +186,8 @@ def unique_topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def odradek_broker_settings() -> Mapping[str, object]:
-    """No settings; override this fixture in your own conftest.py."""
+    """The settings of the brokers, by default none; override this fixture in your own
+    conftest.py."""
     return {}
 
 
@@ -202,7 +203,7 @@ def odradek_clusters() -> Clusters:
 def odradek_cluster(
     odradek_clusters: Clusters, odradek_broker_settings: Mapping[str, object]
 ) -> Iterator[Cluster]:
-    """A cluster for this test alone, which is deleted after it."""
+    """A cluster for only this test, which is deleted after the test."""
     with odradek_clusters.create(odradek_broker_settings) as cluster:
         yield cluster
 
@@ -223,7 +224,7 @@ def odradek_broker_session(
 def odradek_broker(
     tmp_path: Path, odradek_broker_settings: Mapping[str, object]
 ) -> Iterator[SubprocessBroker]:
-    """A broker for this test alone, in a separate process, with its data under `tmp_path`."""
+    """A broker for only this test, in a separate process, with its data under `tmp_path`."""
     from odradek.broker import SubprocessBroker
 
     settings = _SETTINGS | dict(odradek_broker_settings)
@@ -247,10 +248,10 @@ def odradek_faulty_broker(
 
 @pytest.fixture(scope="session")
 def odradek_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A SparkSession on two cores for the whole run, or the active one if there is one.
+    """A SparkSession on two cores for the whole run, or the active session if there is one.
 
-    Skips, with the reason, without PySpark or Java. You may override this fixture in your own
-    conftest.py.
+    The test is skipped, with the reason, if PySpark or Java is missing. You may override this
+    fixture in your own conftest.py.
     """
     from odradek.spark import SHORT_JOB_OPTIONS, JavaNotFound, SparkNotFound, session, shut_down
 

@@ -18,8 +18,8 @@ from odradek.clusters import Cluster, shared
 
 
 class ClusterMixin:
-    """A base class with `cluster`, which is created at its first use in a test, for that test
-    alone.
+    """A base class with `cluster`, which is created at its first use in a test, and belongs to only
+    that test.
 
     `cluster_settings`: the settings of the cluster, by Kafka's names; a class may set it.
     """

@@ -27,7 +27,7 @@ from odradek_protocol.schemas.fetch import AbortedTransaction
 
 #: Batches below this size are combined, because a request takes only one batch of a partition.
 SMALL_BATCH_BYTES = 4 * 1024
-#: The most bytes of batches that are combined, and the most records.
+#: The limits of bytes and of records in batches that are combined.
 _TOGETHER_BYTES_MAX = 64 * 1024
 _TOGETHER_RECORDS_MAX = 10_000
 
@@ -63,7 +63,7 @@ class Copied:
 
 @dataclass(slots=True)
 class _Together:
-    """Batches that will be combined into one, in order: (position, header)."""
+    """Batches that will be combined into one batch, in order: (position, header)."""
 
     found: list[tuple[int, BatchHeader]] = field(default_factory=list)
     size_bytes: int = 0

@@ -1,8 +1,8 @@
 """The check of a mirror, which compares topics and groups of the source with those of the target.
 
-The ends of the target are read first, then the run map, then the ends of the source. So the only
-effect of a mirror that runs meanwhile is records that are not copied yet. One partition is read at
-a time, on both sides in parallel, so few whole batches are in memory.
+The ends of the target are read first, then the run map, then the ends of the source. So a mirror
+that runs during the check has only one effect: records that are not copied yet. One partition is
+read at a time, on both sides in parallel, so only a few batches are in memory.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class GroupResult(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """True if the target has another offset, unless the group has read further there."""
+        """True if the target does not have the expected offset, unless the group has read further
+        at the target."""
         return self.target_offset != self.expected and not self.is_ahead
 
 
@@ -442,7 +443,7 @@ class _Log:
             try:
                 fetched = await self._reader.poll(_POLL_MS)
             except SourceError as error:
-                # The error text of the reader calls either cluster "the source".
+                # The error text of the reader says "the source" for the target, too.
                 text = str(error).removeprefix(f"{self._tp.topic}-{self._tp.partition} of the ")
                 raise CannotCompare(
                     f"the {self._side.name.lower()}: {text.removeprefix('source: ')}"

@@ -37,9 +37,9 @@ class NotTranslatable(ValueError):
 
 @dataclass(slots=True)
 class Translated:
-    """The result. `batch`: the number of the last batch. `ends`: for each (topic, partition), the
-    offset at the end of that batch before and after the translation. `kept`: topics whose offsets
-    were left as they are."""
+    """The result of a translation. `batch`: the number of the last batch. `ends`: for each (topic,
+    partition), the offset at the end of that batch before and after the translation. `kept`: topics
+    whose offsets were left as they are."""
 
     batch: int
     ends: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)

@@ -5,11 +5,12 @@ transactions.
 
 A transaction covers all partitions, and is committed after some bytes or some time. It includes the
 positions. A start ends the last transaction, reads the map topic, and continues after the committed
-records. So an instance may be killed at any point. After a failure the mirror repeats the same
-start; there is no other way of recovery.
+records. So no record is lost or repeated, even if an instance is killed at any point. After a
+failure the mirror repeats the same start; there is no other way of recovery.
 
-A second instance with the same name fences the first one, which finds the new owner in the map
-topic and ends. Readers at the target that use read_committed see no record twice.
+A second instance with the same name fences the first instance. The first instance then finds the
+new owner in the map topic, and ends. Readers at the target that use read_committed see no record
+twice.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ from odradek_protocol.stored.control_marker import ControlMarkerError
 
 log = logging.getLogger("odradek.mirror")
 
-#: The pause after a failure: after the first one, and the longest.
+#: The pause after the first failure, and the limit of the pause, which doubles after each further
+#: failure.
 _PAUSE_MS = 200.0
 _PAUSE_MAX_MS = 10_000.0
 #: The pause between checks of partitions without a leader.
@@ -73,7 +75,7 @@ _FINAL = (
     UnsupportedByBroker,
 )
 _CAUSES_MAX = 10
-#: The most identities that are remembered from starts whose commit was not answered.
+#: The limit of remembered identities of starts whose commit was not answered.
 _TRIED_MAX = 1_000
 
 
@@ -252,8 +254,8 @@ class ExactlyOnceCopier:
                 await asyncio.sleep(max(self._retry_at_s - self._now_s(), 0.0))
 
     async def add(self, topics: Sequence[Topic]) -> None:
-        """Add topics, which exist at the target with all partitions. Retry their partitions that
-        were given up. MirrorRefused for topics that must not be copied."""
+        """Add topics, which must exist at the target with all partitions. Retry those of their
+        partitions that were given up. MirrorRefused for topics that must not be copied."""
         changed = {
             topic.name
             for topic in topics
@@ -304,8 +306,8 @@ class ExactlyOnceCopier:
         self.maps = (await read_map(target, settings.name)).partitions
         state = await self._find_state(sorted(self._names))
         self._reached(Step.OWNED)
-        # A topic that was copied before a failure may have a problem now: it is given up, and the
-        # other topics continue.
+        # A topic that was copied before a failure may have a problem now. Such a topic is given up,
+        # and the other topics continue.
         for topic, problems in state.problems.items():
             self._names.discard(topic)
             for tp in [tp for tp in self._reader.positions if tp.topic == topic]:

@@ -1,9 +1,9 @@
 """The copying of committed offsets of groups to the target.
 
 A mirror writes the offset of a group only if the group has no offset at the target, or the one that
-the mirror wrote last: an offset that a consumer or an administrator has committed at the target is
-never overwritten. To recognize its own offsets in a later run, the mirror also commits them for a
-second group, `odradek-mirror-NAME.GROUP`: first for the second group, with the previous offset as
+the mirror wrote last. So an offset that a consumer or an administrator has committed at the target
+is never overwritten. To recognize its own offsets in a later run, the mirror also commits them for
+a second group, `odradek-mirror-NAME.GROUP`: first for the second group, with the previous offset as
 metadata, then for the group. After a crash in between, the group has one of these two offsets, and
 both are the mirror's. Second groups are deleted when the source no longer has their groups, and by
 the promotion of their topics.
@@ -31,7 +31,7 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
 
 #: The prefix of the names of second groups, before the name of the mirror.
 SECOND_GROUPS = "odradek-mirror-"
-#: The most groups of one request, and the most that are written at the same time.
+#: The limit of groups in one request, and the limit of groups that are written at the same time.
 _TOGETHER_MAX = 200
 _WRITTEN_AT_ONCE = 8
 
@@ -73,8 +73,8 @@ def marks(noted: Committed) -> dict[TopicPartition, frozenset[int]]:
 
 @dataclass(slots=True)
 class _Group:
-    """The work on one group. `wanted`: all its offsets for the target; `news`: those that have
-    changed; `left`: the reason why the group is not complete."""
+    """The work on one group. `wanted`: all offsets of the group for the target; `news`: the changed
+    ones of these offsets; `left`: the reason why the group is not complete."""
 
     name: str
     wanted: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class GroupCopier:
         self._translate, self._tell = translate, tell
         self._prefix = prefix
         self._keep_epochs = keep_epochs
-        #: The offsets that were copied last; unchanged ones are not copied again.
+        #: The offsets that were copied last; unchanged offsets are not copied again.
         self._copied: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self._told: dict[tuple[str, str], str] = {}
 
@@ -272,8 +272,8 @@ class GroupCopier:
             at_source = {each.group_id for each in await self._source.list_groups()}
             others = [name for name in others if name not in at_source]
         for some in _chunks(others, _TOGETHER_MAX):
-            # The list of the source may lack groups that this mirror may not read, so their offsets
-            # are requested too.
+            # The list of the source may lack groups that this mirror may not read, so the offsets
+            # of the missing groups are also requested.
             there = await self._source.list_offsets_of_groups(
                 dict.fromkeys(some), raise_errors=False
             )
@@ -281,7 +281,8 @@ class GroupCopier:
             noted = await self._target.list_offsets_of_groups(
                 dict.fromkeys(gone), raise_errors=False
             )
-            # The name of this mirror may be used by mirrors of other sources too.
+            # Mirrors of other sources may use the same name as this mirror, and then have the same
+            # prefix.
             unneeded = [
                 second
                 for second, offsets in noted.items()

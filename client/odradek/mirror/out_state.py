@@ -22,7 +22,7 @@ from odradek_client.admin.topics import TopicDescription
 from odradek_client.errors import OdradekError, Refused, UnknownTopicOrPartition
 from odradek_client.structs import TopicPartition
 
-#: The most problems in the text of an error.
+#: The limit of problems in the text of an error.
 _PROBLEMS_MAX = 10
 _POLL_MS = 500.0
 #: After this number of polls of the target in a row without records, it cannot be read.
@@ -72,11 +72,10 @@ async def find_state(
     planned: bool = False,
     seen: Mapping[TopicPartition, int] | None = None,
 ) -> OutState:
-    """Compare the maps with both clusters. `topics`: the topics to copy, which exist at the source.
-    `given_up`: partitions that are skipped. `planned`: topics and partitions that the target lacks
-    are no problem, because they will be created, and records of open transactions there are
-    ignored. `seen`: if another instance may be copying, the ends of the target's partitions before
-    the maps were read.
+    """Compare the maps with both clusters. `topics`: the topics to copy. `given_up`: partitions
+    that are skipped. `planned`: topics and partitions that the target lacks are no problem, because
+    they will be created, and records of open transactions at the target are ignored. `seen`: if
+    another instance may be copying, the ends of the target's partitions before the maps were read.
 
     Raises transient errors of either cluster.
     """
@@ -239,8 +238,8 @@ async def _compare_offsets(
                 f" {position.target_end}: the target has lost records",
             )
         elif seen.get(copy, 0) > position.target_end:
-            # The records after the map's position, which are mostly the marker of the mirror's last
-            # transaction.
+            # The records after the map's position. Usually only the marker of the mirror's last
+            # transaction is there.
             first = max(position.target_end, copy_starts[copy])
             by_others[copy] = first, seen[copy]
     for copy in await _with_records(target, by_others):

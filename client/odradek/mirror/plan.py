@@ -24,11 +24,11 @@ from odradek_protocol.primitives import ZERO_UUID
 
 #: The prefix of the names of mirrors: their map topics and transactional ids.
 MIRROR_PREFIX = "odradek-mirror-"
-#: The setting that makes a topic of Odradek a mirror of another one.
+#: The setting that makes a topic of Odradek a mirror of another topic.
 MIRROR_SOURCE = "mirror.source"
 _TIMESTAMPS = "message.timestamp.type"
 _SHARE, _STREAMS = "share", "streams"
-#: The most groups whose settings are read by one request.
+#: The limit of groups whose settings are read by one request.
 _TOGETHER_MAX = 200
 
 
@@ -431,7 +431,7 @@ def _notes_of(planned: TopicPlan) -> list[str]:
 
 
 def _groups(groups: tuple[GroupListing, ...]) -> tuple[tuple[str, ...], list[str]]:
-    """The groups whose offsets are copied, and notes about the others."""
+    """The groups whose offsets are copied, and notes about share groups and streams groups."""
     copied = tuple(each.group_id for each in groups if each.type != _SHARE)
     notes = [
         f"share group {each.group_id!r}: its state (records in flight, delivery counts) is not"

@@ -15,7 +15,7 @@ from odradek_client.structs import TopicPartition
 #: The time over which rates are averaged.
 _WINDOW_S = 10.0
 _SAMPLES_MAX = 100
-#: The most names in one line of progress.
+#: The limit of names in one line of progress.
 _NAMED_MAX = 3
 
 

@@ -1,4 +1,5 @@
-"""The run of a mirror in either mode: topics, records, groups, and its end.
+"""The run of a mirror in one of the two modes: the copying of topics, records and groups, and the
+end of the run.
 
 Without `follow` the ends of the source at the start are a barrier: the run ends when all records
 before the barrier are copied, open transactions have ended, and groups are copied. With `follow`
@@ -36,11 +37,11 @@ from odradek_client.admin.transactions import OPEN_STATES
 from odradek_client.errors import Fatal, OdradekError, Refused, TopicAlreadyExists
 from odradek_client.structs import TopicPartition
 
-#: The longest wait of one step. Between steps, the run checks for other work.
+#: The time limit for the wait in one step. Between steps, the run checks for other work.
 _STEP_MS = 500
 _PROGRESS_EVERY_S = 2.0
 _GROUPS_EVERY_S = 5.0
-#: The most partitions, transactions or problems that an error names.
+#: The limit of partitions, transactions or problems that an error names.
 _NAMED_MAX = 5
 
 
@@ -89,7 +90,7 @@ class Copier(Protocol):
     async def add(self, topics: Sequence[TopicPlan]) -> None:
         """Add topics, which exist at the target with all partitions. Partitions that are being
         copied are not affected, and failed ones are retried. If some topics must not be copied, the
-        others are added and MirrorRefused is raised."""
+        other topics are added and MirrorRefused is raised."""
         ...
 
     async def step(self, wait_ms: float) -> None:

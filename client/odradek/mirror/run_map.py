@@ -26,8 +26,8 @@ from odradek_client.errors import OdradekError, Refused
 from odradek_client.structs import TopicPartition
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The most runs in one record of the map topic. A record with fewer runs is replaced: it is written
-#: again with the runs of the next transaction added, so that few records remain after compaction.
+#: The limit of runs in one record of the map topic. A record with fewer runs is written again with
+#: the runs of the next transaction added. So few records remain after compaction.
 RUNS_PER_RECORD = 100
 _OFFSET_END = 2**63 - 1
 
@@ -69,9 +69,9 @@ class Entry(NamedTuple):
 
 
 def runs_of(spans: Iterable[Span], parts: Sequence[tuple[int, int]]) -> list[Run]:
-    """The runs of a batch that was written. `parts`: for each batch that the target has appended
-    (several if the batch was split), the index of its first record and its base offset at the
-    target."""
+    """The runs of a written batch. The target has appended it as one batch, or as several if it was
+    split. `parts`: for each of them the index of its first record in the written batch, and its
+    base offset at the target."""
     runs: list[Run] = []
     index = 0
     at = 0
@@ -164,7 +164,7 @@ class PartitionMap:
 
     def add(self, entry: Entry) -> None:
         """Add the content of a record of the map topic, in the order of the records. MapDamaged
-        unless the record continues after the last one, or replaces it."""
+        unless the record continues after the record added last, or replaces that record."""
         if self._entries and entry.start == self._entries[-1][0]:
             first = self._entries[-1][1]
             del self._sources[first:], self._targets[first:], self._lengths[first:]
@@ -201,8 +201,8 @@ class PartitionMap:
         """The target's offset of the first record that is at `source_offset` or after it.
 
         An offset after the last copied record becomes the offset after that record in the target.
-        So a group that has read all records has read all of them at the target, too. NotCopied for
-        an offset that the copy has not reached.
+        So a group that has read all records of the source has no records left to read at the
+        target. NotCopied for an offset that the copy has not reached.
         """
         if source_offset > self.position.next:
             raise NotCopied(

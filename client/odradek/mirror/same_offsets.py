@@ -48,11 +48,12 @@ from odradek_protocol.schemas.promote_mirror_topics import (
     PromoteMirrorTopicsResponse,
 )
 
-#: The most times that the target may find a batch damaged. The batch is fetched again each time.
+#: A batch is fetched again at most this many times after the target has found it damaged.
 _CORRUPT_MAX = 3
-#: The most bytes of a request, unless one batch has more.
+#: The limit of bytes in a request, unless one batch is larger.
 _REQUEST_BYTES_MAX = 4 * 1024 * 1024
-#: The most bytes in a request besides batches: for one partition, and for the request itself.
+#: The limit of bytes in a request in addition to batches: as many for each partition, and as many
+#: for the request itself.
 _AROUND_BYTES = 512
 #: The interval at which the ends of the source are sent to the target, for its metrics.
 _TELL_EVERY_S = 10.0
@@ -318,7 +319,7 @@ class SameOffsetsCopier:
 
     @property
     def _request_bytes_max(self) -> int:
-        """The most bytes of a request, unless one batch has more."""
+        """The limit of bytes in a request, unless one batch is larger."""
         if self._frame_bytes_max is None:
             return _REQUEST_BYTES_MAX
         return min(_REQUEST_BYTES_MAX, self._frame_bytes_max - _AROUND_BYTES)
@@ -350,8 +351,8 @@ class SameOffsetsCopier:
                 left.extendleft(await self._append_together(together, failed))
 
     async def _tell_ends(self, now_s: float) -> None:
-        """Send the ends of the source to the target at intervals, for partitions without new
-        records as well: a target that hears nothing assumes that the mirror has ended."""
+        """Send the ends of the source to the target at intervals, also for partitions without new
+        records, because a target that receives nothing assumes that the mirror has ended."""
         if now_s < self._tell_at_s:
             return
         self._tell_at_s = now_s + _TELL_EVERY_S

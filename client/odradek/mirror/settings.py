@@ -107,7 +107,7 @@ def own_values(entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """A group of the source with the settings that were set for it."""
+    """A group of the source with the settings that were set for the group."""
 
     name: str
     settings: Mapping[str, str]
@@ -210,8 +210,9 @@ class SettingsCopier:
     async def _alter(
         self, resource: ConfigResource, changes: Mapping[str, str | None]
     ) -> dict[str, OdradekError]:
-        """Change settings at the target: all in one request, because some limit others, or if that
-        is refused, one by one. Returns the errors of the settings that the target refuses."""
+        """Change settings at the target: all in one request, because some settings limit others. If
+        the target refuses this request, change the settings one by one. Returns the errors of the
+        settings that the target refuses."""
         errors: dict[str, OdradekError] = {}
         if not changes or await self._error_of(resource, changes) is None:
             return errors

@@ -1,8 +1,8 @@
 """The reader of the source, which reads whole batches of many partitions, as they are stored.
 
-There is one Fetch in flight for each node, and the next one is sent before the caller writes the
-data of the last one. So at most two answers of a node are in memory: one at the caller, and one
-that has arrived meanwhile. Only the headers of batches are read.
+There is one Fetch in flight for each node, and the next Fetch is sent before the caller writes the
+data of the last answer. So at most two answers of a node are in memory: the one that the caller is
+writing, and the next one. Only the headers of batches are read.
 
 Transient errors are retried without an end, with a growing pause; `troubles` returns them with the
 time of the first one. Any other error ends the reading of its partition, and `poll` raises it once.
@@ -39,7 +39,7 @@ MIRROR_LIMITS = FetchLimits(
 )
 #: The time for which a topic may be missing in the metadata before it counts as deleted.
 MISSING_TOPIC_PATIENCE_MS = 2_000
-#: The largest batch for which the limit of a partition is raised.
+#: The limit of a batch's size. A larger batch ends the reading of its partition.
 _BATCH_BYTES_MAX = 128 * 1024 * 1024
 
 
@@ -89,7 +89,7 @@ class SourceTopicDeleted(SourceError):
 
 
 class SourceTopicRecreated(SourceError):
-    """The topic was deleted, and another one has its name. `topic_id`: the id of the new one."""
+    """The topic was deleted, and another topic has its name. `topic_id`: the id of the new one."""
 
     def __init__(self, tp: TopicPartition, topic_id: bytes) -> None:
         super().__init__(tp, "the topic was deleted and created again, so this is another topic")
@@ -436,7 +436,7 @@ class SourceReader:
             for tp, data in answer.data.items():
                 position, want = self._positions.get(tp), wanted.get(tp)
                 if position is None or want is None or position.offset != want.offset:
-                    continue  # the partition was assigned again meanwhile
+                    continue  # the partition was assigned again after the request
                 if data.error_code:
                     self._on_error(tp, position, data.error_code, answer.ends.get(tp))
                 elif data.diverging_epoch.end_offset >= 0:
@@ -492,8 +492,8 @@ class SourceReader:
         )
 
     def _make_room(self, tp: TopicPartition, position: _Position, view: memoryview) -> None:
-        """Raise the limit of a partition so that a whole batch fits, after an answer that contains
-        only the beginning of one."""
+        """Raise the fetch limit of a partition after an answer that has only the beginning of a
+        batch, so that the whole batch fits into the next answer."""
         length = int.from_bytes(view[LENGTH_AT : LENGTH_AT + 4], "big", signed=True)
         size_bytes = length + LOG_OVERHEAD_BYTES
         if size_bytes < HEADER_BYTES or size_bytes > _BATCH_BYTES_MAX:
@@ -538,8 +538,8 @@ class SourceReader:
 
 
 class _Answer(NamedTuple):
-    """The answer of a node. `ends`: for positions that are not in the log, the first and the end
-    offset of the log."""
+    """The answer of a node. `ends`: for partitions whose position is not in the log, the start and
+    end offsets of the log."""
 
     data: dict[TopicPartition, PartitionData]
     ends: dict[TopicPartition, tuple[int, int]]

@@ -2,8 +2,8 @@
 transactions.
 
 The producer handles retries, sequences, fencing and both versions of transactions; it accepts whole
-batches for this purpose. Several batches of a partition are in flight, in order. Their offsets at
-the target become runs, which are written in the same transaction.
+batches for this purpose. Several batches of a partition are in flight, in order. The offsets of the
+batches at the target become runs, which are written in the same transaction.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 log = logging.getLogger("odradek.mirror")
 
-#: The most bytes of batches that are in flight or waiting. They use the memory of fetched batches.
+#: The limit of bytes in batches that are in flight or waiting. These batches use the memory of the
+#: fetched batches.
 BUFFER_BYTES = 64 * 1024 * 1024
 #: The size of the parts into which a batch that is too large for the target is split.
 _SPLIT_BYTES = 256 * 1024
@@ -40,7 +41,7 @@ _SPLIT_BYTES = 256 * 1024
 _OF_PARTITION = (MessageTooLarge, InvalidRecord, InvalidTimestamp)
 #: Errors of a batch that end the copying of its whole topic.
 _OF_TOPIC = (InvalidTopic, PolicyViolation, TopicAuthorizationFailed)
-#: The most repeated waits for a commit without an answer.
+#: The limit of waits for a commit that is not answered.
 _COMMIT_WAITS_MAX = 5
 
 

@@ -86,8 +86,8 @@ class _DelayedCalls:
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
         if not args:
-            # A callback without arguments starts a flush, which is not delayed; only the result of
-            # a sync is.
+            # A callback without arguments starts a flush. The start is not delayed; only the result
+            # of a sync is delayed.
             return self._loop.call_soon(callback)
         return self._loop.call_later(self._delay_s(), callback, *args)
 
@@ -161,7 +161,7 @@ class SimulatedHost:
         return ProcessUsage(0, 0)
 
     def open_files(self) -> FileBudget:
-        """The budget of open files, which is a constant here."""
+        """The budget of open files, which is constant in the simulation."""
         return _OPEN_FILES
 
     def bind(self, host: str, port: int) -> Listener:
@@ -189,7 +189,7 @@ class SimulatedHost:
         )
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> None:
-        """No separate loop: the cleaner uses the broker's loop."""
+        """The loop of the cleaner: None, because the cleaner uses the broker's loop."""
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
         """Run the works one after the other."""
@@ -204,8 +204,8 @@ class SimulatedHost:
 class SimulatedBroker:
     """A broker and its disk. `server` is the running server, or the last one that ran.
 
-    `address`: the address of its listener, unless `settings` has `listeners` with PLAINTEXT and
-    SASL_PLAINTEXT, each with a port.
+    `address`: the address of the broker's listener. If `settings` has `listeners`, with PLAINTEXT
+    and SASL_PLAINTEXT and a port for each, the addresses of these listeners are used instead.
     """
 
     server: Server
@@ -233,7 +233,7 @@ class SimulatedBroker:
         self.clock = LoopClock(asyncio.get_running_loop())
         self.disk = MemoryFiles(now_ms=self.clock.wall_ms())
         self.starts = 0
-        #: The shortest and the longest duration of an fsync.
+        #: The minimum and maximum duration of an fsync.
         self.sync_delay_ms = (0.0, 2.0)
 
     @property
@@ -285,14 +285,14 @@ class SimulatedBroker:
         return await _until_killed(process, starting)
 
     async def stop(self) -> bool:
-        """Stop the broker cleanly; False if it was killed meanwhile."""
+        """Stop the broker cleanly. Returns False if the broker was killed while it was stopping."""
         process = self.process
         stopped = await _until_killed(process, process.call(_task, self.server.stop))
         process.alive = False
         return stopped
 
     def kill(self, *, power_lost: bool = False) -> None:
-        """Kill the broker; `power_lost`: a random part of the unsynced data is lost too."""
+        """Kill the broker; `power_lost`: a random part of the unsynced data is also lost."""
         self.process.kill()
         self.crash(power_lost=power_lost)
 

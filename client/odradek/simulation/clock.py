@@ -1,4 +1,5 @@
-"""Virtual time, which only passes by calls of `advance`, or with the simulated loop."""
+"""Clocks of virtual time, which passes only by calls of `advance` (`SimulatedClock`), or with the
+simulated loop (`LoopClock`)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ WALL_START_MS = 1_700_000_000_000
 class SimulatedClock:
     """Both clocks of a broker (`odradek_broker.platform.seams.Clock`), milliseconds.
 
-    `now_ms` is the monotonic one, and may be set; the wall clock shows `wall_start_ms` more.
+    `now_ms` is the time of the monotonic clock, and may be set. The wall clock shows
+    `wall_start_ms` more than the monotonic clock.
     """
 
     __slots__ = ("now_ms", "wall_start_ms")

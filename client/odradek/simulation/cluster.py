@@ -55,8 +55,8 @@ class SimulatedCluster:
         self._world.note("test", text)
 
     async def kill_broker(self, *, power_lost: bool = False, down_ms: int = 0) -> None:
-        """Kill the broker, and start it again after this time. `power_lost`: unsynced data is lost
-        too."""
+        """Kill the broker, and start it again after `down_ms`. `power_lost`: unsynced data is also
+        lost."""
         await self._world.kill_broker(power_lost=power_lost, down_ms=down_ms)
 
     async def restart_broker(self, down_ms: int = 0) -> None:
@@ -66,8 +66,8 @@ class SimulatedCluster:
     def start_client(
         self, name: str, main: Callable[[], Coroutine[Any, Any, Any]]
     ) -> asyncio.Task[Any]:
-        """Run `main` as a process of its own, which `kill_client` can end; returns the task of
-        `main`."""
+        """Run `main` as a simulated process of its own, which `kill_client` can end. Returns the
+        task of `main`."""
         return self._world.start_client(name, main)
 
     def kill_client(self, name: str) -> None:

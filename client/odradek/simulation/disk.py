@@ -43,7 +43,8 @@ class _Inode:
 
 
 class Failure:
-    """A failure of the `nth` (from 1) operation of a kind; with `for_ever`, also of all later ones.
+    """A failure of the `nth` (from 1) operation of a kind; with `for_ever`, also of all later
+    operations of this kind.
 
     `kind`: append, write_at, sync, sync_dir, truncate, open, make_dirs, rename, read, remove,
     volume. `path_part`: only operations on paths that contain this text count. `torn_bytes`: the
@@ -230,8 +231,8 @@ class MemoryFiles:
         return None
 
     def refuse(self, kind: str, path: str, size_bytes: int = 0) -> Failure | None:
-        """The failure of this operation, or None: an ordered one, or one for lack of space. The
-        operation writes `size_bytes`."""
+        """The failure of this operation, which was ordered or is due to lack of space; None if the
+        operation succeeds. The operation writes `size_bytes`."""
         failure = self.trip(kind, path)
         if failure is not None or self.shortage is None:
             return failure
@@ -323,7 +324,7 @@ class MemoryFiles:
         return [path for path, inode in found if inode.content != inode.durable]
 
     def unsynced_content(self, path: str) -> bytes:
-        """The bytes that follow the synced ones."""
+        """The bytes that follow the synced bytes."""
         inode = self._names[_clean(path)]
         return bytes(inode.content[len(inode.durable) :])
 
@@ -555,7 +556,7 @@ def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> N
     if bytes(content[: len(durable)]) != durable:
         # If the file was truncated or rewritten since the sync, the old and the new content are
         # possible. If it was truncated and then written again, the state after the truncation is
-        # possible, too.
+        # also possible.
         cut_to_bytes = inode.cut_to_bytes
         found = rng.random()
         if found < 0.4:

@@ -29,19 +29,19 @@ from odradek_broker.share.events import (
 from odradek_broker.share.in_flight import FINISHED
 from odradek_protocol.records import iter_batches
 
-#: The errors of the wall clock. They are less than a day apart, because a broker drops its state of
-#: an idle producer a day after its last record. The clock is at most an hour slow, because the
-#: broker refuses records that are further ahead of its clock.
+#: The errors of the wall clock. The errors are less than a day apart, because a broker drops its
+#: state of an idle producer a day after its last record. The clock is at most an hour slow, because
+#: the broker refuses records that are further ahead of its clock.
 CLOCK_ERRORS_MS = (-3_600_000, -60_000, 60_000, 43_200_000)
-#: The shortest and the longest fsync, and the longest wait for an event, for faults that follow an
-#: answer or a dead letter.
+#: The minimum and maximum duration of an fsync, and the limit of the wait for an event, for faults
+#: that follow an answer or a dead letter.
 _BEHIND_AN_ANSWER_SYNC_MS = (20.0, 60.0)
 _NEXT_ANSWER_MS = 3_000
-#: The shortest and the longest fsync while a power cut waits for two unsynced segments.
+#: The minimum and maximum duration of an fsync while a power cut waits for two unsynced segments.
 _BEHIND_A_ROLL_SYNC_MS = (50.0, 200.0)
-#: The shortest time for which no state of a share partition can be written.
+#: The minimum time for which no state of a share partition can be written.
 _STATE_REFUSED_MS = 20
-#: The shortest time for which the disk has no room.
+#: The minimum time for which the disk has no room.
 _SHORTAGE_MS_MIN = 50
 #: The shares of changes that a disk with scarce room refuses.
 _REFUSED_SHARES = (0.05, 0.3, 0.9)
@@ -49,7 +49,7 @@ _REFUSED_SHARES = (0.05, 0.3, 0.9)
 _DOWN_MS = 20
 #: The time in which a cleaner that runs all the time writes recovery points.
 _UNTIL_CHECKPOINT_MS = 500
-#: The longest time between a start and a crash that follows soon.
+#: The limit of the time between a start and a crash that follows soon after it.
 _SOON_MS = 60
 AT_START = ("open", "read", "append", "sync", "rename")
 ANSWERS_LOST = (
@@ -153,9 +153,9 @@ async def cut_power_behind_an_answer(world: World, fault: Fault) -> None:
 
 async def cut_power_behind_a_roll(world: World, fault: Fault) -> None:
     """The disk is slow, and the machine loses its power when two successive segments are unsynced.
-    The end of the first one is lost, but the kernel has written the second one to the disk. In half
-    of the cases the process is killed and started before, and that start cannot sync the two
-    segments."""
+    The end of the first segment is lost, but the kernel has written the second segment to the disk.
+    In half of the cases the process is killed and started before the power cut, and this start
+    cannot sync the two segments."""
     disk = world.broker.disk
     with world.slow_disk(*_BEHIND_A_ROLL_SYNC_MS):
         rolled = await _unsynced_roll(world)
@@ -178,7 +178,7 @@ async def cut_power_behind_a_roll(world: World, fault: Fault) -> None:
 
 async def _unsynced_roll(world: World) -> tuple[str, str] | None:
     """Wait for two successive unsynced segments of a user's topic, both with batches of the same
-    producer. Returns their paths, or None if there are none in time."""
+    producer. Returns the paths of the segments, or None if there are no such segments in time."""
     disk = world.broker.disk
     until_ms = world.now_ms + _NEXT_ANSWER_MS
     while world.now_ms < until_ms:
@@ -254,8 +254,8 @@ def _is_letter_behind_an_open_record(world: World, event: ShareEvent) -> bool:
 
 
 class _StateBehindALetter:
-    """True for the event that stores the state of a later dead letter, of the same share partition
-    as `earlier`."""
+    """A condition for events of share partitions: true for an event that stores the state of a dead
+    letter which follows `earlier` in the same share partition."""
 
     def __init__(self, earlier: DeadLettered) -> None:
         self._key = earlier.key
@@ -383,7 +383,8 @@ async def scarce_room(world: World, fault: Fault) -> None:
 
 
 async def _short_of_room(world: World, fault: Fault, shortage: Shortage) -> None:
-    """Keep the disk short of room while the fault lasts, even if the machine crashes meanwhile."""
+    """Keep the disk short of room while the fault lasts, even if the machine crashes during the
+    fault."""
     disk = world.broker.disk
     disk.shortage = shortage
     await world.sleep(max(fault.lasts_ms, _SHORTAGE_MS_MIN))
@@ -408,8 +409,8 @@ async def failed_read(world: World, fault: Fault) -> None:
 
 
 async def failed_directory(world: World, fault: Fault) -> None:
-    """Of several data directories, the disk of the last one fails until the broker is started
-    again."""
+    """The disk of the last data directory fails until the broker is started again. If there is only
+    one data directory, nothing happens."""
     paths = world.broker.config.log_dirs
     if len(paths) < 2:
         return
@@ -494,7 +495,8 @@ async def switch_durability(world: World, fault: Fault) -> None:
 
 
 async def cut_power_at_start(world: World, fault: Fault) -> None:
-    """The broker is started with either durability, and the machine loses its power soon."""
+    """The broker is started with one of the two durabilities, and the machine loses its power soon
+    afterwards."""
     durability = "page-cache" if fault.size % 3 else "fsync"
     await world.cut_power_at_start(durability=durability, stop=fault.size % 4 == 0)
 

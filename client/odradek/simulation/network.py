@@ -48,7 +48,7 @@ class SimulatedServer:
         self.address = address
 
     def close(self) -> None:
-        """Accept no more connections; existing ones stay."""
+        """Accept no more connections. Existing connections stay open."""
         self._network.stop_listening(self.address)
 
     def pause(self) -> None:
@@ -301,7 +301,7 @@ class SimulatedNetwork:
     # --- Ends ---
 
     def listen(self, factory: ProtocolFactory, host: str, port: int) -> SimulatedServer:
-        """Listen at an address. OSError if it is in use. Port 0 is a free one."""
+        """Listen at an address. OSError if the address is in use. Port 0 chooses a free port."""
         if not port:
             port = self._free_port()
         address = (host, port)

@@ -213,7 +213,8 @@ def simulate(
 
 
 def _unhandled(world: World, context: dict[str, Any]) -> None:
-    """Handle an uncaught exception: it is a bug, unless it is the crash of the machine."""
+    """Handle an uncaught exception. The exception is a bug, unless it is the crash of the
+    machine."""
     problem = context.get("exception")
     if isinstance(problem, Crashed):
         return

@@ -21,14 +21,14 @@ from odradek_client.network.client import NetworkClient
 
 #: The time after the end of the faults within which clients and broker must have finished.
 LIVENESS_MS = 900_000
-#: The shortest and the longest fsync without a fault: on a fast disk (twice as likely), or on a
-#: slow one.
+#: The minimum and maximum duration of an fsync without a fault. A world has a fast disk (twice as
+#: likely) or a slow disk.
 _SYNC_MS = ((0.0, 2.0), (0.0, 2.0), (5.0, 50.0))
-#: The longest duration of an fsync, on the slowest disk.
+#: The limit of the duration of an fsync, including faults that slow the disk down.
 _SYNC_MS_MAX = 1_000
 #: The time after which a broker that has stopped with an error is started again.
 _RESTART_MS = 100
-#: The most starts in a row that may fail.
+#: The limit of consecutive starts that may fail.
 _STARTS_MAX = 20
 #: The time that a broker runs without clients before its power is cut.
 _ALONE_MS = 200
@@ -45,7 +45,7 @@ class World:
     """The common state of workloads, faults and checkers. Create it inside of its own loop.
 
     `chance(name)` returns a separate random generator for each purpose. So if a fault is left out,
-    everything else draws the same numbers as before.
+    all other purposes draw the same numbers as with the fault.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class World:
 
     @property
     def sync_delay_ms(self) -> tuple[float, float]:
-        """The shortest and the longest duration of the broker's fsyncs."""
+        """The minimum and maximum duration of the broker's fsyncs."""
         return self.broker.sync_delay_ms
 
     @sync_delay_ms.setter
@@ -183,12 +183,13 @@ class World:
 
     async def cut_power_at_start(self, *, durability: str, stop: bool) -> None:
         """Stop the broker cleanly or kill it, start it with this durability, and cut the power soon
-        after it is ready. No client can reach the broker before that, so no new record is
-        acknowledged. Does nothing if the present durability does not cover power cuts.
+        after it is ready. No client can reach the broker between its start and the power cut, so no
+        new record is acknowledged. Does nothing if the present durability does not cover power
+        cuts.
 
         If a start with page-cache durability has completed transactions, the process is killed
-        instead: that durability does not promise that the markers of transactions are on disk
-        before their Complete records.
+        instead, because page-cache durability does not promise that the markers of transactions are
+        on disk before their Complete records.
         """
         async with self._restarting:
             if not self.broker.survives_power_cuts:

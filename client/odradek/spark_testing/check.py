@@ -47,7 +47,8 @@ class ExactlyOnceCheck:
     """A callable that asserts, for a query and its input, that interruptions lose and repeat no
     rows.
 
-    `broker`: has `bootstrap`; only a SubprocessBroker can be killed. `folder`: for checkpoints.
+    `broker`: an object with `bootstrap`; only a SubprocessBroker can be killed. `folder`: the
+    folder for checkpoints.
     """
 
     def __init__(self, spark: SparkSession, broker: Any, folder: Path) -> None:
@@ -72,12 +73,12 @@ class ExactlyOnceCheck:
         """Assert that `transform` as a stream writes each of its rows once, despite interruptions.
 
         `transform` gets the rows of `format("odradek")` and returns those to write. `records`:
-        values, or (key, value) pairs, as str or bytes; they become the input in their order, a part
-        of them before each run. `expected`: the rows of the output, as values or pairs, in any
-        order; by default the result of the same `transform` as a batch query. `interruptions`:
-        names of `INTERRUPTIONS`, all by default; each happens once, in an order and at times that
-        depend on `seed`. `partitions`: those of the input and of the output topic. `timeout_s`: for
-        all runs together.
+        values, or (key, value) pairs, as str or bytes; they become the input in their order: before
+        each run, the next part of them is written. `expected`: the rows of the output, as values or
+        pairs, in any order; by default the result of the same `transform` as a batch query.
+        `interruptions`: names of `INTERRUPTIONS`, all by default; each happens once, in an order
+        and at times that depend on `seed`. `partitions`: the number of partitions of the input
+        topic and of the output topic. `timeout_s`: the time limit for all runs together.
 
         Raises AssertionError with the missing and repeated rows; ValueError for a query with state
         and without `expected`; TimeoutError; the query's own error if it fails by itself.
@@ -166,7 +167,7 @@ class _Runs:
         self, rows: Sequence[tuple[bytes | None, ...]], partitions: int, chance: random.Random
     ) -> None:
         """Write input. The key chooses the partition of a record; a record without a key goes to a
-        random one."""
+        random partition."""
         with sync.Producer(bootstrap_servers=self.broker.bootstrap) as producer:
             sent = []
             for row in rows:

@@ -72,10 +72,11 @@ def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
 
 @dataclass
 class Gate:
-    """The part of an interruption that runs in tasks; pickled into the tasks of one run.
+    """The part of an interruption that runs in Spark tasks. It is pickled into the tasks of one
+    run.
 
-    `folder`: a folder for this run alone. `first_batch`: the id of the run's first batch.
-    `written`: the number of records in the output topic before the run.
+    `folder`: a folder for only this run. `first_batch`: the id of the run's first batch. `written`:
+    the number of records in the output topic before the run.
     """
 
     what: Interruption
@@ -129,8 +130,8 @@ class Gate:
             self._fail(name)
 
     def _claim(self, name: str) -> bool:
-        """True if this task is chosen for the interruption, as the first one in the run that
-        calls."""
+        """True if this task is chosen for the interruption, because it is the first task of the run
+        that calls the method."""
         if self.claim.exists():
             return False
         own = self.folder / f"claim-{os.getpid()}"

@@ -22,8 +22,8 @@ _HOST = "127.0.0.1"
 #: The port that the container offers to other brokers, besides the one for clients.
 _BROKER_PORT = 9092
 _SECURITY = ("users", "tls", "superusers", "acls")
-#: The settings of a container of Kafka, unless the environment has others. Like Kafka, the broker
-#: does not flush each write.
+#: The settings of a container of Kafka, unless the environment has others. With these settings,
+#: like Kafka, the broker does not flush each write.
 _SETTINGS = {
     "broker.id": "1",
     "group.initial.rebalance.delay.ms": "0",
@@ -111,12 +111,12 @@ class _BrokerContainer:
         return self
 
     def with_name(self, name: str) -> Self:
-        """Keep a name, which has no effect."""
+        """Store a name for the container. The name has no effect."""
         self._name = name
         return self
 
     def with_kwargs(self, **kwargs: Any) -> Self:
-        """Keep arguments for Docker, which have no effect."""
+        """Store arguments for Docker. The arguments have no effect."""
         self._kwargs = kwargs
         return self
 
@@ -297,9 +297,9 @@ class _BrokerContainer:
 class KafkaContainer(_BrokerContainer):
     """A broker with the interface of `testcontainers.kafka.KafkaContainer`.
 
-    `port`: the container's port, for `get_exposed_port`; the machine's port is a free one. `image`
-    and `wait_strategy_check_string` have no effect. `users`, `tls`, `superusers` and `acls` are
-    those of `odradek.security.Security`: with them, clients connect by
+    `port`: the container's port, for `get_exposed_port`; the port on the machine is any free port.
+    `image` and `wait_strategy_check_string` have no effect. `users`, `tls`, `superusers` and `acls`
+    are those of `odradek.security.Security`: with them, clients connect by
     `broker.client_settings(user)`.
     """
 

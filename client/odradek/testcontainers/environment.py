@@ -1,6 +1,7 @@
 """Environment variables of the images of Apache and Confluent, as settings of the broker.
 
-KAFKA_NUM_PARTITIONS is num.partitions; two underscores stand for one, three for a hyphen.
+KAFKA_NUM_PARTITIONS is num.partitions; two underscores stand for one underscore, three for a
+hyphen.
 """
 
 from __future__ import annotations
