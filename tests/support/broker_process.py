@@ -93,7 +93,7 @@ class BrokerProcess:
         assert self._process.wait(DEADLINE_S) == -signal.SIGKILL, self.log
 
     def clean_up(self) -> None:
-        """Send SIGKILL if the broker is running or starting: for the end of a failed test."""
+        """Clean up after a failed test: send SIGKILL if the broker is running or starting."""
         if hasattr(self, "_process") and self._process.poll() is None:
             self._process.kill()
             self._process.wait(DEADLINE_S)

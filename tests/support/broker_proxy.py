@@ -1,5 +1,5 @@
-"""A proxy in front of a broker that parses frames: it can cut connections, and change responses, at
-chosen requests."""
+"""A proxy that parses the frames between clients and a broker; at chosen requests, it can cut
+connections and change responses."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ class BrokerProxy:
 
 
 class _Connection:
-    """A client's connection to the proxy, and the proxy's connection to the broker that belongs to
-    it."""
+    """A client's connection to the proxy, with the proxy's connection to the broker for this
+    client."""
 
     def __init__(self, proxy: BrokerProxy, client: socket.socket, broker: socket.socket) -> None:
         self._proxy, self._client, self._broker = proxy, client, broker

@@ -15,7 +15,7 @@ import pytest
 
 SHORT, FULL, REST = "short", "full", "rest"
 
-#: The short run divides a property's number of examples by this.
+#: The short run divides the number of examples of each property by this number.
 _EXAMPLES_DIVISOR = 5
 _EXAMPLES_MIN = 3
 
@@ -70,8 +70,8 @@ def is_wanted(item: pytest.Item) -> bool:
 
 
 def _is_budgeted(item: pytest.Item) -> bool:
-    """True if the short run tries fewer examples of the test: this holds for all properties,
-    too."""
+    """True if the short run tries fewer cases of the test: the test is marked `budgeted`, or is a
+    property."""
     return item.get_closest_marker("budgeted") is not None or bool(
         getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
     )

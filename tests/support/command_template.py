@@ -30,7 +30,8 @@ _REQUEST_BYTES_MAX = 1 << 20
 
 
 class CommandTemplate:
-    """The template process of this test process, which alone uses it, for one command at a time."""
+    """The template process of this test process. Only this test process uses it, and only for one
+    command at a time."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -148,7 +149,7 @@ def _import_everything() -> None:
     for name in odradek.__all__:
         getattr(odradek, name)
     for module in pkgutil.iter_modules(odradek.cli.__path__):
-        # The demo modules import the Spark connector, whose packages may be missing.
+        # The demo modules import the Spark connector, and its packages may not be installed.
         if not module.name.startswith("demo"):
             importlib.import_module(f"odradek.cli.{module.name}")
 

@@ -35,8 +35,8 @@ _VALUE_BYTES = 5_000
 _IN_FLIGHT_MAX = 200
 #: The pause after each write, so that even a slow cleaner keeps up.
 _PAUSE_S = 0.03
-#: Metadata of an offset, nearly as long as a broker accepts, so that the offsets topic is filled as
-#: well.
+#: Metadata of each committed offset: nearly as long as a broker accepts, so that the offsets topic
+#: also grows fast.
 _METADATA = "m" * 4_000
 _GROUP_PLACE = TopicPartition("source", 0)
 
@@ -268,7 +268,8 @@ class GroupOffset:
         self.committed = self.tried = 0
 
     def commit_next(self) -> None:
-        """Commit the next offset. If the commit fails, the broker may have accepted it even so."""
+        """Commit the next offset. Even if the call fails, the broker may have accepted the
+        commit."""
         self.tried += 1
         place = TopicPartition(_GROUP_PLACE.topic, 0, self.tried, _METADATA)
         try:

@@ -70,7 +70,8 @@ def stored(world: GroupWorld, member_id: str, group: str = GROUP) -> ConsumerMem
 
 @dataclass
 class FakeMember:
-    """A correct client: it revokes the partitions that it is told to, and acknowledges that."""
+    """A correct client: it revokes the partitions that the coordinator tells it to revoke, and
+    acknowledges the revocation."""
 
     world: GroupWorld
     member_id: str

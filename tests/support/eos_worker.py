@@ -5,9 +5,9 @@
 The worker reads `source` in the group `workers`. With PARTITION it assigns these partitions itself;
 otherwise the group assigns them (`static`: to a static member; `cooperative`: by cooperative
 rebalances; `next`: by KIP-848; else by eager rebalances). It writes each value to the same
-partition of `target`. It exits with 0 when the position of each partition is COUNT; in a group,
-this concerns the partitions of all members. The worker ends at any error, and the caller restarts
-it. Sometimes it aborts a transaction on purpose.
+partition of `target`. It exits with 0 when the position of each of its partitions is COUNT, or, in
+a group, that of each partition of all members. The worker ends at any error, and the caller
+restarts it. Sometimes it aborts a transaction on purpose.
 """
 
 from __future__ import annotations

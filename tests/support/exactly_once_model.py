@@ -7,7 +7,7 @@ may come next:
 
 - a process makes its next step: each action of a procedure is one step, and so is each single end
   of a transaction. Any process may also never make a step again;
-- an append is answered; or it is not answered, and is appended even so, now, later, or never;
+- an append is answered; or it gets no answer, and the record is appended now, later, or never;
 - an end of a transaction is carried out but not answered, so that it is requested again;
 - Spark assumes that a task is lost and runs it again, or runs it twice at the same time, while the
   first attempt continues;
@@ -153,8 +153,8 @@ class World(NamedTuple):
     claimed: tuple[str, ...] = ()
     wrong: str = ""
     checked: tuple[str, ...] = ()  # The runs that have seen their participants open.
-    # True if a participant of such a run was aborted by its timeout after that: no protocol can
-    # help.
+    # True if a participant of a run in `checked` was aborted by its timeout after the check: no
+    # protocol can prevent this.
     too_late: bool = False
 
     def txn(self, run: str, name: str) -> Txn:
@@ -470,8 +470,8 @@ class Explorer:
         """Explore random walks. Returns the first violation, "" if there is none.
 
         The process with the highest priority moves; a few times in a walk, the next process moves
-        to the end of the order. So a process may stop at any point while others proceed far, which
-        uniformly chosen steps would rarely do (Burckhardt et al., ASPLOS 2010).
+        to the end of the order. So a process may stop at any point while others proceed far.
+        Uniformly chosen steps would rarely reach such states (Burckhardt et al., ASPLOS 2010).
         """
         rng = random.Random(seed)
         for _ in range(walks):

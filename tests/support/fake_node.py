@@ -159,7 +159,7 @@ class FakeGroups:
 class FakeNode:
     """The part of a node that handlers of the control plane use.
 
-    `durable`: with False every response waits for `flush`.
+    `durable`: if it is False, every response waits for `flush`.
     """
 
     def __init__(self, **settings: str) -> None:

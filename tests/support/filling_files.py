@@ -5,7 +5,7 @@ from __future__ import annotations
 from logs import NOW_MS
 from odradek.simulation.disk import MemoryFiles
 
-#: A file system that copies blocks needs room for a truncation too.
+#: A file system that copies blocks also needs room for a truncation.
 NEED_ROOM = {"append", "open", "rename", "truncate"}
 #: The number of bytes that a refused write stores.
 _WRITTEN_BYTES = 7

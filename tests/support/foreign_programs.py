@@ -85,7 +85,7 @@ def answered(
             for line in program.stdout:
                 if line.startswith(WANTED):
                     do(line.removeprefix(WANTED).strip())
-                    # The program may have ended meanwhile.
+                    # The program may have ended before the answer.
                     with contextlib.suppress(BrokenPipeError):
                         program.stdin.write("\n")
                         program.stdin.flush()

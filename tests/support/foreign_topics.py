@@ -88,7 +88,8 @@ def read_committed(
     end = time.monotonic() + deadline_s
     try:
         while True:
-            # Records that were written twice would come after the wanted ones.
+            # The reader polls until no record comes: duplicates would come after the wanted
+            # records.
             message = consumer.poll(1.0)
             if message is not None and message.error() is None:
                 found.append(((message.key() or b"").decode(), (message.value() or b"").decode()))
@@ -100,7 +101,7 @@ def read_committed(
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    """Delete a topic and wait until it is gone."""
+    """Delete a topic and wait for the broker's response."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.delete_topics([name])[name].result(_TIMEOUT_S)
 
@@ -133,7 +134,7 @@ def _transactional(bootstrap: str, name: str, timeout_ms: int) -> confluent_kafk
 
 
 def open_transaction(bootstrap: str, topic: str, count: int) -> confluent_kafka.Producer:
-    """A producer with an open transaction, which has `count` records in partition 0 of a topic."""
+    """A producer with an open transaction that has `count` records in partition 0 of a topic."""
     name = f"{topic}-{next(_TRANSACTIONS)}"
     try:
         producer = _transactional(bootstrap, name, 600_000)

@@ -18,7 +18,8 @@ def context(version: int) -> RequestContext:
 
 
 def send(node: Any, request: Message, version: int) -> Any:
-    """The handler's return value for an encoded request: a response, or a Deferred of one."""
+    """Encode the request, decode it again and call its handler. Returns a response, or a Deferred
+    of a response."""
     api = api_of(request)
     arrived: Any = codec.decode(api.request, version, codec.encode_bytes(request, version))
     return HANDLERS[api.key](node, context(version), arrived)

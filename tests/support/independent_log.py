@@ -224,8 +224,8 @@ class StoredBatch(NamedTuple):
 
 @dataclass
 class Snapshot:
-    """A producer snapshot. `producers`: the entries of Kafka's format; `batches`: those of the
-    trailer, by producer id."""
+    """A producer snapshot. `producers`: the entries in Kafka's format; `batches`: producer id ->
+    the batches in the trailer."""
 
     producers: list[dict[str, Any]]
     batches: dict[int, list[StoredBatch]]

@@ -91,7 +91,7 @@ class World:
     def create(self, topic: str, topic_id: bytes, partition: int = 0) -> PartitionLog:
         log = self.logs.create(topic, partition, topic_id, self.configs.get(topic))
         log.on_flush_wanted = self.commit.request
-        # Files and their names are created with the first batch, and synced with it.
+        # The first batch creates the files; the flush after it syncs the files and their names.
         append(log, make_batch(1, value=b"first"))
         self.flush(log)
         self.directory.journal.prepare()

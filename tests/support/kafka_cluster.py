@@ -166,7 +166,8 @@ def spark_jars() -> Path:
 
 
 def spark_format_jars(folder: Path) -> list[Path]:
-    """Those jars in a folder that Spark's `kafka` format needs; Spark has the others."""
+    """The jars in a folder that Spark's `kafka` format needs, except those that are part of
+    Spark."""
     return [jar for name in _SPARK_FORMAT for jar in sorted(folder.glob(name))]
 
 

@@ -48,8 +48,8 @@ class CleanedByKafka:
 
     @classmethod
     def make(cls, *, first_source: int = 0) -> CleanedByKafka:
-        """Make a log whose cleaning replaces at least three segments. Before them it has
-        `first_source` others."""
+        """Make a log whose cleaning replaces at least three segments; `first_source` other segments
+        come before them."""
         files = MemoryFiles()
         log = make_log(files, **SETTINGS)
         for at in range(60):

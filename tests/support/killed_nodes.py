@@ -1,5 +1,5 @@
-"""An Apache Kafka whose nodes are killed one after the other, a foreign client that writes
-meanwhile, and a reader of its records."""
+"""An Apache Kafka whose nodes are killed one after the other, a foreign client that writes during
+the kills, and a reader of the client's records."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ async def _die_at(source: str, target: str, topic: str, step: Step, nth: int) ->
 
 def killed(source: str, target: str, topic: str, step: Step, nth: int = 1) -> bool:
     """Run a mirror in a process that kills itself when it reaches a step for the nth time. Returns
-    False if it ends without that."""
+    False if the process ends without being killed."""
     arguments = [source, target, topic, step.name, str(nth)]
     done = subprocess.run(
         [sys.executable, __file__, *arguments], check=False, timeout=DEADLINE_S, capture_output=True

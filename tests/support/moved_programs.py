@@ -66,7 +66,8 @@ def numbers_in(address: str, topic: str, wanted: int) -> Counter[int]:
 
 
 class Orders:
-    """The topic `orders` with numbers, and the group `billing`, which may stop before the end."""
+    """The topic `orders` with numbers, and the group `billing`, which may stop reading before the
+    last number."""
 
     topic, group = "orders", "billing"
 

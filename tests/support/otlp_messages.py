@@ -1,5 +1,5 @@
-"""A writer of OpenTelemetry's MetricsData, from the description of the format alone; it imports
-nothing of ours."""
+"""A writer of OpenTelemetry's MetricsData that follows only the description of the format and
+imports nothing of ours."""
 
 from __future__ import annotations
 

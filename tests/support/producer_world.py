@@ -117,8 +117,8 @@ class World:
         return delivery
 
     def step(self, *, identity: bool = True) -> int:
-        """Do one pass of the sender, which sends the requests that are ready. Returns their
-        number."""
+        """Do one pass of the sender: it sends the requests that are ready. Returns the number of
+        these requests."""
         plan = self.sender.step(self.now_ms, lambda node: True)
         self.failed += plan.failed
         self.refreshes += plan.refresh_metadata
@@ -156,8 +156,8 @@ class World:
         return produce, response(*answers)
 
     def answer(self, node: int = 1, *codes: ErrorCode, **extra: Any) -> list[ProducerBatch]:
-        """Answer the oldest request: with the broker's response; or, if there are `codes`, with the
-        first of them, and nothing is appended."""
+        """Answer the oldest request with the broker's response. If there are `codes`, answer with
+        the first of them instead, and append nothing."""
         if not codes:
             produce, answered = self.arrive(node)
         else:

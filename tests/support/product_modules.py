@@ -32,8 +32,8 @@ MODULES = dict(_modules())
 def parsed(text: str) -> ast.Module:
     """Parse a source file.
 
-    Retries a SystemError, which CPython 3.11 may raise while something else is compiled in a thread
-    or a destructor that other tests have left.
+    Retries after a SystemError: CPython 3.11 may raise it while a thread or a destructor that
+    another test has left is also compiling something.
     """
     for _ in range(3):
         try:

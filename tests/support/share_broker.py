@@ -16,8 +16,8 @@ from share_leader import Partition, ShareLeader
 
 
 class ShareBroker(ScriptedBroker):
-    """A broker with one topic that a share group reads; records produced to it are delivered as
-    well."""
+    """A broker with one topic that a share group reads. Records that a producer sends to the topic
+    are also delivered to the group."""
 
     def __init__(self, topic: str = "t", partitions: int = 2) -> None:
         super().__init__(topics={topic: partitions})

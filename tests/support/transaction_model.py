@@ -30,7 +30,7 @@ from scripted_broker import PartitionLog
 
 _E = ErrorCode
 EMPTY, ONGOING, PREPARE, COMPLETE = "Empty", "Ongoing", "Prepare", "Complete"
-#: The last epoch of a producer id, which must not be given out again (T-13).
+#: The last epoch of a producer id: the next identity has a new producer id (T-13).
 EXHAUSTED = 32766
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-#: The time limit in s, long enough for a busy machine; success takes a fraction of it.
+#: The time limit of each wait in s: long enough for a busy machine. A successful wait takes only a
+#: fraction of it.
 DEADLINE_S = 40.0
 
 
@@ -30,8 +31,8 @@ def wait_until(
     deadline_s: float = DEADLINE_S,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
-    """Check the condition repeatedly, and call `meanwhile` in between. Fails with `what` after the
-    deadline."""
+    """Check the condition repeatedly, and call `meanwhile` between the checks. Fails with `what`
+    after the deadline."""
     end = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > end:

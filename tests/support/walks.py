@@ -8,7 +8,8 @@ from pathlib import Path
 
 _DESIGN = Path(__file__).resolve().parents[2] / "docs/understand/design.md"
 _NAME = re.compile(r"`([\w/]+(?:\.py|/))`")
-#: The key of the first part, which describes the begin and the end of every request.
+#: The key of the text before the first walk: the text describes the beginning and the end of every
+#: request.
 EVERY_REQUEST = "every request"
 
 
