@@ -61,7 +61,7 @@ def _random(seeds: str) -> int:
     chosen = range(int(first), int(last or first) + 1)
     with tempfile.TemporaryDirectory(prefix="rights-") as folder:
         found = compare_seeds(Path(folder), chosen)
-    print("\n".join([*found, f"{len(chosen)} users, {len(found)} with different answers"]))
+    print("\n".join([*found, f"{len(chosen)} seeds, {len(found)} cells with different answers"]))
     return 1 if found else 0
 
 

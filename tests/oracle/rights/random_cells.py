@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tests.oracle.differences import differing
 from tests.oracle.group_steps import described, heartbeat, join_body
+from tests.oracle.play import Answers
 from tests.oracle.rights.cases.words import new
 from tests.oracle.rights.cells import PRINCIPAL, USER, Case, Cell, Right, acl, created
 from tests.oracle.rights.secured_broker import play_on_ours
@@ -31,9 +33,12 @@ from tests.oracle.scenarios.transactions import (
     commit_in_transaction,
     end_transaction,
 )
-from tests.oracle.script import Ask, Batch, Scenario, Step, fetch_body, produce_body, topic
+from tests.oracle.script import Ask, Batch, Scenario, Step, Wait, fetch_body, produce_body, topic
 
 from odradek_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType, PatternType
+
+#: The answers of cells by (name, version); the error as text for a broken one.
+Played = Mapping[tuple[str, int], Answers | str]
 
 _O, _T = AclOperation, AclResourceType
 _NAMES: Mapping[AclResourceType, Sequence[str]] = {
@@ -158,25 +163,43 @@ _REQUESTS: Sequence[Callable[[Random, str], Ask]] = (
 def compare_seeds(folder: Path, seeds: Sequence[int]) -> list[str]:
     """Play the random cells of the seeds at an Apache Kafka and at ours; returns a text for each
     cell with different answers."""
-    chosen = [random_cell(seed) for seed in seeds]
+    # The filters of administrators must not meet the ACLs of all topics that other users get.
+    turns = [[make(seed) for seed in seeds] for make in (random_administration, random_cell)]
     with SecuredKafka(folder / "kafka") as kafka:
-        theirs = asyncio.run(play(kafka.connect, chosen, SALTS[0]))
-    ours = play_on_ours(folder / "ours", chosen)
+        theirs = _merged(asyncio.run(play(kafka.connect, cells, SALTS[0])) for cells in turns)
+    ours = _merged(play_on_ours(folder / str(number), cells) for number, cells in enumerate(turns))
     found = []
-    for cell in chosen:
+    for cell in [cell for cells in turns for cell in cells]:
         [version] = cell.scenario.runs()
         expected, own = theirs[cell.name, version], ours[cell.name, version]
         if isinstance(expected, str) or isinstance(own, str):
             found.append(f"{cell.name} broke: {expected if isinstance(expected, str) else own}")
             continue
         lines = [
-            f"  {path}: Kafka {was!r}, ours {now!r}" for path, was, now in differing(expected, own)
+            f"  {path}: Kafka {was!r}, ours {now!r}"
+            for path, was, now in differing(_unordered(expected), _unordered(own))
         ]
         if lines:
             asked = [each.api for each in cell.scenario.steps if isinstance(each, Ask)]
             rights = [f"  {right}" for right in cell.case.rights]
             found.append("\n".join([f"{cell.name}: {asked}", *rights, *lines]))
     return found
+
+
+def _merged(turns: Iterable[Played]) -> Played:
+    return {key: answers for turn in turns for key, answers in turn.items()}
+
+
+def _unordered(value: Any) -> Any:
+    """The value with ACLs and their resources sorted, because Kafka keeps them in sets."""
+    if isinstance(value, list):
+        return [_unordered(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: sorted(map(_unordered, each), key=repr) if key in _SETS and each else _unordered(each)
+        for key, each in value.items()
+    }
 
 
 def random_cell(seed: int) -> Cell:
@@ -205,3 +228,87 @@ def _right(random: Random) -> Right:
         host=random.choice(["*", "*", "*", "127.0.0.1", "192.0.2.1"]),
         principal=random.choice([PRINCIPAL, PRINCIPAL, PRINCIPAL, "User:other"]),
     )
+
+
+def random_administration(seed: int) -> Cell:
+    """ACLs, good and bad, that a super user creates, describes and deletes by filters."""
+    random = Random(f"acls {seed}")
+    steps: list[Step] = []
+    for _ in range(random.randint(4, 10)):
+        match random.choice(["create", "create", "describe", "delete"]):
+            case "create":
+                creations = [_entry(random) for _ in range(random.choice([1, 1, 2, 3]))]
+                steps.append(Ask("CreateAcls", {"creations": creations}, on=USER))
+            case "describe":
+                steps += [_KNOWN, Ask("DescribeAcls", _filter(random), on=USER)]
+            case _:
+                filters = [_filter(random) for _ in range(random.choice([1, 1, 2]))]
+                steps += [_KNOWN, Ask("DeleteAcls", {"filters": filters}, on=USER)]
+    steps += [_KNOWN, *(Ask("DescribeAcls", _all_acls(name), on=USER) for name in _RESOURCES[1:])]
+    scenario = Scenario(f"acls-{seed}", "CreateAcls", steps, "3")
+    return Cell(Case(f"acls-{seed}", "CreateAcls", {}), "super", scenario)
+
+
+_SETS = ("resources", "acls", "matching_acls")
+#: The time until the broker applies a change.
+_KNOWN = Wait(200)
+_RESOURCES = ("@a", "@a", "@ab", "@b")
+_USERS = ("User:p", "User:p", "User:q")
+_HOSTS = ("*", "*", "192.0.2.1")
+#: Values that no ACL has, by their fields. Kafka answers ANY and MATCH for the whole request.
+_WRONG: Mapping[str, Sequence[Any]] = {
+    "resource_type": (0, 77),
+    "resource_name": ("",),
+    "resource_pattern_type": (0, 77),
+    "principal": ("", "p", "User:", ":p", "Group:p"),
+    "host": ("", "localhost"),
+    "operation": (0, 77),
+    "permission_type": (0, 77),
+}
+
+
+def _entry(random: Random) -> dict[str, Any]:
+    """An element of CreateAcls, which may be wrong."""
+    entry = {
+        "resource_type": random.choice([_T.TOPIC, _T.TOPIC, _T.GROUP, _T.TRANSACTIONAL_ID]),
+        "resource_name": random.choice(_RESOURCES),
+        "resource_pattern_type": random.choice([3, 3, 4]),
+        "principal": random.choice(_USERS),
+        "host": random.choice(_HOSTS),
+        "operation": random.randint(2, 15),
+        "permission_type": random.choice([3, 3, 2]),
+    }
+    if random.random() < 0.15:
+        field = random.choice(list(_WRONG))
+        entry[field] = random.choice(_WRONG[field])
+    return entry
+
+
+def _all_acls(name: str) -> dict[str, Any]:
+    """A filter for all ACLs of a resource of this cell."""
+    numbers = dict.fromkeys(
+        ("resource_type_filter", "pattern_type_filter", "operation", "permission_type"), 1
+    )
+    return {
+        **numbers,
+        "resource_name_filter": name,
+        "principal_filter": None,
+        "host_filter": None,
+    }
+
+
+def _filter(random: Random) -> dict[str, Any]:
+    """A filter for ACLs of this cell, which may be wrong."""
+    given = {
+        "resource_type_filter": random.choice([1, 1, _T.TOPIC, _T.GROUP]),
+        "resource_name_filter": random.choice(_RESOURCES),
+        "pattern_type_filter": random.choice([1, 1, 2, 3, 4]),
+        "principal_filter": random.choice([None, None, *_USERS]),
+        "host_filter": random.choice([None, None, *_HOSTS]),
+        "operation": random.choice([1, 1, 1, *range(2, 13)]),
+        "permission_type": random.choice([1, 1, 2, 3]),
+    }
+    if random.random() < 0.1:
+        field = random.choice(["resource_type_filter", "pattern_type_filter", "operation"])
+        given[field] = random.choice([0, 77])
+    return given
