@@ -66,7 +66,8 @@ def test_d11_the_events_of_all_subjects_are_limited() -> None:
         left(history, number, f"g{number}")
     assert len(history) == 50
     assert history.about("g149").events == [] and told(history, "g150") == ["150"]
-    # The events of g0 are dropped: its history is known to begin at the time of the last drop only.
+    # The events of g0 are dropped: its history is known only from the time of the last dropped
+    # event on.
     assert history.about("g0") == ([], 1_150, 0)
 
 

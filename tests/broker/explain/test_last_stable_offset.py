@@ -24,7 +24,7 @@ async def last_stable_offset_of(client: RawClient) -> str:
 
 
 async def broker_with_topic(start_broker: StartBroker) -> tuple[RunningBroker, RawClient]:
-    """A broker with the topic `t`, and a client of it."""
+    """A broker with the topic `t`, and a client that is connected to the broker."""
     broker = await start_broker()
     client = await broker.client()
     await client.create_topic("t")

@@ -65,7 +65,7 @@ def test_t56_a_fenced_producer_is_shown_with_the_producer_that_fenced_it(
         "InitProducerId from client successor at host: Ongoing -> PrepareAbort; producer id 1001,"
         " epoch 1; fences client zombie at host (producer id 1001, epoch 0); the open transaction"
     )
-    # No client ever had epoch 1, so the second InitProducerId fences none.
+    # No client ever had epoch 1, so the second InitProducerId fences no client.
     assert "fences" not in again and "epoch 2" in again
     assert refused == (
         "EndTxn(commit) from client zombie at host with producer id 1001, epoch 0, was refused with"

@@ -127,7 +127,7 @@ def test_a_group_without_commits_is_stopped(world: World) -> None:
     run(world, 5, 10, 0)
     world.members = 0
     found = [world.sample() for _ in range(12)]
-    # The window spans 40 s, but ten samples without a commit are needed too.
+    # The five commits span 40 s, but STOPPED also needs ten samples without a commit.
     assert found == [Verdict.OK] * 9 + [Verdict.STOPPED] * 3
     assert world.text() == (
         "STOPPED: it has committed nothing for 2.2 min, and 9950 records wait; it has no members;"
@@ -164,7 +164,7 @@ def test_a_group_without_commits_since_the_start_is_stopped_after_a_while(
 
 
 def test_records_after_a_pause_do_not_stop_a_group_that_reads_them(world: World) -> None:
-    """Nothing is committed while nothing is produced."""
+    """The group commits nothing while nothing is produced."""
     world.ends[T0] = 10
     world.commit(10)
     for _ in range(100):

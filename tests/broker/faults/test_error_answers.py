@@ -1,4 +1,5 @@
-"""The error answers of all APIs: in every version the code is in the field that clients read."""
+"""The error answers of all APIs. In every version, clients find the error code in the field that
+they read."""
 
 from __future__ import annotations
 
@@ -78,8 +79,8 @@ def test_every_api_has_an_error_answer_in_every_version(api: Api, version: int) 
     assert CODE in set(codes_in(answer))
     assert not refused.rest
     if refused.parts is not None:
-        # The request has two elements in each list: in AlterReplicaLogDirs two directories of two
-        # topics.
+        # Each list of the request has two elements. AlterReplicaLogDirs has nested lists: two
+        # directories of two topics each.
         many = 4 if api.key is ApiKey.ALTER_REPLICA_LOG_DIRS else 2
         assert len(getattr(answer, refused.parts)) == many
 

@@ -85,7 +85,7 @@ def test_a18_a_group_without_describe_is_left_out(world: TransactionWorld) -> No
 
 
 def test_a18_subscribed_topics_without_describe_are_left_out() -> None:
-    """ConsumerGroupDescribe does not name these topics either."""
+    """Topics that the client may not describe are not named, as in ConsumerGroupDescribe."""
     world = GroupWorld()
     subscribed = ("open", "secret", "all that match s.*")
     world.group_history.record(GROUP, EventKind.CONSUMER_JOINED, member="m", topics=subscribed)

@@ -150,8 +150,8 @@ class Consumer:
 
 
 def a_request(pair: Pair, rng: random.Random) -> tuple[FetchRequest, int]:
-    """A random request: usually that of a consumer at the end of a log, sometimes an unusual
-    one."""
+    """A random Fetch request, usually like that of a consumer at the end of a log, but sometimes
+    unusual."""
     version = rng.choice(VERSIONS) if rng.random() < 0.5 else rng.choice((11, 12, 13, 16))
     usual = rng.random() < 0.7
     request = FetchRequest(
@@ -215,7 +215,7 @@ def a_topic(pair: Pair, rng: random.Random, version: int, *, usual: bool) -> Fet
 
 
 def move(pair: Pair, rng: random.Random, open_sequences: dict[Any, int]) -> None:
-    """Append to a random partition of both brokers, or end a transaction there."""
+    """Append to a random partition of both brokers, or end a transaction in that partition."""
     name, index = rng.choice(TOPICS), rng.randrange(PARTITIONS)
     chance = rng.random()
     producer = rng.randrange(1, 4)
@@ -385,7 +385,8 @@ def test_f24_a_fetch_of_a_session_reads_changed_partitions_only() -> None:
 
 
 def test_f20_a_session_has_at_most_one_parked_fetch() -> None:
-    """The second request of the session answers the parked one, and the session is unchanged."""
+    """A second request of the session causes an answer to the parked request, and leaves the
+    session unchanged."""
     world = FetchWorld(short_cuts=True)
     world.create("t", 1)
     world.settle_metadata()

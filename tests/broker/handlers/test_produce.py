@@ -102,7 +102,8 @@ async def test_p06_a_partition_takes_exactly_one_batch_of_magic_2(
 async def test_p11_a_duplicate_together_with_another_batch_is_refused(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
-    """A request has one batch per partition, so no new batch can be hidden behind a duplicate."""
+    """A request may have only one batch per partition. Otherwise a new batch after a duplicate
+    could be acknowledged as a duplicate, without having been written."""
     first = batch_of(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     second = batch_of(b"b", producer_id=7, producer_epoch=0, base_sequence=1)
     assert only(await client.call(produce_request(topic, bytearray(first)), 9)).error_code == 0
@@ -253,8 +254,8 @@ async def test_d5_a_produce_is_answered_when_its_records_are_durable(
 async def test_the_deletion_of_a_topic_answers_its_waiting_produces(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without an answer, the request would delay all later ones of its connection until its timeout
-    (N-03)."""
+    """Without this answer, a Produce request would delay all later requests of its connection until
+    it times out (N-03)."""
     broker = await start_broker()
     client = await broker.client()
     await client.create_topic("t")

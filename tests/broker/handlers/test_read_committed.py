@@ -36,8 +36,8 @@ class Written(NamedTuple):
 
 
 def write(log: Any) -> Written:
-    """Write plain records and transactions: committed, aborted, overlapping, and an open one that
-    is followed by a committed one."""
+    """Write plain records and transactions. Some transactions are aborted, some overlap, and an
+    open transaction is followed by a committed transaction."""
     sequences: dict[int, int] = {}
     pending: dict[int, Seen] = {}
     committed: Seen = []
@@ -121,7 +121,8 @@ async def read_from(client: RawClient, offset: int, max_bytes: int) -> tuple[See
 async def test_f09_read_committed_sees_committed_records_from_every_offset(
     client: RawClient, broker: RunningBroker, max_bytes: int
 ) -> None:
-    """The offsets may be in the middle of a batch, and the limits smaller than any batch."""
+    """Some of the fetch offsets are in the middle of a batch, and some limits are smaller than any
+    batch."""
     await client.create_topic("t")
     written = write(broker.node.partition("t", 0).log)
     for offset in range(written.open_at + 1):

@@ -1,5 +1,5 @@
-"""Batches that are sent again: one of the last five, an older one, after a restart, and after the
-producer has expired (P-04, P-09, P-14, P-24 to P-28)."""
+"""Batches that are sent again: one of the producer's last five batches, an older batch, a batch
+after a restart, and a batch after the producer has expired (P-04, P-09, P-14, P-24 to P-28)."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def _token_change(rng: random.Random, metadata: ClusterMetadata) -> MetadataReco
 
 
 def _histories(rng: random.Random, metadata: ClusterMetadata) -> Iterator[list[MetadataRecord]]:
-    """Random changes of metadata, each of which may depend on earlier ones."""
+    """Random changes of metadata. Each may depend on earlier changes."""
     for _ in range(300):
         name = f"t{rng.randrange(6)}"
         if rng.random() < 0.1:
@@ -317,7 +317,7 @@ def test_l39_a_snapshot_begins_without_copying_the_metadata() -> None:
     for record in metadata.topic_records("a", {index: [1] for index in range(20_000)}, {}):
         image.replay(record, b"x")
     peaks = []
-    # Other threads of the test run are measured too, so the lowest of several peaks counts.
+    # The measurement includes other threads of the test run, so the lowest of several peaks counts.
     for _ in range(5):
         tracemalloc.start()
         try:
@@ -556,8 +556,8 @@ def test_l39_no_snapshot_is_taken_before_a_topic_removal_is_finished() -> None:
 
 
 def _changes(world: NodeWorld, done: set[str], gone: set[str]) -> None:
-    """Create and delete topics, with two snapshots. `done` and `gone` get the names of the topics
-    whose creation or deletion is acknowledged."""
+    """Create and delete topics, and write two snapshots. `done` gets the names of topics whose
+    creation is acknowledged, and `gone` the names of topics whose deletion is acknowledged."""
     for step in range(2):
         names = {f"{step}-{number}" for number in range(3)}
         make_topics(world, *sorted(names))

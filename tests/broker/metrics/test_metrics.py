@@ -159,10 +159,10 @@ class FakeGroups:
         return {("t", 0): 4, ("t", 1): 20, ("gone", 0): 1} if group_id == "g" else {}
 
     def consumer_group(self, group_id: str) -> None:
-        """None: there are no consumer groups."""
+        """Return None: there are no consumer groups."""
 
     def group(self, group_id: str) -> None:
-        """None: there are no classic groups."""
+        """Return None: there are no classic groups."""
 
 
 def test_topics_and_groups_have_kafka_exporters_names_and_labels() -> None:

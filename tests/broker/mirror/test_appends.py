@@ -666,7 +666,7 @@ def test_i09_an_offline_log_is_answered_without_its_end_offset(
 def test_i09_a_mirror_continues_after_a_power_cut_before_the_answer(
     world: MirrorWorld, source: SourceLog
 ) -> None:
-    """The mirror requests the log end offset, and continues there."""
+    """The mirror requests the log end offset of the partition, and continues at that offset."""
     for seed in range(20):
         source.data(2, producer_id=3, sequence=2 * seed, transactional=True)
         world.send(source.read(world.log_of().log_end_offset))

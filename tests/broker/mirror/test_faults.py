@@ -206,8 +206,8 @@ def test_i03_a_mirror_topic_is_compacted_while_a_mirror_appends() -> None:
         end = world.log_of().log_end_offset
         result = world.append(source.read(end), high_watermark=source.end)
         assert (result.error_code, result.log_end_offset) == (E.NONE, source.end)
-        # The cleaner's manager writes recovery points too: a start takes gaps above them for
-        # damage.
+        # Recovery points are written, as by the cleaner's manager, because a start takes gaps above
+        # them for damage.
         world.logs.write_recovery_points([world.log_of()])
         cleaned_to = compact(world.log_of(), world.files, NOW_MS, cleaned_to)
         directory = world.logs.directory_of(world.log_of())

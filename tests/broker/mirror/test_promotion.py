@@ -40,7 +40,7 @@ def mirrored(world: MirrorWorld, index: int = 0) -> SourceLog:
 
 
 def assert_promoted(world: MirrorWorld, source: SourceLog, index: int = 0) -> None:
-    """Check that the topic is an ordinary one, and that its open transactions are aborted."""
+    """Check that the topic is not a mirror any more, and that its open transactions are aborted."""
     log, metadata = world.log_of("t", index), world.node.metadata
     assert not metadata.is_mirror("t")
     stored, copied = world.stored("t", index), source.read()
@@ -121,7 +121,8 @@ def test_i11_an_empty_mirror_is_promoted(world: MirrorWorld, opened: int) -> Non
 
 
 def test_i11_a_mirror_with_an_empty_active_segment_is_promoted(world: MirrorWorld) -> None:
-    """The promotion replaces the snapshot at the log end, which has the producers of the source."""
+    """The snapshot at the log end has the producers of the source. The promotion replaces this
+    snapshot."""
     source = SourceLog()
     source.data(2, producer_id=3, epoch=9)
     world.follow(source)
@@ -212,7 +213,7 @@ def test_i12_a_second_promotion_waits_for_the_first(world: MirrorWorld) -> None:
 
 
 def test_i12_a_mirror_cannot_append_after_the_markers_of_a_promotion(world: MirrorWorld) -> None:
-    """A crash during the promotion leaves markers, which the source does not have."""
+    """A crash during the promotion leaves markers that the source does not have."""
     source = mirrored(world)
     world.node.promotions.promote("t")
     steps(world)()

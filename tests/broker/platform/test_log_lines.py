@@ -1,4 +1,4 @@
-"""Log lines: for people, for machines, and in a file of limited size."""
+"""Log lines for people, log lines for machines, and a log file of limited size."""
 
 from __future__ import annotations
 

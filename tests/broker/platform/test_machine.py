@@ -216,7 +216,7 @@ def test_close_waits_for_a_running_sync(files: RealFiles, monkeypatch: pytest.Mo
     def slow_sync(fd: int) -> None:
         entered.set()
         assert leave.wait(10)
-        os.fstat(fd)  # raises if the descriptor was closed meanwhile
+        os.fstat(fd)  # raises if the descriptor was closed during the sync
         order.append("synced")
 
     monkeypatch.setattr(machine, "_sync_data", slow_sync)

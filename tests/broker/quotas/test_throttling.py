@@ -352,8 +352,8 @@ def test_q09_the_request_quota_counts_the_time_of_all_requests() -> None:
 
 
 def test_q09_append_mirror_records_is_exempt_from_quotas() -> None:
-    """Kafka exempts the requests of followers too. The limit of `odradek mirror` is its own
-    setting."""
+    """Kafka exempts the requests of followers in the same way. `odradek mirror` has a setting that
+    limits its rate."""
 
     async def story(broker: Broker, peer: Peer) -> None:
         ticks = iter(range(0, 10**12, 300_000))

@@ -731,8 +731,8 @@ OPEN_TO_ALL = {
 @looped("key", HANDLERS, ids=lambda key: key.name)
 def test_a20_every_request_asks_the_authorizer(key: ApiKey) -> None:
     module = inspect.getmodule(import_handler(key))
-    # Handlers may call the authorizer in a function that they share, which is in a module named
-    # `_...` or in the module of another handler.
+    # A handler may call the authorizer in a function that several handlers share. Such a function
+    # is in a module named `_...` or in the module of another handler.
     shared = {
         sys.modules[value.__module__]
         for value in vars(module).values()

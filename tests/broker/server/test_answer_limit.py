@@ -1,4 +1,4 @@
-"""No answer is larger than fetch.max.bytes, however often a name is repeated (D11)."""
+"""Answers are never larger than fetch.max.bytes, however often a request repeats a name (D11)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _GROUP = 32
 
 
 async def coordinator(client: RawClient, key_type: int = 0) -> None:
-    """Find the coordinator of groups (0) or transactional ids (1), which creates its topic."""
+    """Find the coordinator of groups (0) or transactional ids (1). This creates the coordinator's
+    topic."""
     await client.call(FindCoordinatorRequest(key="g", key_type=key_type), 3)
 
 

@@ -50,7 +50,7 @@ EVERYBODY = quota_entity([(USER, None), (CLIENT_ID, None)])
 
 @dataclass(frozen=True)
 class Sent:
-    """A Produce request, described by its differences from the simplest one."""
+    """A Produce request. The default values describe the simplest request."""
 
     version: int = 9
     topic: str = "orders"
@@ -63,7 +63,7 @@ class Sent:
     #: The number of batches for partition 1 of the same topic; below, the number of topics.
     beside: int = 0
     topics: int = 1
-    #: Changes the encoded frame, which begins with the API key.
+    #: A change of the encoded frame. The frame begins with the API key.
     change: Callable[[bytearray], bytes] = bytes
 
 

@@ -70,7 +70,7 @@ def end_of(broker: RunningBroker, topic: str, index: int = 0) -> int:
 async def test_a_broker_not_under_test_has_plain_handlers_and_files(
     start_broker: StartBroker,
 ) -> None:
-    """The table of handlers and the files are the ordinary ones."""
+    """Without fault control, the broker uses the plain table of handlers and the real files."""
     broker = await start_broker()
     client = await ready(broker)
     assert (await client.call(produce_request("t", batch_of(b"1")), 9)).responses

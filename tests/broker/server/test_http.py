@@ -84,7 +84,7 @@ async def test_the_metrics_page_has_prometheus_text(endpoint: Endpoint) -> None:
 async def test_other_requests_are_answered_while_the_metrics_are_rendered(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients that request /metrics during a rendering get its result too."""
+    """Clients that request /metrics during a rendering also get the result of that rendering."""
     made: list[int] = []
     begun, answered = asyncio.Event(), asyncio.Event()
 
@@ -262,7 +262,7 @@ async def test_a_stop_closes_open_http_connections(endpoint: Endpoint) -> None:
     writer.write(b"GET /heal")
     assert (await endpoint.get("/healthz"))[
         0
-    ] == 200  # The endpoint has accepted the first connection before this one.
+    ] == 200  # The endpoint accepted the first connection before this request.
     await endpoint.server.stop()
     async with asyncio.timeout(PATIENCE_S):
         with suppress(ConnectionError):

@@ -408,7 +408,8 @@ async def test_n03_answers_keep_their_order_if_a_produce_wakes_an_earlier_fetch(
 async def test_n04_an_idle_peer_that_reads_no_answers_is_disconnected(
     start_broker: StartBroker,
 ) -> None:
-    """A clean close would wait until the peer reads the buffered answers, which it never does."""
+    """A clean close would wait until the peer reads the buffered answers, but the peer never reads
+    them."""
     broker = await start_broker(connections_max_idle_ms="200")
     client = await broker.client()
     await client.create_topic("t")

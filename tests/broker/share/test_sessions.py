@@ -18,7 +18,7 @@ NAMES = {T: "t"}
 
 
 class World:
-    """Share sessions, and the recorded reports about ended ones."""
+    """Share sessions, and the recorded reports about sessions that ended."""
 
     def __init__(self, sessions_max: int = 10) -> None:
         self.left: list[tuple[str, list[ShareKey], SessionEnd]] = []
@@ -132,7 +132,7 @@ def test_h182_an_answer_has_only_partitions_with_news() -> None:
     world.fetch(0, 0, 1)
     assert _told(world.plan(1)) == []
     assert _told(world.plan(2), records=0, error=1) == [0, 1]
-    # The partition has no error any more, which the client has to learn.
+    # The client has to learn that the partition has no error any more.
     assert _told(world.plan(3)) == [1]
     assert _told(world.plan(4, 2)) == [2], "a partition that the session learned of"
     assert _told(world.plan(5)) == []

@@ -139,7 +139,7 @@ def test_h151_a_restart_makes_acquired_records_available_with_the_stored_count()
     assert stored == [StateBatch(0, 9, 0, 1), StateBatch(20, 29, 2, 1)]
     world.fetch()
     again = World((0, 9), (10, 19), (20, 29), stored=stored)
-    # Nothing was stored for 10 to 19, so their delivery is not counted.
+    # Nothing was stored for 10 to 19, so the delivery of these records is not counted.
     assert again.fetch() == [(0, 9, 2), (10, 19, 1)]
     assert again.offsets == (0, 29)
     again.acknowledge((0, 19, ACCEPT))
@@ -417,7 +417,7 @@ def test_h164_gaps_after_a_restart_are_delivered_again() -> None:
 def test_h164_a_gap_without_records_is_passed_over() -> None:
     stored = [StateBatch(10, 14, 2, 1), StateBatch(20, 24, 0, 2)]
     world = World((10, 14), (20, 24), start=5, stored=stored)
-    # The log has no records from 15 to 19, which the client will report.
+    # The log has no records from 15 to 19. The client will acknowledge these offsets as a gap.
     assert world.fetch() == [(15, 19, 1), (20, 24, 3)]
     assert world.offsets == (15, 24)
     world = World((10, 14), start=5, stored=[StateBatch(10, 14, 2, 1)])

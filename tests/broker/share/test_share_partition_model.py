@@ -36,8 +36,8 @@ MEMBERS = st.sampled_from(["a", "b", "c"])
 
 @dataclass
 class Record:
-    """One offset. `pending`: its state after a change that is not durable yet. `gone`: the log does
-    not have it any more. `due_ms`: the end of its redelivery pause."""
+    """The record at an offset. `pending`: its state after a change that is not durable yet. `gone`:
+    the log does not have the record any more. `due_ms`: the end of its redelivery pause."""
 
     state: RecordState = S.AVAILABLE
     count: int = 0
@@ -108,7 +108,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         if event in ("append", "hole"):
             self._append(at, hole=2 if event == "hole" else 0, aborted=at % 3 == 0)
         elif event == "compact" and len(self.log) > 1:
-            # Any batch but the last one.
+            # Compaction may remove any batch except the last.
             del self.log[at % (len(self.log) - 1)]
         elif event == "retention":
             # The share partition learns of it at its next fetch.
@@ -181,8 +181,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
         record.deadline_ms = self.now_ms + LOCK_MS
 
     def _archive_unread(self, offset: int, read: list[LogBatch]) -> None:
-        """Archive available records before the first batch that was read: they are not in the log
-        any more."""
+        """Archive available records before the first batch that was read, because the log does not
+        have these records any more."""
         if not read:
             return
         for number in range(offset, read[0].base_offset):

@@ -77,7 +77,8 @@ def test_l33_a_flipped_bit_is_reported_and_no_record_is_truncated_or_skipped(cle
             assert log.log_end_offset == 8
             assert found_at(log, 0) == [(0, b"first"), (1, b"first")]
             middle, last = found_at(log, 2), found_at(log, 4)
-            # The checksum does not cover the leader epoch either, which does not affect records.
+            # Damage to the leader epoch is not noticed, because the checksum does not cover it; the
+            # records are unaffected.
             assert middle in (None, [(2, b"middle"), (3, b"middle")]), (at, bit)
             assert last in (None, [(4, b"last"), (5, b"last")]), (at, bit)
             told += middle is None

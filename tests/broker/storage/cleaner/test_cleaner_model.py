@@ -176,8 +176,9 @@ def test_a_cleaning_job_survives_encoding_as_lines() -> None:
 
 
 def test_l24_no_snapshot_has_a_transaction_whose_marker_was_removed() -> None:
-    """A transaction is open at the start of a segment, and its marker was removed with later
-    segments. If the newer snapshots are lost, the old one must not reopen the transaction."""
+    """A transaction is open at the start of a segment, and compaction has removed its marker from a
+    later segment. If the newer snapshots are lost, the snapshot at the start of that segment must
+    not reopen the transaction."""
     files = MemoryFiles()
     config: dict[str, Any] = {
         "cleanup_policy": frozenset({"compact"}),
@@ -186,7 +187,7 @@ def test_l24_no_snapshot_has_a_transaction_whose_marker_was_removed() -> None:
     }
     log = make_log(files, **config)
     append(log, make_batch(producer_id=7, transactional=True))
-    # This record is kept, so that the segment is not merged with the next one.
+    # This record is kept, so that the segment is not merged with the next segment.
     append(log, make_batch(key=b"other", value=bytes(50)))
     log.roll(NOW_MS)
     append_marker(log, False, 7)
@@ -232,8 +233,8 @@ def test_f09_aborted_transactions_of_removed_batches_are_not_returned() -> None:
     append(log)
     assert log.aborted_transactions(0, log.log_end_offset) == [(7, 1)]
     compact(log, files, NOW_MS)
-    # The aborted batch is the last one of an active producer: it is kept without its record, and so
-    # is its marker.
+    # The aborted batch is the last batch of an active producer, so the batch is kept without its
+    # record. Its marker is kept, too.
     assert [(each.base, len(each.records)) for each in batches_of(log)] == [
         (0, 1),
         (1, 0),

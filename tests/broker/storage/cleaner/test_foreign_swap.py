@@ -27,7 +27,7 @@ def leftovers(files: MemoryFiles) -> list[str]:
 @pytest.mark.parametrize("first_source", [0, 1])
 @pytest.mark.parametrize("clean", [False, True])
 def test_l46_a_kill_before_each_step_leaves_all_or_nothing(first_source: int, clean: bool) -> None:
-    """A clean stop of Kafka leaves `.deleted` files too."""
+    """Like a kill, a clean stop of Kafka leaves `.deleted` files."""
     log = CleanedByKafka.make(first_source=first_source)
     end = opened(log.files.copy()).log_end_offset
     kills = list(log.kills())

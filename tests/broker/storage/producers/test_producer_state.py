@@ -115,7 +115,8 @@ class Partition:
         return aborted
 
     def refuses(self, header: BatchHeader, error: ErrorCode, origin: AppendOrigin = CLIENT) -> str:
-        """The message of the refusal with `error`, which must leave the state unchanged."""
+        """Check that the append is refused with `error`, and leaves the state unchanged. Returns
+        the message of the refusal."""
         before = encode_snapshot(self.state.entries())
         with pytest.raises(ProducerStateError) as caught:
             self.append(header, origin)
@@ -443,8 +444,8 @@ def test_p24_idle_time_is_measured_from_the_timestamp_of_the_last_batch() -> Non
 
 
 def test_p24_the_last_batch_counts_even_if_its_timestamp_is_older() -> None:
-    """Clients choose timestamps: after a batch with an old one, the producer expires at the next
-    check, and its next batch is accepted as that of an unknown producer, as in Kafka."""
+    """Clients choose timestamps: after a batch with an old timestamp, the producer expires at the
+    next check, and its next batch is accepted as that of an unknown producer, as in Kafka."""
     log = Partition(expiration_ms=1000)
     log.append(batch(0, timestamp=NOW))
     log.append(batch(1, timestamp=NOW - 2000))
