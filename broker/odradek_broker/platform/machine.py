@@ -54,9 +54,9 @@ class RealFile:
 
     The object keeps the position of its end, and writes at this position. A failed append does not
     change the position. So even if the truncation after a failed append fails, the next append
-    directly follows the last complete append. With O_APPEND it would follow the torn data, and
-    recovery would remove both (rules L-08, L-32). Therefore a file must have only one writing
-    handle at a time.
+    directly follows the last complete append. With O_APPEND the next append would follow the torn
+    data, and recovery would remove both (rules L-08, L-32). Therefore a file must have only one
+    writing handle at a time.
 
     `sync` may run in another thread during appends and reads; `close` waits for it, because the
     next opened file would get the number of the closed descriptor.

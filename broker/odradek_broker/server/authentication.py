@@ -75,8 +75,8 @@ _TAKEN = {
 
 
 class AuthenticationFailed(CloseConnection):
-    """The close of a connection `delay_ms` after a failed authentication; `reply`, if it is not
-    empty, is sent before the close.
+    """The close of a connection `delay_ms` after a failed authentication. `reply`, if there is a
+    reply, is sent before the close.
     """
 
     def __init__(self, reason: str, reply: EncodedReply, delay_ms: int) -> None:
