@@ -227,8 +227,8 @@ class Partition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch <= `epoch`, its end offset); (-1, -1) for an unknown epoch (F-13).
 
-        An epoch before the log's first epoch, so that its records were deleted, ends where the
-        first epoch begins, as in Kafka. StorageError.
+        All records of an epoch before the log's first epoch were deleted. As in Kafka, such an
+        epoch ends where the first epoch begins. StorageError.
         """
         log = self.log
         entries = log.leader_epochs.entries
