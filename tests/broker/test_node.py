@@ -98,7 +98,7 @@ def test_a_failed_renaming_of_a_directory_is_tried_again(world: NodeWorld) -> No
     assert world.files.exists("data/t-0/partition.metadata")
     assert not world.files.exists("data/t-1/partition.metadata")
     assert "deleted files" in world.maintain_later()[0]
-    # The directory still has the name, so a new topic of that name waits too.
+    # The directory still has the name, so a new topic of that name has to wait.
     created = world.create("t")
     world.flush()
     assert created.done
@@ -406,7 +406,7 @@ async def test_d4_metadata_and_directories_agree_after_a_crash_at_any_step(
         found = None if there is None else there.log.log_end_offset
         assert found in expected, (at, done, found)
         assert ("t" in world.node.metadata.topics) == (there is not None)
-        # In either case the name can be used.
+        # The name can be used again, with and without the old topic.
         if there is not None:
             world.delete("t")
         world.create("t")

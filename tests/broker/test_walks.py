@@ -34,10 +34,10 @@ from raw_client import RawClient
 from waiting import until
 from walks import EVERY_REQUEST, left_out, named
 
-#: The largest number of files in a walk, without the files of a record that the request appends.
+#: The limit of files that take part in a request, without the files that append its records.
 FILES_MAX = 12
 _FOLDER = odradek_broker.__path__[0] + "/"
-#: The origin of repeated work, which no request causes.
+#: The origin of work that the broker repeats, and that no request causes.
 _MAINTENANCE = _FOLDER + "server/server.py"
 
 

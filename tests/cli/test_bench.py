@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker import SubprocessBroker
 
 PATIENCE_S = 60.0
-#: A port without a listener: it is privileged, and no service uses it on the test machine.
+#: A port without a listener: the port is privileged, and no service uses it on the test machine.
 NOBODY = "127.0.0.1:1"
 
 

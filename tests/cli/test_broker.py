@@ -366,7 +366,7 @@ def test_n37_sighup_has_a_daemon_open_its_log_again(data: Path) -> None:
     assert isinstance(told["pid"], int)
     os.kill(told["pid"], signal.SIGHUP)
     wait_for_event(data / "odradek.log", "the log file was opened again")
-    # Text that is written to stderr without logging goes to the new file too.
+    # The new file also gets text that is written to stderr without logging.
     assert os.path.samefile(f"/proc/{told['pid']}/fd/2", data / "odradek.log")
     assert ask_versions(str(told["address"])).error_code == 0
     assert status(data)[1]["pid"] == told["pid"]

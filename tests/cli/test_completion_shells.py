@@ -78,7 +78,8 @@ def names(live_bootstrap: str, unique_topic: str) -> tuple[str, str]:
 def complete(
     shell: str, environment: dict[str, str], tmp_path: Path
 ) -> Iterator[Callable[[str, str], None]]:
-    """Completes a line in the shell; fails unless the last word becomes the wanted one."""
+    """Yields a function that completes a line in the shell, and fails unless the last word becomes
+    the wanted word."""
     script = tmp_path / f"completion.{shell}"
     script.write_text(_script(shell, environment))
     if shell == "fish":
@@ -144,7 +145,7 @@ class _Terminal:
         os.close(self._ours)
 
     def complete(self, line: str, wanted: str) -> None:
-        """Type a line and the Tab key; wait until the last word is the wanted one."""
+        """Type a line and the Tab key; wait until the last word is the wanted word."""
         self._send(f"{line}\t")
         # The shell adds a space after a complete word.
         self._until(lambda text: f"{wanted} " in _ESCAPE.sub("", text))

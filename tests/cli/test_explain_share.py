@@ -20,8 +20,8 @@ DEADLINE_S = 60.0
 async def handled(bootstrap: str, topic: str) -> None:
     """Let two members with client ids handle four records.
 
-    The first releases record 0 and rejects record 1, which the second never gets; the second
-    accepts record 0. Records 2 and 3 are acquired by the first when it closes.
+    The first member releases record 0 and rejects record 1. The second member accepts record 0, and
+    never gets record 1. When the first member closes, it has acquired records 2 and 3.
     """
 
     def member(client_id: str) -> ShareConsumer:

@@ -228,7 +228,7 @@ def test_a_unit_that_systemd_would_misread_is_refused(arguments: list[str]) -> N
 
 @pytest.mark.full
 def test_promtool_accepts_the_alerts(tmp_path: Path) -> None:
-    """promtool is the checker of Prometheus; the test needs an installed one."""
+    """The checker of Prometheus, promtool, has to be installed for this test."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("there is no promtool here, which comes with Prometheus")

@@ -37,7 +37,7 @@ async def served(bootstrap: str, *options: str) -> AsyncIterator[Any]:
 
 
 async def ask(client: Any, tool: str, **arguments: Any) -> Any:
-    """The data of an answer, which must have the notice about untrusted content."""
+    """The data of an answer. Checks that the answer has the notice about untrusted content."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     found = json.loads(result.content[0].text)

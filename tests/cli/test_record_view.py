@@ -36,7 +36,8 @@ def odradek(live_bootstrap: str) -> Commands:
 
 @pytest.fixture
 def orders(live_bootstrap: str, unique_topic: str) -> str:
-    """A topic with orders 0 to 9 in one partition; the even ones are apples and have headers."""
+    """A topic with orders 0 to 9 in one partition; the orders with even numbers are apples and have
+    headers."""
     with sync.Admin(bootstrap_servers=live_bootstrap) as admin:
         admin.create_topics([NewTopic(unique_topic, 1)])
     with sync.Producer(bootstrap_servers=live_bootstrap) as producer:

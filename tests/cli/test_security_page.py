@@ -36,7 +36,7 @@ PASSWORD = "alice's password"
 WRONG_NAME = "clients will refuse the certificate"
 
 _ISSUER = "https://identity.example.org"
-#: Code that resolves the name `broker`, in the programs that run here.
+#: Code that resolves the name `broker` to 127.0.0.1 in the programs that these tests run.
 _RESOLVER = """
 import socket
 

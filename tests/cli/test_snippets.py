@@ -30,7 +30,7 @@ from snippets import Snippet, snippets
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: The number of blocks that no test runs, here or elsewhere. Avoid adding one.
+#: The limit of blocks that are run neither here nor by another test. Avoid raising the limit.
 NOT_RUN_MAX = 25
 LANGUAGES = {"python", "sh", "properties", "text", "mermaid"}
 PATIENCE_S = 120.0

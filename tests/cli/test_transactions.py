@@ -1,5 +1,5 @@
-"""`odradek txn` and `odradek produce --transactional-id` as processes, against a broker in another
-one."""
+"""`odradek txn` and `odradek produce --transactional-id` run as processes, against a broker in
+another process."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def damage(log: PartitionLog, files: MemoryFiles, position: int, replacement: by
 
 
 def ruin_indexes(log: PartitionLog, files: MemoryFiles) -> Segment:
-    """Damage the indexes of the first segment, which is closed."""
+    """Damage the indexes of the first segment, which is not the active segment."""
     segment = log.segments[0]
     segment.unload_indexes()
     segment.indexes._summarized = False
@@ -122,7 +122,7 @@ def test_l33_a_segment_with_a_damaged_batch_is_scanned_once(
             log.read(6, 100, upper_bound=EVERYTHING, minimum_one=True)
     assert at_time(log, 1) == (3, NOW_MS - 99_000)
     assert scans == [f"{FIRST}.log"]
-    # The same holds if the memory for the index is reused meanwhile.
+    # There is no second scan after the index was unloaded from memory.
     log.segments[0].unload_indexes()
     assert at_time(log, 1) == (3, NOW_MS - 99_000)
     assert scans == [f"{FIRST}.log"]
@@ -148,8 +148,8 @@ def test_l33_a_batch_with_an_offset_out_of_order_is_damaged(
 
 
 def test_o18_the_load_of_a_coordinator_stops_at_an_offset_out_of_order(files: MemoryFiles) -> None:
-    """The last batch has the base offset of the first: without an error, the load would read the
-    batches after the first one again, for ever."""
+    """The last batch has the same base offset as the first. Without an error, the load would
+    continue after the first batch again and again, for ever."""
     log = make_log(files)
     for _ in range(3):
         append(log)
@@ -170,7 +170,7 @@ def test_o18_the_load_of_a_coordinator_stops_at_an_offset_out_of_order(files: Me
 def test_l33_a_wrong_entry_inside_an_offset_index_is_detected(
     log: PartitionLog, files: MemoryFiles, scans: list[str], entry: bytes
 ) -> None:
-    """The check when an index is loaded covers its first and last entries only."""
+    """The check at the load of an index covers only the first entry and the last entry."""
     segment = log.segments[0]
     expected = [read_at(log, offset) for offset in range(segment.next_offset)]
     segment.unload_indexes()
@@ -211,7 +211,7 @@ def test_l33_readers_of_a_closed_segment_do_not_wait_for_its_index_scan(
     assert at_time(log, 2) == expected
     assert read_all(log) == whole
     assert (len(workers.jobs), scans) == (0, [f"{FIRST}.log"])
-    # The rebuilt indexes are on disk as well.
+    # The rebuilt indexes are on disk, so they can be loaded again without a scan.
     log.segments[0].unload_indexes()
     assert at_time(log, 2) == expected
     assert scans == [f"{FIRST}.log"]

@@ -148,7 +148,7 @@ def test_l52_the_lost_end_of_a_rolled_segment_is_restored(
     policy: str, topic: str, *, checkpointed: bool, cleaned_here: bool
 ) -> None:
     """The power fails between the roll and the next flush: the name of the new segment is on disk,
-    the end of the old one only in the journal."""
+    but the end of the old segment is only in the journal."""
     world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=frozenset(policy.split(",")))
     world.start()
     log = world.create(topic, IDS[0])
@@ -742,7 +742,8 @@ def test_l52_missing_partitions_do_not_stop_the_restoration(world: World) -> Non
 
 
 def test_l52_journal_blocks_of_an_older_round_are_not_applied(world: World) -> None:
-    """After the newest block of a reused part, old blocks follow, which must not be read."""
+    """In a reused part of the journal, old blocks follow the newest block. These old blocks must
+    not be read."""
     log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
     for _ in range(200):
         append(log, make_batch(1, value=bytes(1000)))
@@ -907,7 +908,7 @@ def test_l50_l51_l52_a_crash_at_every_operation_keeps_acknowledged_records(
         files.crash(rng, keep_page_cache=rng.random() < 0.2)
         before = files.operations
         for _ in range(rng.randint(0, 2)):
-            # The power fails during this start too.
+            # The power fails again, during this start.
             files.crash_at = before + rng.randint(0, 60)
             with contextlib.suppress(Crashed):
                 world.start()

@@ -305,7 +305,7 @@ def test_r12_recompressed_batches_count_for_the_decompression_limit(files: Memor
 
 
 def test_r12_refused_batches_count_for_the_decompression_limit(log: PartitionLog) -> None:
-    """Without this, many small batches that are refused after much decompression would have no
+    """If refused batches did not count, many small batches could cause decompression without a
     limit."""
     batch = bytearray(bytes(make_batch(1))[:61] + compress(Codec.ZSTD, bytes(1 << 20)))
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""Durability (D5): the effect of a flush, and of a failed one."""
+"""Durability (D5): the effects of a flush and of a failed flush."""
 
 from __future__ import annotations
 

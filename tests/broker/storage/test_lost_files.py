@@ -222,7 +222,7 @@ def _check(how: str, damage: Callable[[MemoryFiles], None]) -> None:
             for name, one, other in zip(Answers._fields, found, expected, strict=True):
                 assert one == other, (log.name, name)
         assert len(list(world.logs)) == len(TOPICS)
-        # The files that the start rebuilt have the same answers after another start.
+        # After another start, the rebuilt files still give the same answers.
         assert world.stop() == []
         world.start()
     world.logs.close()

@@ -1,5 +1,5 @@
-"""Plain batches are checked in C: the full check accepts each of them unchanged, with the same
-header (P-07, R-03 to R-08)."""
+"""Plain batches are checked in C. Each batch that this check accepts passes the full check
+unchanged and with the same header (P-07, R-03 to R-08)."""
 
 from __future__ import annotations
 

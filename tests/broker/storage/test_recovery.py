@@ -87,7 +87,7 @@ def test_l31_a_flipped_bit_truncates_the_log_at_its_batch(files: MemoryFiles) ->
             flipped[at] ^= 1 << bit
             damage(files, log_path(0), flipped)
             recovered = after_crash(files)
-            # L-32: the third batch is removed too, although it is undamaged.
+            # L-32: the third batch is removed with the damaged batch before it.
             assert recovered.log_end_offset == 2, at
             assert files.content(log_path(0)) == whole[:size]
             recovered.close(clean=False)
@@ -162,8 +162,8 @@ def test_l32_a_gap_that_compaction_cannot_have_left_is_truncated(
 
 
 def test_l31_f09_aborted_transactions_found_by_a_scan_survive_a_crash(files: MemoryFiles) -> None:
-    """The scan writes the transaction index, which must be flushed when the recovery point passes
-    it."""
+    """The scan writes the transaction index. This index must be on disk before the recovery point
+    passes its segment."""
     log = make_log(files, durability="fsync")
     append(log, make_batch(producer_id=7, transactional=True))
     append_marker(log, False, 7)
@@ -508,7 +508,8 @@ def test_d5_a_crash_at_every_operation_keeps_acknowledged_records() -> None:
 
 
 def recovered_copy(files: MemoryFiles, log: PartitionLog, settings: dict[str, Any]) -> PartitionLog:
-    """The log after a kill of the process: it is scanned, instead of trusting its files."""
+    """The log as a start after a kill finds it: all records are scanned, because the other files
+    are not trusted."""
     log.durability.flush()
     return make_log(files, start=LogStart(log_start_offset=log.log_start_offset), **settings)
 
@@ -533,7 +534,7 @@ def test_l40_a_log_that_could_not_be_opened_is_opened_again(files: MemoryFiles) 
 
 
 def test_d5_a_failed_fsync_at_the_start_keeps_the_partition_offline(files: MemoryFiles) -> None:
-    """The records can be read, and may be lost with the next power cut."""
+    """The records could be read, but could be lost in the next power cut."""
     log = make_log(files, durability="fsync")
     append(log)
     log.close(clean=False)

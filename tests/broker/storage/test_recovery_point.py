@@ -52,7 +52,7 @@ def after_kill(files: MemoryFiles, point: int) -> PartitionLog:
 
 
 def fill(log: PartitionLog, first: int, count: int) -> None:
-    """Append batches of one producer; after every fifth one, append an aborted transaction."""
+    """Append batches of one producer, and an aborted transaction after every fifth batch."""
     for at in range(first, first + count):
         batch = make_batch(
             2,
@@ -211,7 +211,8 @@ def test_l30_damage_after_the_snapshot_is_found(files: MemoryFiles) -> None:
 
 
 def test_l30_snapshots_of_truncated_records_are_removed(files: MemoryFiles) -> None:
-    """A later start would trust the snapshot for other records that are appended there."""
+    """If a snapshot remained, a later start would trust it for other records that are appended at
+    the same offsets."""
     log, point = written(files)
     cut_at = log.segments[0].indexes.position_of(point // 2)
     files.crash(keep_page_cache=True)
@@ -279,8 +280,8 @@ def run(log: PartitionLog, points: list[int], acknowledged: list[int]) -> None:
 
 @pytest.mark.parametrize("power_cut", budget.of_which([False, True], [True]))
 def test_l30_d5_recovery_after_any_crash_equals_a_full_scan(power_cut: bool) -> None:
-    """Whatever part of the unsynced data is lost: a start from the recovery point finds the same
-    log as a start that scans everything."""
+    """A start from the recovery point finds the same log as a start that scans everything, whatever
+    part of the unsynced data is lost."""
     probe = MemoryFiles()
     run(make_log(probe, **SETTINGS), [0], [])
     shorter = 0

@@ -1,4 +1,4 @@
-"""Pushed metrics: valid ones, and hostile ones."""
+"""Metrics that clients push, both valid and hostile."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def test_l02_l03_indexes_have_the_entries_computed_from_the_batches(
             offsets, times, largest = _expected_indexes(own.read_segment(path))
             assert own.read_offset_index(path.with_suffix(".index")) == offsets, path
             found = own.read_time_index(path.with_suffix(".timeindex"))
-            # A clean stop adds the largest timestamp so far, which may be that of any batch.
+            # A clean stop adds an entry for the largest timestamp so far, and this may be the
+            # timestamp of any batch.
             assert found == sorted(set(found)), path
             assert set(times) <= set(found) <= set(largest), path
             compared += len(offsets) + len(times)

@@ -25,8 +25,8 @@ from odradek.decoders.protobuf import raw
         ("0d 00 00 c0 7f", {"1": {"fixed32": 0x7FC00000, "float": "nan"}}),
         ("0b 10 01 0c", {"1": {"2": 1}}),
         ("0a 00", {"1": ""}),
-        # The bytes of the first could be text too, but are read as a message; those of the second
-        # are text.
+        # Field 1 of the first input could also be text, but is read as a message. Field 1 of the
+        # second input is text.
         ("0a 04 0a 02 61 62", {"1": {"1": "ab"}}),
         ("0a 02 61 62", {"1": "ab"}),
         ("0a 02 ff fe", {"1": {"base64": "//4="}}),

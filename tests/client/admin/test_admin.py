@@ -396,7 +396,7 @@ async def test_calls_wait_for_the_metadata_of_a_topic_that_already_exists() -> N
 
 
 async def test_a_topic_that_was_not_created_is_missing_at_once() -> None:
-    """Topics that were only validated, or deleted since, are missing immediately too."""
+    """Topics that were only validated, or that were deleted again, are also missing immediately."""
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker))
         broker.always(

@@ -1,4 +1,4 @@
-"""Admin calls about delegation tokens, and clients that authenticate with one."""
+"""Admin calls about delegation tokens, and clients that authenticate with a token."""
 
 from __future__ import annotations
 

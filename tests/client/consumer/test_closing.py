@@ -116,7 +116,7 @@ async def test_k34_lost_partitions_are_not_committed_on_close(
     async with asyncio.timeout(DEADLINE_S):
         await consumer.membership_lost.wait()
     await consumer.close()
-    # The machine may have delayed the polls, so the partitions may be lost more than once.
+    # The machine may have delayed the polls, so the partitions may have been lost more than once.
     assert set(listener.told) == {"lost"}
     assert {type(each) for each in listener.failures} == {RebalanceInProgress}
 

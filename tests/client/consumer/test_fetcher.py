@@ -390,7 +390,7 @@ def test_k16_a_wrong_checksum_is_raised_after_the_good_records() -> None:
         scene.offsets()
     assert (caught.value.first_offset, caught.value.next_offset) == (2, 4)
     assert scene.position(0) == 2
-    # The same bytes are fetched again: they may have been damaged in transit.
+    # The same bytes are fetched again, because the damage may have happened in transit.
     assert asked(scene.fetch()) == [(0, 2)]
 
 
@@ -427,8 +427,8 @@ def test_k16_unknown_formats_are_never_skipped(damage: Callable[[bytearray], Non
 
 @pytest.mark.parametrize("last", [-5, 2**31 - 1])
 def test_k16_a_damaged_batch_header_gives_no_next_offset(last: int) -> None:
-    """A wrong checksum may mean that the last offset is wrong. This is noticed only if it is before
-    the position."""
+    """If the checksum is wrong, the last offset in the header may be wrong, too. A wrong last
+    offset is noticed only if it is before the position."""
     scene = Scene()
     batch = bytearray(records(0, 3))
     batch[23:27] = last.to_bytes(4, "big", signed=True)

@@ -177,7 +177,7 @@ async def test_k33_a_member_whose_listener_raises_on_lost_partitions_joins_again
     settings = FROM_THE_START | PROTOCOLS[protocol] | {"max_poll_interval_ms": 300}
     consumer = await consumers(group_id=topic, enable_auto_commit=False, **settings)
     consumer.subscribe([topic], listener=listener)
-    # On a busy machine the partitions may be lost already, and the listener raise, before that.
+    # During this wait, a busy machine may already lose the partitions, and the listener may raise.
     raised = await poll_until(lambda: len(consumer.assignment()) == 3, [], consumer)
     async with asyncio.timeout(DEADLINE_S):
         await consumer.membership_lost.wait()

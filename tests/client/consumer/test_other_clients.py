@@ -18,7 +18,8 @@ from odradek_protocol.message import Versions
 
 DEADLINE_S = 40.0
 
-# The mock advertises flexible versions of these APIs, but parses them as inflexible ones.
+# The mock advertises flexible versions of these APIs, but parses their requests as those of
+# inflexible versions.
 MOCK_NEWEST = {ApiKey.JOIN_GROUP: 5, ApiKey.SYNC_GROUP: 3, ApiKey.HEARTBEAT: 3}
 
 #: The versions that every broker with batches of format 2 has (Kafka 0.11).

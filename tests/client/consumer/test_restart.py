@@ -27,7 +27,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 @pytest.mark.full
 @pytest.mark.parametrize("protocol", budget.of_which(PROTOCOLS, ["cooperative"]))
 async def test_k35_members_continue_after_the_broker_was_killed(protocol: str) -> None:
-    """No record is skipped, and a new consumer does not read committed records again."""
+    """The members skip no record, and a new consumer does not read committed records again."""
     settings = {
         "group.initial.rebalance.delay.ms": 0,
         "group.consumer.min.heartbeat.interval.ms": 50,

@@ -1,4 +1,4 @@
-"""The batches that a mirror copies: unchanged ones and rewritten ones."""
+"""The batches that a mirror copies, unchanged or rewritten."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_changed_record_is_named_with_its_offsets_and_differing_fields(
     other = [*TEN[:4], changed, *TEN[5:]]
     made = compared(batches(TEN), batches(other))
     assert made.differences == [Difference(kind, 1, 4, 4)]
-    # The difference is found with other batch sizes on one side too.
+    # The difference is also found if one side has other batch sizes.
     places = MappedOffsets([Run(0, 0, 10)])
     made = compared(batches(TEN), batches(other, 4), places)
     assert made.differences == [Difference(kind, 1, 4, 4)]
@@ -123,7 +123,7 @@ def test_only_offsets_of_both_sides_are_compared() -> None:
     other = [(b"other", None, (), 1), *TEN[1:]]
     assert compared(batches(TEN), batches(other, 4), starts=(2, 2)).records == [8, 8]
     made = compared(batches(TEN), batches(other), starts=(1, 1))
-    # The range begins within a batch, which differs because its first record does.
+    # The range begins within a batch. The batches differ because their first records differ.
     assert [each.kind.partition(" ")[0] for each in made.differences] == ["batch"]
 
 

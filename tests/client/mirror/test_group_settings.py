@@ -93,7 +93,7 @@ class World:
         self._copier = SettingsCopier(cast(Admin, self.target), self.told.append)
 
     async def copy(self, is_whole: bool = True, **groups: Mapping[str, str]) -> None:
-        """Copy settings, as if the groups of the source had these."""
+        """Copy the settings in `groups`, as if the groups of the source had them."""
         named = [GroupSettings(name, settings) for name, settings in groups.items()]
         await self._copier.copy_groups(named, is_whole=is_whole)
 
@@ -134,7 +134,7 @@ async def test_i43_changed_and_removed_settings_are_copied() -> None:
     assert world.target.groups == {"billing": {SESSION: "70000"}, "more": {SESSION: "60000"}}
     world.target.groups["more"][SESSION] = "61000"
     # `is_whole=False`: some groups could not be read, so missing settings are not taken for deleted
-    # ones.
+    # settings.
     await world.copy(is_whole=False)
     assert world.target.groups["billing"] == {SESSION: "70000"}
     await world.copy()

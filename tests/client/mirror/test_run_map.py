@@ -53,7 +53,8 @@ class Model:
         self.targets: dict[int, int] = {}
 
     def transaction(self, gaps: list[tuple[int, int]], behind: int) -> tuple[list[Run], int]:
-        """Copy a transaction of stretches: `gap` offsets without a record, then `count` records.
+        """Copy a transaction. Each stretch of `gaps` is (offsets without a record, records after
+        them).
 
         After the last record, `behind` further offsets of the source have no record. Returns the
         runs and the next offset of the source.

@@ -323,7 +323,7 @@ async def test_a_client_rebootstraps_when_every_known_broker_is_gone() -> None:
     first, second = ScriptedBroker(1), ScriptedBroker(2, topics={"t": 1})
     await second.start()
     async with Connected(first) as network:
-        # The second broker now answers at the bootstrap address of the first one.
+        # The second broker now answers at the bootstrap address of the first broker.
         port = first.port
         await first.stop()
         await second.stop()

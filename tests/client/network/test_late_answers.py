@@ -106,7 +106,7 @@ async def test_metadata_is_not_delayed_by_produce_requests_that_await_a_hung_bro
     cluster: list[ScriptedBroker],
 ) -> None:
     """Brokers answer requests in order, and with acks=all the other brokers wait for the hung
-    one."""
+    broker."""
     hung, *others = cluster
     shrunk = asyncio.Event()
 

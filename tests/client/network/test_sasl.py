@@ -40,7 +40,7 @@ def settings(broker: ScriptedBroker, mechanism: str = "PLAIN", **more: Any) -> d
 
 
 async def failure(given: dict[str, Any]) -> str:
-    """The error text of a refused client, which must fail before its timeout."""
+    """The error text of a refused client. Checks that the client fails before its timeout."""
     producer = Producer(**given, max_block_ms=2**31 - 1)
     try:
         with pytest.raises(AuthenticationFailed) as caught:

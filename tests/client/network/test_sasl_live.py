@@ -60,7 +60,7 @@ async def in_and_out(settings: dict[str, Any], topic: str) -> None:
 
 
 async def failure(settings: dict[str, Any]) -> str:
-    """The error text of a refused client, which must fail before its timeout."""
+    """The error text of a refused client. Checks that the client fails before its timeout."""
     producer = Producer(**settings, max_block_ms=2**31 - 1)
     try:
         with pytest.raises(AuthenticationFailed) as caught:

@@ -107,7 +107,8 @@ async def test_n19_a_client_connects_with_a_pkcs12_keystore(
 
 
 async def failure(settings: dict[str, Any]) -> str:
-    """The error text of a client that cannot connect, which must fail before its timeout."""
+    """The error text of a client that cannot connect. Checks that the client fails before its
+    timeout."""
     producer = Producer(**settings, max_block_ms=2**31 - 1)
     try:
         with pytest.raises(TlsFailed) as caught:
@@ -172,7 +173,8 @@ async def test_n22_a_tls_alert_to_a_plaintext_client_names_the_setting(folder: P
 
 
 async def test_a_port_that_hangs_up_is_retried(folder: Path) -> None:
-    """A broker that is starting may hang up too, so the client does not give up."""
+    """The client does not give up, because the port may be that of a broker that is still
+    starting."""
     calls = 0
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -137,7 +137,7 @@ def test_k52_equal_subscriptions_get_partition_counts_within_one(
     check_once(answer, members, partition_counts)
     sizes = sorted(map(len, answer.values()))
     assert sizes[-1] - sizes[0] <= 1
-    # No other even assignment keeps more partitions.
+    # There is no other even assignment in which members keep more partitions.
     kept = sum(len(set(answer[name]) & set(before[name])) for name in members)
     had = sorted((len(each) for each in before.values()), reverse=True)
     assert kept == sum(map(min, had, reversed(sizes)))

@@ -128,7 +128,8 @@ def test_a_target_waits_for_the_answer_to_a_report_of_fewer_partitions() -> None
 
 
 def test_a_full_heartbeat_reports_partitions_being_reconciled() -> None:
-    """Listeners may know these partitions already; unreported, they would be assigned to others."""
+    """Listeners may already know these partitions. If a heartbeat did not report the partitions,
+    they would be assigned to other members."""
     driven = Driven()
     driven.member.join()
     driven.beat(answer(1, {T: [0, 1]}))
@@ -222,7 +223,7 @@ def test_a_target_assignment_is_reconciled_and_acknowledged_at_once() -> None:
     step = driven.step()
     assert step.assigned == {TopicPartition("t", 0), TopicPartition("t", 1)}
     assert step.complete
-    # Heartbeats are sent meanwhile, and do not report the new partitions yet.
+    # Heartbeats during the reconciliation do not report the new partitions yet.
     assert said(driven.ask()) is None
     member.reconciled(step)
     assert driven.state() is MemberState.ACKNOWLEDGING

@@ -85,8 +85,8 @@ class World:
         pass
 
     async def send(self, node_id: int, request: Message, **_: Any) -> OffsetCommitResponse:
-        """Let the coordinator handle the request, in the order of sending; the answer may be
-        lost."""
+        """Let the coordinator handle the request after those that were sent before it. The test may
+        let the answer be lost."""
         assert isinstance(request, OffsetCommitRequest)
         self.requests.append(request)
         fate = self.script.pop(0) if self.script else self.chance()
@@ -170,7 +170,7 @@ class World:
         self.subscription.drop(partitions)
 
     def moved(self) -> None:
-        """Begin the next generation of the group, which this consumer knows."""
+        """Begin the next generation of the group, and let this consumer know it."""
         self.generation += 1
         self.known_generation = self.generation
 
@@ -244,8 +244,9 @@ def test_k39_a_failed_auto_commit_is_soon_followed_by_one_of_newer_positions() -
 
 @each_protocol
 def test_k39_the_client_does_not_retry_a_commit_after_a_rebalance(next_protocol: bool) -> None:
-    """Another owner has committed 90 meanwhile. The commit of 5 is not retried, although the
-    partition is assigned to this consumer again and the coordinator would accept the commit."""
+    """After the consumer lost the partition, another owner has committed 90. The commit of 5 is not
+    retried, although the partition is assigned to this consumer again and the coordinator would
+    accept the commit."""
 
     async def story() -> None:
         world = World(next_protocol=next_protocol)
@@ -326,8 +327,8 @@ def test_k38_a_commit_of_kept_partitions_is_retried_with_the_new_epoch() -> None
 
 
 def test_a_newer_commit_replaces_a_waiting_one() -> None:
-    """Commits that begin while another one is in flight are sent as one: only the last of them is
-    sent, and all have its result."""
+    """Of the commits that begin while another commit is in flight, only the last is sent, and all
+    of them have its result."""
 
     async def story() -> None:
         world = World()
@@ -440,7 +441,8 @@ class Life:
         self.world.read_up_to(self.position)
 
     def commit(self) -> None:
-        """Commit manually any partitions, including ones that are no longer assigned."""
+        """Manually commit offsets of random partitions, including partitions that are no longer
+        assigned."""
         self.world.read_up_to(self.position)
         chosen = self.random.sample(range(3), self.random.randint(1, 3))
         offsets = {f"p{n}": self.position for n in chosen}
