@@ -1,4 +1,4 @@
-"""Kafka's own tools for share groups print the same with our broker and with Apache Kafka."""
+"""Kafka's own tools for share groups print the same lines with our broker and with Apache Kafka."""
 
 from __future__ import annotations
 

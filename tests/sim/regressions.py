@@ -1,5 +1,5 @@
-"""Failing seeds with minimised faults, kept as lines of JSON, which the tests of `tests/sim` run
-again.
+"""Failing seeds with minimised faults, kept as lines of JSON. The tests of `tests/sim` run the
+seeds again.
 
 A line has the faults themselves, so that it does not depend on how a seed draws faults. The line
 does not have the order of events, which depends on the seed and on the code.
@@ -24,7 +24,7 @@ class Regression:
     """A failing seed with its faults.
 
     `violated`: the checker's message. `found`: the day, such as 2026-11-23. `mutant`: the name of
-    the known bug that was inserted, empty if the bug was a real one.
+    the known bug that was inserted for the run; empty if the run failed without an inserted bug.
     """
 
     workload: str

@@ -95,7 +95,7 @@ class Write(NamedTuple):
 
 
 class Txn(NamedTuple):
-    """The state of a transactional id, which is identified by (run, name)."""
+    """The state of one transactional id; in a `World`, (run, name) identifies the id."""
 
     epoch: int = -1
     status: str = "empty"  # open, committed, aborted

@@ -1,5 +1,5 @@
-"""Two brokers on disks in memory that get the same Fetch requests, one of them without the
-optimised path. Their responses are compared."""
+"""Two brokers with disks in memory get the same Fetch requests, and one of the brokers has no
+optimised path. The responses of both are compared."""
 
 from __future__ import annotations
 

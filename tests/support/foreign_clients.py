@@ -72,7 +72,8 @@ class Client(Protocol):
         arrival."""
 
     def consume_and_commit(self, address: str, topic: str, group: str, count: int) -> list[Record]:
-        """Join a group, read `count` records, commit exactly these, and leave."""
+        """Join a group, read `count` records, commit the offsets after exactly these records, and
+        leave."""
 
     def offsets_for_time(
         self, address: str, topic: str, partition: int, timestamp_ms: int

@@ -1,5 +1,5 @@
-"""An application of Kafka Streams: instances in separate processes, which do a word count and two
-joins, exactly once. The results are known."""
+"""An application of Kafka Streams: its instances, in separate processes, do a word count and two
+joins with exactly-once processing. The expected results are known."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ class WrittenMarker:
 
 @dataclass
 class Markers:
-    """The leaders of the partitions, which get markers. `codes`: their error responses. `hold`:
-    responses wait for `release`."""
+    """The leaders of the partitions: they get the markers. `codes`: the error codes to respond
+    with. `hold`: responses wait for `release`."""
 
     written: dict[TopicPartition, list[WrittenMarker]] = field(default_factory=dict)
     codes: dict[TopicPartition, ErrorCode] = field(default_factory=dict)

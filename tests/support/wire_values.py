@@ -1,5 +1,5 @@
-"""Messages generated from their declarations: by hypothesis, and a few fixed ones for each
-version."""
+"""Messages generated from their declarations: random messages from hypothesis, and a few fixed
+messages for each version."""
 
 from __future__ import annotations
 

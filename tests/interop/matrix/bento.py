@@ -100,8 +100,8 @@ def _produce(place: Place, name: str, first: int) -> None:
 
 
 def _read(place: Place, name: str, distinct: int) -> list[tuple[str, str]]:
-    """Read the keys and values that the pipeline wrote, until there are `distinct` different
-    ones."""
+    """Read the keys and values that the pipeline wrote, until `distinct` different pairs are
+    found."""
     consumer = Consumer({"bootstrap.servers": place.address, "group.id": f"{name}-reader"})
     consumer.assign([TopicPartition(f"{name}-out", each, 0) for each in range(PARTITIONS)])
     found: list[tuple[str, str]] = []

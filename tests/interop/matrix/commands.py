@@ -21,7 +21,7 @@ Words = list[str | Path]
 
 
 def _check(name: str, command: Words, place: Place, expected: str = "", stdin: str = "") -> Check:
-    """Run a command, which must succeed and print text that matches `expected`."""
+    """Check that a command succeeds and prints text that matches `expected`."""
     done = executed(command, place.folder, stdin=stdin, deadline_s=_COMMAND_DEADLINE_S)
     printed = done.stdout + done.stderr
     well = done.returncode == 0 and re.search(expected, printed, re.DOTALL) is not None

@@ -213,7 +213,8 @@ _CONSUMER_KINDS = (
 
 
 def consumer(random: Random) -> list[Step]:
-    """Two members of a consumer group, which report their partitions, sometimes wrong ones."""
+    """Two members of a consumer group; each reports the partitions that it owns, sometimes wrong
+    ones."""
     steps: list[Step] = [*CONSUMER_GROUP, *topic("@u"), TOPICS_KNOWN]
     epochs: dict[str, str] = {}
     for number in range(random.randint(5, 14)):

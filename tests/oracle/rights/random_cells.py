@@ -203,7 +203,8 @@ def _unordered(value: Any) -> Any:
 
 
 def random_cell(seed: int) -> Cell:
-    """A user with some ACLs and requests; the same ones each time."""
+    """Return a user with some ACLs and requests; the same seed always gives the same ACLs and
+    requests."""
     random = Random(f"rights {seed}")
     rights = [_right(random) for _ in range(random.randint(1, 6))]
     requests = [

@@ -56,7 +56,8 @@ _STRUCTS: dict[str, Any] = {
 
 
 class _Play:
-    """Plays one case. `number`: the number of the case, which is part of its users' names."""
+    """Plays one case. `number`: the number of the case; the names of the case's users contain
+    it."""
 
     def __init__(
         self, addresses: Mapping[str, Address], number: int, case: Case, settle_s: float

@@ -11,7 +11,8 @@ Logs = Mapping[str, Sequence[tuple[int, bytes]]]
 
 @dataclass(slots=True)
 class Attempt:
-    """One transaction of one client. Two attempts at the same work have different values.
+    """One transaction of one client. If a client repeats its work in a new transaction, the new
+    attempt has different values.
 
     `may_commit`: a commit was requested, and may have succeeded. `committed`: the broker
     acknowledged the commit.

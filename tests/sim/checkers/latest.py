@@ -2,7 +2,7 @@
 
 Each key has one writer, which numbers its writes, so that the order of the numbers is that of
 offsets. In addition to compaction, DeleteRecords removes records at the start of the log, and all
-records are lost when the topic is deleted and created again.
+records are removed when the topic is deleted and created again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Dead letters of a share group: a record has at most one, a rejected record one, an accepted
-record none."""
+"""Dead letters of a share group: a rejected record has one, an accepted record has none, and any
+other record has at most one."""
 
 from __future__ import annotations
 

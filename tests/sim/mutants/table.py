@@ -1,4 +1,4 @@
-"""The mutants with the seeds that caught them: as lines for a terminal, and as a table in a
+"""Format the mutants, with the seeds that caught them, as lines for a terminal and as a table in a
 document.
 
 `python -m tests.sim --mutants --table FILE` runs the mutants and replaces the table in a document,

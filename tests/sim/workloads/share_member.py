@@ -28,8 +28,8 @@ _IMPLICIT = ("keep",) * 6 + ("accept", "release", "reject", "handle")
 class Plan:
     """The life of one member.
 
-    `drains`: the member accepts every record until it is told to end. `rejects`: it rejects many
-    records, which become dead letters.
+    `drains`: the member accepts every record until it is told to end. `rejects`: the member rejects
+    many records, so that these become dead letters.
     """
 
     mode: str

@@ -1,8 +1,8 @@
 """The parts of Spark that the sink's protocol needs: a checkpoint, and workers that run the jobs of
 a driver.
 
-The steps are the connector's own (`pyspark_odradek.exactly_once`), called as coroutines. Spark's
-synchronous calls drive the same coroutines from a thread.
+The steps are the connector's own coroutines (`pyspark_odradek.exactly_once`). Here they are
+awaited; in Spark, synchronous calls drive the same coroutines from a thread.
 """
 
 from __future__ import annotations
@@ -215,7 +215,8 @@ def _settle(done: asyncio.Future[Any], result: Any) -> None:
         done.set_result(result)
 
 
-#: Points at which a death changes what a recovery finds; deaths are more frequent there.
+#: A process that dies at one of these points changes what a recovery finds, so deaths are more
+#: frequent at these points.
 _DECISIVE_PLACES = ("the append of a commit", "End", "the append of a done")
 _DECISIVE = 6
 

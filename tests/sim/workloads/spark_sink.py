@@ -83,10 +83,10 @@ class _BatchFailed(Exception):
 
 
 class SparkSinkWorkload:
-    """Runs of one query, one after the other; sometimes a run that was wrongly thought dead
-    continues.
+    """One query is run again and again; sometimes an earlier run, wrongly thought dead, continues
+    next to the new run.
 
-    In some seeds transactions have a timeout, and some recoveries happen only after it.
+    In some seeds transactions have a timeout, and some recoveries begin only after that timeout.
     """
 
     name: ClassVar[str] = "spark-sink"
