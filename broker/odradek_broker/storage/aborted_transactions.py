@@ -30,7 +30,7 @@ from odradek_broker.storage.transaction_index import (
 )
 
 _OPEN_MAX = 4
-#: The most indexes of a log that `require` has rebuilt at a time.
+#: The limit of indexes of one log that `require` has rebuilt at the same time.
 _REBUILDS_MAX = 8
 #: The limit of aborts during a rebuild; beyond it the rebuild is given up, and the next reader
 #: starts another.
@@ -208,9 +208,9 @@ class AbortedTransactions:
 
     def _none_open(self, segment: Segment, end_offset: int) -> bool:
         """True if the snapshot at the start of a segment shows that no transaction that began
-        before `end_offset` is still open there; then this index and all later ones need not be
-        rebuilt. False for a segment with a checked index, which is faster to read than the
-        snapshot."""
+        before `end_offset` is still open there; then the indexes of this segment and of all later
+        segments need not be rebuilt. False for a segment with a checked index, because the index is
+        faster to read than the snapshot."""
         base = segment.base_offset
         if base < end_offset or base in self._believed:
             return False
@@ -358,7 +358,7 @@ class AbortedTransactions:
     # ---- segments that change
 
     def remove(self, segment: Segment) -> None:
-        """Remove the index of a segment, which a scan writes again. OSError."""
+        """Remove the index of a segment; a scan of the segment writes it again. OSError."""
         self.forget(segment)
         self._files.remove(segment.path_of("txnindex"))
         self.begin(segment)

@@ -11,7 +11,7 @@
         replaces (ours)
     partition.metadata      `version: 0`, `topic_id: <base64>`
     meta.properties         `version=1`, `cluster.id=...`, `node.id=...`, `directory.id=<base64>`;
-        if the broker has several directories, in the one with the metadata log, their ids (ours)
+        of several directories, the one with the metadata log also has the ids of all (ours)
 
 A file that cannot be parsed raises `CorruptCheckpoint`; its content is then computed again (L-35).
 To detect a changed digit, each entry that this broker writes has a checksum in 32 blanks, which
@@ -33,8 +33,8 @@ from odradek_protocol.checksums import crc32c
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-#: A directory with this file has recovery points of this broker, which compacts only below them
-#: (L-32).
+#: The recovery points in a directory with this file were written by this broker, which compacts a
+#: log only below its recovery point (L-32).
 CLEANER_LOCK = ".cleaner.lock"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
@@ -44,12 +44,12 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 #: A property in the meta.properties of the metadata log's directory.
 DIRECTORY_IDS = "odradek.directory.ids"
-#: Another one, which tells how the hash of a group or transactional id chooses a partition:
-#: ABSOLUTE_HASH, as in Kafka. Without it: early versions masked the sign bit.
+#: Another property of that file: how the hash of a group or transactional id chooses a partition.
+#: ABSOLUTE_HASH: as in Kafka. Without the property: as in early versions, by masking the sign bit.
 COORDINATOR_HASH = "odradek.coordinator.hash"
 ABSOLUTE_HASH = "absolute"
 
-# The largest file that is read, far larger than any that the broker writes.
+# The limit of the size of a file that is read, far above the size of any that the broker writes.
 _CHECKPOINT_BYTES_MAX = 64 * 1024 * 1024
 _BLANKS = str.maketrans("01", " \t")
 _CHECKSUM_CHARACTERS = 32
@@ -138,7 +138,7 @@ def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
     return _encode_lines(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
 
 
-# A start reads the same text for most partitions, which have had one leader each.
+# A start reads the same text for most partitions, because most have had only one leader epoch.
 @lru_cache(maxsize=16)
 def decode_epochs(text: str) -> tuple[tuple[int, int], ...]:
     """(epoch, start offset), as written. CorruptCheckpoint."""
@@ -170,7 +170,7 @@ def encode_partition_metadata(topic_id: bytes) -> bytes:
     return f"version: 0\ntopic_id:{_checksum(text)}{text}\n".encode()
 
 
-# A start reads the same text for one partition of a topic after the other.
+# A start reads the same text for every partition of a topic, one partition after the other.
 @lru_cache(maxsize=16)
 def decode_partition_metadata(text: str) -> bytes:
     """The topic id, 16 bytes. CorruptCheckpoint."""

@@ -124,8 +124,8 @@ class DeletedFiles:
         entries = [entry for entry in entries if entry.wanted() and not self._handles.halted]
         try:
             if any(entry.paths for entry in entries):
-                # After a crash a start deduces from these names which other files were to be
-                # renamed too, so the names must be durable first.
+                # After a crash a start concludes from these names which other files also had to be
+                # renamed, so the names must be durable first.
                 self._files.sync_dir(directory)
         except FileNotFoundError:
             return  # The whole directory was renamed, and is removed later.

@@ -95,7 +95,7 @@ class DiskWatch:
         self.on_lost(reason)
 
     def read_failed(self, name: str, reason: str) -> None:
-        """Note a failed read of a partition, which stays online: writes may work."""
+        """Note a failed read of a partition. The partition stays online, as writes may work."""
         self.read_failures += 1
         self.doubted = True
         if name not in self.unreadable:

@@ -49,7 +49,7 @@ class AppendRejected(StorageError):
 
 
 class NotOneBatch(AppendRejected):
-    """No whole batch, several, or one of another format (P-06)."""
+    """The bytes are no whole batch, several batches, or a batch of another format (P-06)."""
 
 
 class OffsetOutOfRange(StorageError):
@@ -115,11 +115,11 @@ class DataDirectoryFailed(DataDirectoryError):
 
 
 def no_room(problem: OSError) -> bool:
-    """True if the disk is full or read-only, but can be read."""
+    """True if the disk is full or read-only, so that it can still be read."""
     return problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def out_of_files(problem: OSError) -> bool:
-    """True if too many files and connections are open, which is temporary and no fault of the
-    disk."""
+    """True if too many files and connections are open. This state is temporary, and no fault of
+    the disk."""
     return problem.errno in (errno.EMFILE, errno.ENFILE)

@@ -26,7 +26,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 #: The attempts to open a file while too many are open, and the pause between them.
 _OPEN_TRIES = 200
 _OPEN_PAUSE_S = 0.05
-#: Logs that a worker syncs before it reports them: the first waits for the others.
+#: The limit of logs that a worker syncs before it reports them; the first log waits for the last.
 _JOB_LOGS_MAX = 16
 
 
@@ -241,7 +241,7 @@ class GroupCommit:
             try:
                 self._loop.call_soon_threadsafe(self._finish, synced)
             except RuntimeError:
-                # The loop is closed, and nobody waits for this.
+                # The loop is closed, and nobody waits for the result.
                 return
 
     def _sync(self, log: Flushable, ticket: Syncable) -> _Synced:

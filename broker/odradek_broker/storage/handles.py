@@ -42,12 +42,12 @@ class HandleOwner(Protocol):
     def unload_indexes(self) -> None: ...
 
 
-#: The most handles that are examined for one to close. With thousands of pinned handles, as after a
-#: request for thousands of partitions, examining all would take too long.
+#: The limit of handles that are examined to find a handle to close. With thousands of pinned
+#: handles, as after a request for thousands of partitions, examining all would take too long.
 LOOKS_MAX = 100
 
-#: The most memory of the indexes of sealed segments. It is limited because a full segment of small
-#: batches has indexes of 5 MB, and a terabyte of such segments has indexes of 5 GB.
+#: The limit of the memory of the indexes of sealed segments. There is a limit because a full
+#: segment of small batches has indexes of 5 MB, and a terabyte of these segments has 5 GB of them.
 INDEX_BYTES_MAX = 128 * 1024 * 1024
 
 
@@ -86,7 +86,7 @@ class HandleCache:
             self.background = background
 
     def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Run `work` in the background if there is one; otherwise before returning."""
+        """Run `work`: by `background` if it is not None, otherwise before this call returns."""
         if self.background is not None:
             self.background(work, done)
             return

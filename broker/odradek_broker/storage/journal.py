@@ -55,9 +55,9 @@ from odradek_protocol.lazy_dataclass import dataclass
 
 #: The suffix of a journal that is damaged.
 DAMAGED = ".damaged"
-#: The largest block: in a larger one the first tickets would wait too long for the others.
+#: The limit of a block: in a larger block the first tickets would wait too long for the last.
 _BLOCK_BYTES_MAX = 512 * 1024
-#: The most unsynced bytes of a log that the journal takes: if there are more, the file is synced.
+#: The limit of unsynced bytes of a log that the journal takes; with more, the log's file is synced.
 _ENTRY_BYTES_MAX = 64 * 1024
 _PARTS_MAX = 32
 _PART_BLOCKS_MIN = 4
@@ -125,7 +125,7 @@ class JournalWrite:
         for ticket in self.tickets:
             batches = ticket.file.read_at(ticket.position, ticket.size_bytes)
             if len(batches) != ticket.size_bytes:
-                # Nothing here truncates a file that is being flushed.
+                # The broker truncates no file that is being flushed, so the disk has lost bytes.
                 raise OSError(
                     errno.EIO,
                     f"{ticket.segment.path} has lost what was just written to it: "

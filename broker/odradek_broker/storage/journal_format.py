@@ -26,7 +26,7 @@ JOURNAL_VERSION = 1
 _BLOCK_MAGIC = b"ODRB"
 #: The alignment of writes: they begin and end at multiples of it.
 ALIGN_BYTES = BLOCK_BYTES
-#: The largest part: a damaged header must not make a reader allocate more.
+#: The limit of a part: a damaged header must not make a reader allocate more.
 PART_BYTES_MAX = 256 * 1024 * 1024
 TOPIC_ID_BYTES = 16
 

@@ -51,7 +51,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchHeader, stamp
 
 PLENTY_BYTES = 2**31 - 1
-#: The most expired producers that are reported to the watch at a time.
+#: The limit of expired producers that are reported to the watch at a time.
 _EXPIRED_REPORTED_MAX = 1_000
 
 
@@ -286,8 +286,8 @@ class PartitionLog:
             self.on_offline(self)
 
     def failed(self, doing: str, problem: OSError) -> StorageError:
-        """The error for a failed operation, which takes the partition offline, unless too many
-        files are open."""
+        """The error for a failed operation. The partition goes offline, unless the operation failed
+        because too many files are open."""
         if out_of_files(problem):
             return StorageError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed for {self.name}: {problem}"
@@ -381,7 +381,7 @@ class PartitionLog:
 
     def move_high_watermark(self, high_watermark: int, *, others_moved: bool = False) -> None:
         """Set the high watermark, and the last stable offset with it. `others_moved`: the log start
-        has moved too, or the log end fell."""
+        has also moved, or the log end has fallen."""
         stable_before = self._last_stable_offset
         moved = others_moved or high_watermark != self.high_watermark
         self.high_watermark = high_watermark
@@ -581,7 +581,7 @@ class PartitionLog:
         return synced and not self._producers.is_volatile(end_offset)
 
     def roll_at(self, base_offset: int, now_ms: int) -> None:
-        """Begin a new segment at an offset. OSError: the old segment stays the active one."""
+        """Begin a new segment at an offset. OSError: the old segment stays active."""
         self._files.roll(base_offset, self.config, now_ms)
         # A flush is requested even with fsync durability: after a roll without an append nothing
         # else would make the snapshot durable (P-27).
@@ -628,8 +628,8 @@ class PartitionLog:
             return PLENTY_BYTES
 
     def first_batch_bytes(self, offset: int, upper_bound: int) -> int:
-        """Bytes of the first batch that a read from `offset` returns, which may be larger than the
-        limit of the read (F-04, F-06). Otherwise like `readable_bytes`."""
+        """The bytes of the first batch that a read from `offset` returns. The batch may be larger
+        than the limit of the read (F-04, F-06). 0 and PLENTY_BYTES as for `readable_bytes`."""
         upper_bound = min(upper_bound, self.log_end_offset)
         if not self.log_start_offset <= offset < upper_bound:
             return 0

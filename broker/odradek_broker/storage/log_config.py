@@ -70,8 +70,8 @@ class LogConfig:
 
     @property
     def longest_segment_ms(self) -> int:
-        """The longest time before a roll (L-06): a compacted log rolls in time for
-        max.compaction.lag.ms."""
+        """The time after which a segment is rolled at the latest (L-06); in a compacted log, at
+        most max.compaction.lag.ms."""
         if self.compacted and self.max_compaction_lag_ms > 0:
             return min(self.max_compaction_lag_ms, self.segment_ms)
         return self.segment_ms

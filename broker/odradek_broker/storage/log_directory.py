@@ -75,7 +75,7 @@ class _Entries(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class LastRun:
-    """The state of a directory that the last run left behind.
+    """The state in which the last run left a directory.
 
     `log_starts_known`: the checkpoint of log starts is complete. `checked_points`: the partitions
     whose recovery point this broker wrote, so that no gap above it comes from the cleaner;
@@ -402,8 +402,8 @@ class LogDirectory:
         return lambda: write_atomically(self._files, prepared, encode_offsets(points, unchecked))
 
     def _unchecked_points(self) -> Collection[TopicPartition]:
-        """The logs that may have gaps of compaction above their recovery point: they were not
-        opened since the start, and this broker did not write that recovery point."""
+        """The logs that may have gaps of compaction above their recovery point, because they were
+        not opened since the start, and this broker did not write their recovery point."""
         return {key for key, log in self.logs.items() if not log.durability.gaps_known}
 
     def continue_snapshots(self, at_most: int = 10, looked_at: int = 500) -> None:
@@ -524,8 +524,8 @@ class LogDirectory:
     def close(self, *, clean: bool) -> list[str]:
         """Close the logs and unlock the directory; returns the problems.
 
-        `clean`: flush every log, write the checkpoints, and, if all of that worked, leave the
-        marker of a clean stop, which lets the next start trust them (L-30).
+        `clean`: flush every log, write the checkpoints, and, if all of this worked, write the
+        marker of a clean stop, so that the next start trusts the logs and checkpoints (L-30).
         """
         self._closed = True
         self.journal.stop()

@@ -115,8 +115,9 @@ class LogDurability:
 
     `durable_offset`: everything below is on disk, in the segment files or in the journal.
     `synced_offset`: everything below is on disk in the segment files. `truncations`: how often the
-    log was truncated; records that were read before may be removed. `start`: how the last process,
-    or the last `close`, left the log. `journaled`: a journal may have records of this log.
+    log was truncated; records that were read before a truncation may have been removed. `start`:
+    how the last process, or the last `close`, left the log. `journaled`: a journal may have records
+    of this log.
     `gap_end_offset`: the end of the last batch that has unused offsets before it; flushes up to
     this offset sync the files, because the journal restores successive batches only.
     """

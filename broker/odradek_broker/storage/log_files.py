@@ -77,7 +77,7 @@ class PartitionDirectory:
         self._files.sync_dir(self.path)
 
     def take_unsynced_paths(self) -> set[str]:
-        """The files that a flush has to sync. They are not returned again."""
+        """The files that a flush has to sync. The next call does not return these files again."""
         taken, self._unsynced_paths = self._unsynced_paths, set()
         return taken
 

@@ -188,7 +188,8 @@ class LogTrimming:
         path = self._files.directory.path
         at = bisect_left(bases, sources[0])
         if self.swapping or bases[at : at + len(sources) + 1][:-1] != sources:
-            # Retention has removed sources meanwhile. (The active segment is never a source.)
+            # Retention has removed sources since they were cleaned. (The active segment is never a
+            # source.)
             remove_cleaned(self._options.files, path, sources[0])
             return False
         swap = self._files.swap = SegmentSwap(self._options.files, path, sources)

@@ -40,7 +40,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 
-#: The most directories that are renamed in one call, for which the loop waits.
+#: The limit of directories that are renamed in one call, because the loop waits for the call.
 _RENAMED_AT_ONCE_MAX = 50
 
 
@@ -374,8 +374,8 @@ class LogManager:
         self._retention_due.update(dict.fromkeys(self._logs))
 
     def continue_retention(self, now_ms: int, at_most: int = 20) -> MaintenanceReport:
-        """Apply retention to some of the logs that are due, which may have to be opened. A log that
-        fails is named in the report."""
+        """Apply retention to some of the logs that are due; a log may have to be opened for it. A
+        log that fails is named in the report."""
         report = MaintenanceReport()
         for key in list(islice(self._retention_due, at_most)):
             del self._retention_due[key]
@@ -445,8 +445,9 @@ class LogManager:
 
     def forget_producers_beyond(self, most: int) -> int:
         """Drop the producers that wrote longest ago in any partition, until `most` are left in all
-        partitions together. Returns the number of dropped ones. Producers with an open transaction
-        stay. The producers of partitions are counted only if there could be more than `most`."""
+        partitions together. Returns the number of dropped producers. Producers with an open
+        transaction stay. The producers of partitions are counted only if there could be more than
+        `most`."""
         made = self._options.producer_tally.made
         if self._producers_counted + made - self._producers_made <= most:
             return 0
@@ -531,9 +532,9 @@ class LogManager:
     def close(self, *, clean: bool = True) -> list[str]:
         """Close all directories; returns the problems.
 
-        `clean`: flush every log, write the checkpoints, and, if all of that worked, leave the
-        marker of a clean stop, which lets the next start trust them (L-30). Does nothing the second
-        time.
+        `clean`: flush every log, write the checkpoints, and, if all of this worked, write the
+        marker of a clean stop, so that the next start trusts the logs and checkpoints (L-30). A
+        second call does nothing.
         """
         if self._closed:
             return []

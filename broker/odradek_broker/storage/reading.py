@@ -22,7 +22,7 @@ from odradek_protocol.records.record import read_records
 
 T = TypeVar("T")
 _OffsetAndTime = tuple[int, int]
-#: The most batches that a cheap lookup may walk over.
+#: The limit of batches that a cheap lookup may walk over.
 _CHEAP_BATCHES = 500
 
 
@@ -152,7 +152,7 @@ def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
                 raise IndexesBeingRebuilt(segment.path) from None
             return use()
     except SegmentCorrupt as problem:
-        # New indexes would lead to the same bytes.
+        # Rebuilt indexes would lead to the same damaged bytes.
         segment.indexes.damage = segment.indexes.damage or str(problem)
         raise LogCorrupt(str(problem)) from problem
     except BatchError as problem:
@@ -335,9 +335,9 @@ def _latest_timestamp(
 def _largest_in_segment(
     segment: Segment, log_start_offset: int, upper_bound: int
 ) -> tuple[int, int]:
-    """The largest timestamp in the bounds, and the last offset of the first batch that has it; -1
-    if there is none. Batches are read only if the segment's largest timestamp may be below the log
-    start.
+    """The largest timestamp in the bounds, -1 if there is none, and the last offset of the first
+    batch that has it. Batches are read only if the batch with the segment's largest timestamp may
+    begin below the log start.
     """
     largest = segment.indexes.largest_timestamp_below(upper_bound)
     if log_start_offset <= segment.base_offset:

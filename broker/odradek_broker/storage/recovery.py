@@ -97,7 +97,7 @@ class LogLoader:
     now_ms: int
     new_producers: Callable[[], Producers]
     report: RecoveryReport
-    #: None: each sync is called immediately.
+    #: The syncs that are called later; None: each sync is called immediately.
     later: list[Callable[[], None]] | None = None
     #: True after a failed fsync: bytes that can be read may not be on disk.
     fsync_failed: bool = False
@@ -166,9 +166,10 @@ class LogLoader:
             self.later.append(sync)
 
     def _tells_of_retention(self, suffix: str) -> bool:
-        """True if a suffix shows that everything below the segment was deleted as well. Kafka has
-        one suffix for files that retention deleted and files that compaction replaced, keeps both
-        for a minute, and leaves them when it stops."""
+        """True if a suffix shows that everything below the segment was also deleted. Kafka's suffix
+        does not show it in a compacted log: Kafka has one suffix for files that retention deleted
+        and for files that compaction replaced. Kafka keeps such files for a minute, and leaves
+        them when it stops."""
         return suffix == "log" + RETENTION_DELETED or (
             suffix == "log.deleted" and not self.compacted
         )
@@ -453,7 +454,7 @@ def scan_segment(
     """Check every batch of a segment, rebuild its derived files, and cut it at the first bad batch
     (L-31). Returns the problem, empty if there is none. OSError.
 
-    `begin`: the position to begin at, which the segment's indexes must reach.
+    `begin`: the position to begin at; the segment's indexes must reach up to it.
     """
     if begin == 0:
         segment.indexes.start_rebuild()

@@ -21,8 +21,8 @@ from odradek_broker.storage.segment_state import SegmentState
 from odradek_protocol.records.batch import BatchHeader
 
 SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
-#: The suffix of files that retention has deleted and not yet removed: such a name shows that
-#: everything below was deleted as well.
+#: The suffix of files that retention has deleted and not yet removed. A name with this suffix shows
+#: that all segments below were also deleted.
 RETENTION_DELETED = ".retention.deleted"
 
 
@@ -105,7 +105,7 @@ class Segment:
         return f"{self._directory}/{segment_name(self.base_offset)}.{suffix}"
 
     def create(self) -> None:
-        """Make the file, empty, even if a failed attempt left one."""
+        """Make an empty file, in place of the file that a failed attempt may have left."""
         self._handle = self.handles.open(self, create=True)
         if self._handle.size():
             self._handle.truncate(0)
@@ -170,8 +170,8 @@ class Segment:
     ) -> None:
         """Write one batch at the end and index it.
 
-        OSError if the write failed and left no bytes behind (L-08); TruncateFailed if it may have
-        left some.
+        OSError if the write failed and left no bytes in the file (L-08); TruncateFailed if it may
+        have left bytes.
         """
         position = self.size_bytes
         if self.torn:
@@ -341,8 +341,8 @@ class SegmentList:
         return sealed
 
     def unsynced(self) -> list[Segment]:
-        """The active segment and those with bytes that no fsync has covered. Segments are synced in
-        order, so the search ends at the last synced one."""
+        """The active segment and the segments with bytes that no fsync has covered. Segments are
+        synced in order, so the search ends at the last synced segment."""
         found = [self.active]
         for segment in reversed(self.all[:-1]):
             if segment.size_bytes <= segment.synced_bytes:
@@ -377,8 +377,8 @@ class SegmentList:
         deleted.add_files(due_ms, self._directory, paths, lambda: not self._closed)
 
     def replace(self, sources: Sequence[Segment], cleaned: Segment) -> None:
-        """Replace some closed segments, which follow each other, by a cleaned one. Their files are
-        not touched."""
+        """Replace neighbouring closed segments by a cleaned segment in this list. No file is
+        touched."""
         at = self.bases.index(sources[0].base_offset)
         self.all[at : at + len(sources)] = [cleaned]
         self.bases[at : at + len(sources)] = [cleaned.base_offset]

@@ -162,8 +162,8 @@ class SegmentIndexes:
             self.rebuild()
 
     def _need(self) -> None:
-        """Read the index files for a reader, which decides about a rebuild. SegmentCorrupt if they
-        do not match the segment; OSError."""
+        """Read the index files for a reader. SegmentCorrupt if they do not match the segment: the
+        reader then decides about a rebuild; OSError."""
         if not self.loaded and not self._read():
             raise SegmentCorrupt(f"the indexes of {self._segment.path} do not fit it")
 
@@ -187,7 +187,7 @@ class SegmentIndexes:
 
     def _resume(self) -> None:
         """Continue after the last index entry. SegmentCorrupt if that position is no batch
-        boundary, or if an index has lost its last entries, which its size does not show."""
+        boundary, or if an index has lost its last entries: its size does not show the loss."""
         self._max_timestamp, self._max_timestamp_offset = self._times.last()
         self._bytes_since_entry = 0
         last_offset, position = self._offsets.last()
@@ -318,7 +318,7 @@ class SegmentIndexes:
 
     def _check_end(self, last_offset: int, start: int, end: int, next_offset: int) -> None:
         """Check the batches between the last entry of the offset index and `end`, where the next
-        one would get `next_offset`. SegmentCorrupt, BatchError, OSError."""
+        batch would get `next_offset`. SegmentCorrupt, BatchError, OSError."""
         position, found = start, self._segment.base_offset
         for position, header, batch in read_batches(self._segment, start) if end else ():
             verify_crc(batch, 0, header)
@@ -354,8 +354,8 @@ class SegmentIndexes:
             self.damage = str(problem)
 
     def repair(self) -> bool:
-        """Rebuild both indexes; True when they are ready. Those of a closed segment, which may be
-        large, are rebuilt in a worker thread: False until it has finished. OSError."""
+        """Rebuild both indexes; True when they are ready. A closed segment may be large, so its
+        indexes are rebuilt in a worker thread: False until the thread has finished. OSError."""
         background = self._segment.handles.background
         if background is None or not self._segment.sealed:
             self.rebuild()
@@ -433,8 +433,8 @@ class SegmentIndexes:
             yield batch
 
     def position_of(self, offset: int) -> int:
-        """The position of the batch that has `offset`, or else of the next one; the size if there
-        is none. SegmentCorrupt, OSError."""
+        """The position of the batch that has `offset`, or else of the next batch; the size of the
+        segment if there is no such batch. SegmentCorrupt, OSError."""
         if offset >= self._segment.next_offset and self.loaded:
             return self._segment.size_bytes
         position = self._hints.get(offset)

@@ -175,7 +175,7 @@ class LogStartup:
             for key in keys:
                 found.setdefault(key, []).append(left)
             # A new directory has no mark of a clean stop. Directories without partitions are
-            # counted separately, so that this does not affect the others.
+            # counted separately, so that a new directory does not make the last stop unclean.
             clean[bool(keys)] = clean.get(bool(keys), True) and left.clean
         report.clean = clean.get(True, clean.get(False, False))
         if not self._directories.usable:
@@ -183,8 +183,8 @@ class LogStartup:
         return found
 
     def _check_metadata_directory(self, key: TopicPartition, found: Sequence[LastRun]) -> None:
-        """Raise DataDirectoryError if there is a metadata log in another directory than that of the
-        settings.
+        """Raise DataDirectoryError if there is a metadata log in another directory than the one
+        that the settings name.
         """
         here = self._directories.metadata
         for left in found:

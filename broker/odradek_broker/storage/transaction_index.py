@@ -74,7 +74,8 @@ class TransactionIndex:
 
     def __init__(self, files: Files, path: str) -> None:
         """Open the file if there is one. CorruptTransactionIndex if it does not have whole entries
-        in the order of their markers: then `create` a new index and replay the segment (L-33)."""
+        in the order of their markers: the caller then has to `create` a new index and to replay the
+        segment (L-33)."""
         self._files = files
         self.path = path
         self._file: File | None = None

@@ -62,8 +62,8 @@ _CODECS = {
 
 
 def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> BatchHeader:
-    """Structure and checksum of exactly one batch (P-07). Bytes after it that are no whole batch
-    are ignored.
+    """Check the structure and the checksum of exactly one batch, and return its header (P-07).
+    Bytes after the batch that are no whole batch are ignored.
 
     Raises AppendRejected: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE or
     RECORD_LIST_TOO_LARGE (R-18); NotOneBatch if there is no batch, more than one, or one of an old

@@ -114,8 +114,8 @@ class BatchFilter:
         return rewrite_columns(header, columns, delete_horizon_ms=horizon_ms)
 
     def _emptied(self, header: BatchHeader) -> bytearray | None:
-        """An empty batch if the header is still needed: for the last sequence or epoch of an
-        unexpired producer, or for the end of the cleaned part."""
+        """An empty batch with this header if the header is still needed, because it has the last
+        sequence or epoch of an unexpired producer, or because the cleaned part ends with it."""
         if self._is_last_of_producer(header) or header.next_offset == self._job.upper_bound:
             return rewrite_columns(header, _NO_RECORDS)
         return None

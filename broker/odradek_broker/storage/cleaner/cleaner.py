@@ -88,8 +88,9 @@ class _LogCleaning:
         )
 
     def _aborted_transactions(self) -> list[AbortedTransaction]:
-        """The aborted transactions of all segments. The marker of a transaction may be in a segment
-        after the cleaned ones. CorruptTransactionIndex, OSError."""
+        """The aborted transactions that the indexes of all segments name, because the marker of a
+        transaction may be in a segment after the cleaned segments. CorruptTransactionIndex,
+        OSError."""
         found = []
         bases = [base for base, _ in self._job.segments]
         for base in (*bases, *self._job.later_bases):

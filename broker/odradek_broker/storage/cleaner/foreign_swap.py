@@ -20,8 +20,8 @@ from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.segment import Segment, segment_name
 from odradek_broker.storage.segment_scanner import SegmentCorrupt, walk_batches
 
-#: The files of a segment, the log last: at a start, the log's name shows that a swap is to be
-#: finished.
+#: The suffixes of a segment's files. The log is renamed last, because a start recognizes by the
+#: log's name that a swap has to be finished.
 _SUFFIXES = ("index", "timeindex", "txnindex", "log")
 _DERIVED = (*_SUFFIXES, "snapshot")
 
@@ -93,7 +93,7 @@ def _end_offset(files: Files, directory: str, base: int) -> tuple[int, bool]:
 
 
 def _parse(name: str) -> tuple[int, str]:
-    """The base offset and the suffix of a segment's file; -1 and the suffix of any other."""
+    """The base offset and the suffix of a segment's file; -1 and the suffix for any other file."""
     stem, _, suffix = name.partition(".")
     if len(stem) != len(segment_name(0)) or not (stem.isascii() and stem.isdigit()):
         return -1, suffix

@@ -28,8 +28,8 @@ class LastRecord(NamedTuple):
 class CleaningJob:
     """A log to clean.
 
-    `segments`: (base offset, bytes) of those to clean, oldest first, whole and closed;
-    `later_bases`: base offsets of the segments after these; their transaction indexes may name
+    `segments`: (base offset, bytes) of the segments to clean, oldest first, whole and closed;
+    `later_bases`: base offsets of the segments after `segments`; their transaction indexes may name
     transactions that began in the cleaned part. Records from `first_dirty_offset` on have not been
     cleaned; `upper_bound` is the first offset after `segments`. Times are of the wall clock.
     """

@@ -40,7 +40,7 @@ _Result = TypeVar("_Result")
 _LOGS_AT_ONCE = 10
 _PRODUCERS_AT_ONCE = 1_000
 _SOURCES_AT_ONCE = 10
-#: The most deaths in a row of the cleaner's process over one log.
+#: The limit of deaths in a row of the cleaner's process while it cleans the same log.
 _DEATHS_MAX = 3
 #: The pause before a step of a swap that found no room on the disk is tried again.
 _NO_ROOM_PAUSE_MS = 1_000
@@ -227,8 +227,9 @@ class LogCleaner:
     def _collect_producers(
         self, run: _Run, entries: Iterator[ProducerEntry], found: dict[int, LastRecord]
     ) -> None:
-        """Collect the last records of producers, some at a time. If a producer writes meanwhile,
-        its last record is after the cleaned part, and an older batch may be kept needlessly."""
+        """Collect the last records of producers, some at a time. If a producer writes
+        between two calls, its last record is after the cleaned part, and an older batch may be kept
+        needlessly."""
         if self._closed or self._lost(run):
             return
         some = list(islice(entries, _PRODUCERS_AT_ONCE))

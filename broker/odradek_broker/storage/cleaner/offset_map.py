@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import repeat
 
-#: The most bytes of an entry of the dict: digest, offset, its share of a grown table.
+#: The upper limit of the bytes of an entry of the dict: digest, offset, its share of a grown table.
 DICT_ENTRY_BYTES = 180
 #: The bytes of a packed entry: digest, offset, its share of a bucket and of its reserve.
 ENTRY_BYTES = 34
@@ -33,7 +33,7 @@ def _digests(keys: Iterable[bytes]) -> list[bytes]:
 
 
 def _whole_digests(keys: Iterable[bytes]) -> list[bytes]:
-    """The digests of keys, all of one length: short keys are hashed too."""
+    """The digests of keys, all of the same length, because short keys are also hashed."""
     return [blake2b(key, digest_size=_DIGEST_BYTES).digest() for key in keys]
 
 
@@ -126,7 +126,8 @@ class OffsetMap:
             self._packed = self._pack()
 
     def _pack(self) -> PackedOffsets:
-        """The dict's entries are removed one by one, so that their memory is used again."""
+        """The entries of the dict, packed. The entries are removed from the dict while they are
+        packed, so that their memory is used again."""
         packed = PackedOffsets(self.capacity)
         entries = self._offsets
         while entries:

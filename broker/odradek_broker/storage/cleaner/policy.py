@@ -22,7 +22,8 @@ class LogToClean:
     the log; records from `first_dirty_offset` on have not been cleaned, and `upper_bound` is the
     first offset after `sources`.
 
-    `delay_ms`: for how long a record has been dirty beyond max.compaction.lag.ms; 0 if none has.
+    `delay_ms`: the time since a dirty record became older than max.compaction.lag.ms; 0 if no dirty
+    record is older.
     """
 
     log: PartitionLog

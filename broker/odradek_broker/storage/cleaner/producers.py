@@ -1,4 +1,4 @@
-"""The last records of living producers, which a cleaner must keep (L-24)."""
+"""The last records of unexpired producers; a cleaner must keep these records (L-24)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def last_records(
 def remove_old_snapshots(files: Files, directory: str, upper_bound: int) -> None:
     """Remove the snapshots below an offset, before the cleaner removes a marker below it. A load
     from an old snapshot would find the marker's transaction open and never find the marker. Without
-    old snapshots, producers are read from a newer snapshot, which is on disk, or from the rest of
-    the log. The removal is durable with the first cleaned segment. OSError."""
+    old snapshots, producers are read from a newer snapshot, which is synced first, or from the rest
+    of the log. The removal is durable with the first cleaned segment. OSError."""
     newer = f"{directory}/{segment_name(upper_bound)}.snapshot"
     if files.exists(newer):
         file = files.open(newer)

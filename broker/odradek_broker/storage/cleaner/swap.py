@@ -103,7 +103,7 @@ class SegmentSwap:
 
     def swap_in(self) -> None:
         """Give the files of the cleaned segment their final names. If one rename finds no room, the
-        others are undone; `half_in` stays True if that fails too."""
+        other renames are undone; `half_in` stays True if a rename cannot be undone."""
         base = self.sources[0]
         renamed: list[tuple[str, str]] = []
         try:

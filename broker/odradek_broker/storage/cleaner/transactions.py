@@ -17,7 +17,8 @@ from odradek_protocol.stored.control_marker import ControlType
 
 class CleanedTransactions:
     """The transactions of the batches, which are given in the order of offsets. `aborted`: all
-    aborted transactions with batches in the range that is read; others may be among them."""
+    aborted transactions with batches in the range that is read, and possibly other aborted
+    transactions."""
 
     __slots__ = ("_aborted", "_committed_seen", "_ongoing_aborted", "_with_data")
 

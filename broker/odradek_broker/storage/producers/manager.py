@@ -197,8 +197,8 @@ class Producers:
 
         SegmentCorrupt, BatchError: a batch between snapshot and `end_offset` cannot be read.
         """
-        # Snapshots between the start of the first segment and the log start are used too: producers
-        # that wrote before the first segment are known only from a snapshot.
+        # Snapshots between the start of the first segment and the log start are also used, because
+        # producers that wrote before the first segment are known only from a snapshot.
         lowest = min(log_start_offset, segments[0].base_offset) if segments else log_start_offset
         start = self._load_snapshot(lowest, end_offset, keep_damaged=alone)
         self.state.remove_expired(now_ms)
@@ -225,8 +225,8 @@ class Producers:
         log_start_offset: int,
         now_ms: int,
     ) -> None:
-        """Load the state as of `end_offset`, where the log was truncated: `segments` are left,
-        `gone` were removed (L-36). OSError, SegmentCorrupt, BatchError."""
+        """Load the state as of `end_offset`, where the log was truncated. `segments`: the segments
+        that are left; `gone`: the removed segments (L-36). OSError, SegmentCorrupt, BatchError."""
         for segment in gone:
             self.aborted_transactions.forget(segment)
         self.aborted_transactions.truncate_to(segments[-1], end_offset)
@@ -339,8 +339,8 @@ class Producers:
         self.remove_snapshots(lambda offset: offset not in kept)
 
     def remove_outdated(self, segment_bases: Sequence[int], recovery_point: int) -> None:
-        """Remove old snapshots inside segments; the newest at or below the recovery point, and
-        newer ones, are kept (L-30). OSError."""
+        """Remove old snapshots inside segments. The newest snapshot at or below the recovery point
+        is kept, and so are all newer snapshots (L-30). OSError."""
         inside = sorted(set(self.snapshot_offsets()).difference(segment_bases))
         reached = [offset for offset in inside if offset <= recovery_point]
         outdated = set(reached[:-1])

@@ -5,7 +5,7 @@ This broker adds a trailer with the other cached batches, so that a restart does
 window in which duplicates are found. Kafka reads as many entries as the count says, takes the CRC
 over the whole rest of the file and ignores the bytes after the entries. So one file serves both
 brokers, and is replaced in one step, so that the entries and the trailer always match. Files of
-Kafka's own, without a trailer, are read too.
+Kafka's own, without a trailer, are also read.
 
 `SNAPSHOT` and `TRAILER` declare the format. A snapshot is taken while the log waits, with up to
 100,000 producers in it, so the bytes are written and read by faster struct code; a test checks that

@@ -348,11 +348,12 @@ class ProducerStateManager:
         return len(self._entries)
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """The state of a producer id. Read only."""
+        """The state of a producer id. Callers do not change it."""
         return self._entries.get(producer_id)
 
     def entries(self) -> Iterator[ProducerEntry]:
-        """All entries, least recently written first. Read only; do not update meanwhile."""
+        """All entries, least recently written first. Callers change neither an entry nor, while
+        they iterate, this state."""
         return iter(self._entries.values())
 
     # -- checks: they change nothing --------------------------------------------------------
@@ -526,8 +527,8 @@ class ProducerStateManager:
             if entry.transaction_first_offset is None:
                 del self._entries[producer_id]
                 return
-        # More producers than the limit are possible only in replay, which accepts everything in the
-        # log: for other appends `check` has refused them.
+        # All producers have open transactions, so there are more producers than the limit. `check`
+        # prevents this state for new batches of clients, but not in replay and mirroring.
 
     # -- verification of transactions (P-15, T-61, T-62) --------------------------------------
 
@@ -546,7 +547,7 @@ class ProducerStateManager:
         producer can be appended before it. `must_start_at_zero`: the producer uses transactions v2
         (Produce >= 12), so a partition without its state can only get sequence 0. Not needed where
         `has_open_transaction`. ProducerStateError for an epoch older than the partition's (T-61):
-        the coordinator may have assigned another producer id meanwhile, and its error would not
+        the coordinator may have assigned another producer id since then, and its error would not
         name the reason.
         """
         entry = self._entries.get(producer_id)
@@ -587,7 +588,7 @@ class ProducerStateManager:
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction that is open, or whose marker is above the high
-        watermark. LSO = min(this, HW)."""
+        watermark. The last stable offset is the lower of this offset and the high watermark."""
         return self._transactions.first_unstable_offset
 
     def high_watermark_moved(self, high_watermark: int) -> None:
@@ -602,7 +603,7 @@ class ProducerStateManager:
         """Remove producers that were idle too long and have no transaction open (P-24).
 
         The idle time begins at a producer's last timestamp. Returns their ids. Verifications that
-        were never answered are removed too.
+        were never answered are also removed.
         """
         oldest_ms = now_ms - self.expiration_ms
         expired = [

@@ -61,7 +61,8 @@ class Verifications(dict[int, Verification]):
         must_start_at_zero: bool,
         now_ms: int,
     ) -> int:
-        """Begin a verification, or add a batch to one; returns its guard."""
+        """Begin a verification, or add a batch to the producer's present verification; returns
+        the guard of the verification."""
         known = self.get(producer_id)
         if known is None:
             self._last_guard += 1
@@ -88,7 +89,7 @@ class Verifications(dict[int, Verification]):
 
     def refuse(self, producer_id: int) -> None:
         """Note that the coordinator has refused the producer. Its lowest sequence is kept, so that
-        no later batch of it overtakes the refused one."""
+        no later batch of the producer overtakes the refused batch."""
         known = self.get(producer_id)
         if known is None:
             return
