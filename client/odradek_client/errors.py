@@ -284,7 +284,7 @@ class DeliveryTimeout(LocalError, TimeoutError):
 
 class TransactionTimeout(LocalError, TimeoutError):
     """A call of a transaction did not end within max_block_ms; the next call must be the same
-    one."""
+    call."""
 
 
 class RecordTooLarge(LocalError):
@@ -377,8 +377,9 @@ def error_for(
     """The exception for a code that is not NONE.
 
     `message`: the broker's message, if any. `about`: the subject, e.g. "topic 'orders', partition
-    3", which is put in front unless the broker's message names it. An unknown code becomes
-    UNKNOWN_SERVER_ERROR, and the error is not retried; the number of the code stays in the text.
+    3". The subject is put in front of the message unless the broker's message names it. An unknown
+    code becomes UNKNOWN_SERVER_ERROR, and the error is not retried; the number of the code stays in
+    the text.
     """
     known = ErrorCode.of(code)
     if known is ErrorCode.NONE:

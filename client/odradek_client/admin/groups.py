@@ -188,7 +188,7 @@ class GroupAdmin(AdminPart):
     async def _describe_consumer_groups(
         self, node_id: int, names: list[str]
     ) -> Outcomes[str, GroupDescription]:
-        """Describe consumer groups (KIP-848), which DescribeGroups does not support."""
+        """Describe consumer groups (KIP-848). DescribeGroups does not support these groups."""
         if not names:
             return {}
         request = ConsumerGroupDescribeRequest(group_ids=names)

@@ -43,7 +43,7 @@ class StreamsTasks:
 
 @dataclass(frozen=True)
 class StreamsMember:
-    """A member of a streams group, with its present tasks and those of its target.
+    """A member of a streams group, with its present tasks and the tasks of its target assignment.
 
     `host`: the client's address, in the form that the broker uses. Members with the same
     `process_id` are threads of one process.

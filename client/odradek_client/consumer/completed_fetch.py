@@ -38,8 +38,8 @@ _KINDS = (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
 
 @dataclass(frozen=True, slots=True)
 class DecodeSettings:
-    """The settings for decoding batches. `key`, `value`: the deserializers, which are not called
-    for null."""
+    """The settings for decoding batches. `key`, `value`: the deserializers. A null key or value is
+    not passed to them."""
 
     check_crcs: bool = True
     read_committed: bool = False

@@ -411,8 +411,8 @@ class Consumer:
         removed or replaced, has polled within max_poll_interval_ms, and has received an answer from
         the group's coordinator within session_timeout_ms. False if the consumer has no group.
 
-        While it is False the partitions may already belong to other members, and commits are
-        refused.
+        While this property is False, the partitions may already belong to other members, and
+        commits are refused.
         """
         return self._group is not None and self._group.assigns and self._group.in_group
 

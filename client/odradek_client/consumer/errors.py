@@ -138,7 +138,8 @@ class RecordError(LocalError):
 
 
 class CorruptRecord(RecordError):
-    """The batch is damaged or in an unsupported format (K-16). It is never skipped silently.
+    """The batch is damaged or in an unsupported format (K-16). Such a batch is never skipped
+    silently.
 
     `first_offset` and `last_offset` are those of the batch; `seek` to `next_offset` to skip the
     batch. All three are None if the batch's header is damaged, too. `what`: the problem, without

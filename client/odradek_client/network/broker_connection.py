@@ -10,8 +10,8 @@ late long before this timeout. The owner is then called repeatedly, so that it c
 from other brokers.
 
 With SASL the connection is ready once the broker has accepted the client. Before the session of
-such a connection ends, the client authenticates again on the same connection (C-73), after the
-unanswered requests are answered and before new ones are written.
+such a connection ends, the client authenticates again on the same connection (C-73), after all
+requests on it are answered and before new requests are written.
 """
 
 from __future__ import annotations

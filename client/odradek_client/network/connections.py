@@ -125,9 +125,9 @@ class NodeConnection:
 class Connections:
     """All connections of one client.
 
-    Node ids below 0 are the addresses of `bootstrap_servers`, which are used as long as no brokers
-    are known. `loop()` returns the running loop, or raises Closed. `request_metadata()` is called
-    after events that suggest that the metadata is old.
+    Node ids below 0 are the addresses of `bootstrap_servers`. These addresses are used as long as
+    no brokers are known. `loop()` returns the running loop, or raises Closed. `request_metadata()`
+    is called after events that suggest that the metadata is old.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Probes of a broker's port for TLS, plaintext or SASL.
 
-A probe opens a second connection. It is made only after a connection has ended without an answer,
-so that the error can name the cause.
+A probe opens a second connection. A probe is made only after another connection has ended without
+an answer, so that the error can name the cause.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ async def mechanisms_wanted(host: str, port: int, tls: ssl.SSLContext | None) ->
     """The SASL mechanisms of the listener; None if it requires none, or does not answer. Raises
     only on cancellation.
 
-    The probe requests an invalid mechanism: a listener with SASL refuses that, and its answer has
-    the list of its mechanisms.
+    The probe requests an invalid mechanism: a listener with SASL refuses the mechanism, and its
+    answer lists the mechanisms that it accepts.
     """
     asked = b"".join(
         encode_request(SaslHandshakeRequest(mechanism=_NO_MECHANISM), 1, _CORRELATION_ID, "odradek")

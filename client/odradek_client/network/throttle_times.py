@@ -20,8 +20,8 @@ class _Sample:
 
 
 class ThrottleTimes:
-    """The `throttle_time_ms` of every answer (0 for answers without one). They are kept in two
-    samples of 30 s; when a third sample begins, the older one is dropped."""
+    """The `throttle_time_ms` of every answer (0 for answers without one). The times are kept in two
+    samples of 30 s; when a third sample begins, the oldest is dropped."""
 
     __slots__ = ("_samples",)
 

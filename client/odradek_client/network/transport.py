@@ -1,7 +1,7 @@
 """A TCP connection with frames; no other module of the client uses a socket.
 
-A transport divides the received bytes into frames, which it passes to an `Owner`, and writes frames
-in the order of the calls. `writable` is False while the send buffer is full.
+A transport divides the received bytes into frames and passes the frames to an `Owner`. It writes
+frames in the order of the calls. `writable` is False while the send buffer is full.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Transport(asyncio.BufferedProtocol):
         )
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Write one frame, which includes its length."""
+        """Write one frame. `buffers` begin with the length of the frame."""
         if self._transport is not None and not self._closed:
             # The writelines of asyncio in CPython 3.12 and 3.13 never pauses the protocol, so it is
             # not used.

@@ -89,7 +89,8 @@ MAY_BE_WRITTEN = frozenset(
     }
 )
 
-#: The reactions for a producer without an identity. It has no sequences and cannot be fenced.
+#: The reactions for a producer without an identity. Such a producer has no sequences and cannot be
+#: fenced.
 WITHOUT_IDENTITY: dict[ErrorCode, ProduceReaction] = {
     code: ProduceReaction.FAIL
     if reaction in {ProduceReaction.OUT_OF_ORDER, ProduceReaction.FORGOTTEN, ProduceReaction.FATAL}

@@ -64,8 +64,8 @@ OFFSETS_WAITING_MAX = 1000
 #: The pause before the first AddPartitionsToTxn is repeated, while the previous transaction is
 #: being completed (C-33).
 FIRST_ADD_RETRY_MS = 20.0
-#: The limit of repetitions of an abort that may have been sent too early. After the last one the
-#: producer counts as fenced.
+#: The limit of repetitions of an abort that may have been sent too early. After the last repetition
+#: the producer counts as fenced.
 EARLY_ABORTS_MAX = 5
 #: The states in which records and offsets are added to a transaction.
 _OPEN = frozenset({State.IN_TRANSACTION, State.COMMITTING})

@@ -39,8 +39,8 @@ ACQUIRED_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """The settings for reading records. `key`, `value`: the deserializers, which are not called for
-    null. `unreadable`: the acknowledgement of records that cannot be read."""
+    """The settings for reading records. `key`, `value`: the deserializers. A null key or value is
+    not passed to them. `unreadable`: the acknowledgement of records that cannot be read."""
 
     check_crcs: bool = True
     key: Deserializer | None = None
@@ -211,8 +211,8 @@ class AcquiredBatch:
         self._left.clear()
 
     def _refuse_batch(self, taken: Taken, error: BatchError) -> None:
-        """Refuse the acquired records of the damaged batch at the position. If the header of the
-        batch is damaged, too, also refuse all acquired records after it."""
+        """Refuse the acquired records of the damaged batch at the position. If even the header of
+        the batch is damaged, also refuse all acquired records after the batch."""
         try:
             header = read_header(self._data, self._at)
         except BatchError:

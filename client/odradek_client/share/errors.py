@@ -50,8 +50,8 @@ class UnreadableRecord(RecordError):
     """Acquired records that cannot be returned: a batch is damaged, or a deserializer raised (the
     exception is the cause).
 
-    `offsets`: the offsets of these records. `outcome`: "released" or "rejected", which has already
-    happened to the records. The next poll continues after them.
+    `offsets`: the offsets of these records. `outcome`: "released" or "rejected"; the consumer has
+    already done so. The next poll continues after these records.
     """
 
     def __init__(

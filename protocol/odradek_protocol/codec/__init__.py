@@ -2,9 +2,9 @@
 encoder per version.
 
 The construct of a declaration (`message.layout`) defines the meaning of the bytes. The generated
-code does the same without interpreting the construct, and a test checks that both agree for every
-message and version. Codecs are made when a version is first used, by `decoders.py` and
-`encoders.py`.
+code reads and writes the same bytes without interpreting the construct, and a test checks for every
+message and version that both agree. Codecs are made when a version is first used, by `decoders.py`
+and `encoders.py`.
 
 Decoding checks every length against the available bytes before it allocates (rule N-06), and
 returns record sets as memoryviews. Encoding returns a list of buffers, so that record sets are not

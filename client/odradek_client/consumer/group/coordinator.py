@@ -31,8 +31,8 @@ class Retries:
 
 
 class GroupCoordinator:
-    """The coordinator of one group. It is looked up for the first request, and again after
-    `forget`.
+    """The coordinator of one group. The coordinator is looked up for the first request, and again
+    after `forget`.
 
     Requests to the coordinator have a separate connection, so that no fetch delays a heartbeat.
     """

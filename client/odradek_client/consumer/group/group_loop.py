@@ -182,7 +182,7 @@ class AutoCommit:
 
     def _commit_ended(self, error: OdradekError | WireError | None) -> None:
         """Note the end of a commit. A failed commit is not retried, because the next commit has the
-        positions of a later poll; it is due soon if the error is retriable."""
+        positions of a later poll; the next commit is due soon if the error is retriable."""
         if error is None:
             self._failed = False
         elif isinstance(error, Retriable):
