@@ -50,7 +50,7 @@ def write(cluster: Cluster, topic: str, *values: bytes) -> None:
 
 
 def read(cluster: Cluster, topic: str, last: bytes, group: str | None = None) -> list[bytes]:
-    """The values of a topic, up to the last one and those in the same poll."""
+    """The values of a topic up to `last`, and those that the same poll returns after it."""
     with Consumer(
         topic, bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", group_id=group
     ) as consumer:

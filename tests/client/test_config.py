@@ -1,4 +1,4 @@
-"""The client's settings: rules C-01 to C-04, and the errors of wrong ones."""
+"""The client's settings: rules C-01 to C-04, and the errors of wrong settings."""
 
 from __future__ import annotations
 

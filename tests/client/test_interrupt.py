@@ -163,8 +163,8 @@ def test_c80_an_interrupted_pass_of_the_sender_leaves_no_waiter(
 
 
 async def test_c80_a_request_cancelled_by_the_end_of_the_loop_is_sent_again() -> None:
-    """`asyncio.run` cancels the client's tasks too, and then waits for the coroutine that closes
-    the client."""
+    """`asyncio.run` cancels all tasks, including the client's, and then waits for the coroutine
+    that closes the client."""
     async with (
         ScriptedBroker(topics={"t": 1}) as broker,
         Producer(

@@ -71,7 +71,7 @@ async def test_a_rebalance_shows_on_the_open_page(
         await expect(picture.get_by_text("1", exact=True)).to_have_count(4)
         async with member("second"):
             await expect(page.get_by_role("cell", name="second").first).to_be_visible()
-            # The numbers have the same meaning as the colours: two partitions for each member.
+            # Each number, like each colour, stands for a member: each member has two partitions.
             await expect(picture.get_by_text("1", exact=True)).to_have_count(2)
             await expect(picture.get_by_text("2", exact=True)).to_have_count(2)
             await expect(page.get_by_text("joined").first).to_be_visible()

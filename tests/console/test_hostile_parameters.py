@@ -131,7 +131,8 @@ async def sound(live_bootstrap: str, unique_topic: str) -> dict[str, Any]:
 
 
 def _hostile(sound: dict[str, Any], names: set[str], values: Any) -> Iterator[dict[str, Any]]:
-    """Each value for all names; and each value for each name, with valid values for the others."""
+    """Parameters with each value: once for all names together, and once for each name, with valid
+    values for the other names."""
     for value in values:
         yield dict.fromkeys(names, value)
         for name in sorted(names):

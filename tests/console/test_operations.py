@@ -47,8 +47,8 @@ def test_a_sample_without_a_flush_has_no_flush_time() -> None:
 @pytest.mark.parametrize(
     ("now_ms", "started_ms"),
     [
-        # The broker has restarted; the samples are of the same moment; the second sample is too
-        # late.
+        # In turn: the broker has restarted, both samples are of the same moment, and the second
+        # sample is too late.
         (3_000, 2_000),
         (1_000, 1),
         (60_000, 1),
@@ -111,7 +111,7 @@ async def test_feeds_have_throughput_and_requests_of_a_broker(
 async def test_charts_begin_with_samples_kept_by_the_broker(
     console_client: httpx.AsyncClient,
 ) -> None:
-    """The first answer to a page already has samples, which the broker kept."""
+    """The first answer to a page already has samples, because the broker keeps them."""
     check = deadline_in(60)
     found: list[dict[str, float]] = []
     while not found:

@@ -52,7 +52,8 @@ def sasl_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def users(sasl_bootstrap: str) -> None:
-    """Create `alice`, who may describe the topic `hers` only, and another topic."""
+    """Create the user `alice`, the topic `hers`, which she may describe, and the topic `other`,
+    which she may not describe."""
     async with Admin(**sasl_brokers.as_admin(sasl_bootstrap)) as admin:
         await admin.alter_user_scram_credentials(
             [UserScramCredentialUpsertion("alice", "alice-secret", "SCRAM-SHA-512")]
@@ -132,7 +133,7 @@ async def test_forwarded_addresses_are_accepted_from_named_proxies_only(
     async with _console(sasl_bootstrap, "127.0.0.1", "10.0.0.0/8") as client:
         for _ in range(sign_in.FAILURES_OF_HOST):
             # A browser can send the header with false addresses, but the proxy appends the true
-            # one.
+            # address.
             assert (await tried(client, wrong, "9.9.9.9, 192.0.2.1, 10.1.1.1")).status_code == 400
         assert (await tried(client, _ALICE, "192.0.2.1")).status_code == 429
         answer = await tried(client, _ALICE, "192.0.2.2")
@@ -266,7 +267,7 @@ async def test_a_session_ends_when_it_is_idle_and_after_its_lifetime() -> None:
     clock.now_s += sign_in.IDLE_S + 1
     assert visits.of(token) is visit
     await events.aclose()
-    # A tail or a download keeps it from being idle too.
+    # A tail or a download also keeps the session from being idle.
     visit.session.streams += 1
     clock.now_s += sign_in.IDLE_S + 1
     assert visits.of(token) is visit

@@ -1,4 +1,4 @@
-"""Consoles for brokers with TLS and with tokens: sign-ins, and the errors of refused ones."""
+"""Consoles for brokers with TLS and with tokens: sign-ins, and the errors of refused sign-ins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Answers that are sent in pieces: files, and the end of the generators behind them."""
+"""Answers that are sent in pieces: downloads as files, and the end of the generators that make the
+pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The number of clicks from the overview to the answers to two questions, through links only."""
+"""The number of clicks from the overview to the answers to two questions, if only links are
+used."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ async def test_the_reason_for_a_rebalance_is_three_clicks_away(
             walk = await walk_from_the_overview(page, console_of_one_broker)
             await walk.menu("Groups")
             await walk.follow(page.get_by_role("link", name=GROUP, exact=True))
-            # The menu has a link with this name too.
+            # The menu has another link with this name.
             main = page.get_by_role("main")
             await walk.follow(main.get_by_role("link", name="Timeline", exact=True))
             words = page.get_by_role("complementary", name="Events in words")

@@ -155,7 +155,7 @@ async def test_the_offsets_of_a_stopped_group_are_moved(
         assert result["text"] == "Moved in 1 partition"
         found = await admin.list_group_offsets(group)
         assert [each.offset for each in found.values() if each] == [1]
-        # The plan was made for other offsets than the current ones.
+        # The offsets have changed since the plan was made.
         status, answer = await page.post("offsets", planned["send"])
         assert (status, answer["error"]["what_to_do"]) == (409, "Look at the new plan.")
 

@@ -4,8 +4,8 @@
 
 `data_directory.tar.gz` has the directory twice: `killed`, as a SIGKILL left it, and `stopped`,
 after another start and a clean stop. `data_directory.json` has the answers. Write both files only
-for a release, and keep the old ones under other names: they prove that later versions can read what
-earlier versions wrote.
+for a release, and keep the old files under other names: the old files prove that later versions can
+read what earlier versions wrote.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def _groups(admin: sync.Admin) -> dict[str, Any]:
 
 
 def _transactions(admin: sync.Admin) -> dict[str, Any]:
-    """The open transactions only: ended transactions and idle producers expire after weeks."""
+    """The open transactions. Ended transactions and idle producers are left out, because they
+    expire after weeks."""
     listed = admin.list_transactions(states=["Ongoing"])
     names = sorted(each.transactional_id for each in listed)
     found = {}

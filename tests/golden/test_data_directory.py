@@ -1,4 +1,5 @@
-"""For the data directory of an earlier broker version, this broker gives the same answers."""
+"""The data directory of an earlier broker version: this broker gives the same answers as that
+version."""
 
 from __future__ import annotations
 

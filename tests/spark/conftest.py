@@ -99,8 +99,8 @@ def stream(spark: SparkSession, spark_broker: str, tmp_path: Path) -> Callable[.
 
 @pytest.fixture
 def recreate_topic(spark_broker: str) -> Callable[[str], None]:
-    """Return a function that deletes a topic and creates a new one, with one partition, under its
-    name."""
+    """Return a function that deletes a topic, and creates a new topic of the same name with one
+    partition."""
 
     def replace(topic: str) -> None:
         delete_topic(spark_broker, topic)

@@ -30,7 +30,7 @@ EAGER = {
 
 @pytest.fixture
 def eager(spark: SparkSession) -> SparkSession:
-    """A new session of the same application, with these settings."""
+    """A new session of the same application, with the settings `EAGER`."""
     made = spark.newSession()
     for name, value in EAGER.items():
         made.conf.set(name, value)

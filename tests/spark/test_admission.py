@@ -1,5 +1,5 @@
-"""Limits of a micro-batch, which are split by backlog, starve no partition, and may delay a batch
-until there are enough records."""
+"""Limits of a micro-batch. They are divided among partitions by backlog, starve no partition, and
+may delay a batch until there are enough records."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ RECORDS = 400
 
 
 def fill(broker: SubprocessBroker, topic: str) -> None:
-    """Write batches of ten records. A fetch of 1000 bytes returns only a few of these."""
+    """Write batches of ten records. A fetch of 1000 bytes returns only a few of the records."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": broker.bootstrap, "batch.num.messages": 10, "linger.ms": 50}
     )

@@ -98,8 +98,8 @@ def test_a_subscription_to_another_topic_is_data_loss(
     with pytest.raises(StreamingQueryException, match=f"{one}-0 is not there any more, or not"):
         query.run()
     query.options["failOnDataLoss"] = "false"
-    # The new topic is first added to the checkpoint with its first offset, and then read from
-    # there.
+    # The new topic is first added to the checkpoint with its first offset, and then read from that
+    # offset.
     assert query.run_anew() == [(0, n) for n in range(4)]
     assert set(query.topics) == {two}
 

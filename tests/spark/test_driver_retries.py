@@ -1,4 +1,4 @@
-"""Retries of the driver, and their limits: elections, nodes that are gone, mistyped names."""
+"""Retries of the driver, and their limits: elections, nodes that do not answer, deleted topics."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def offset_7(code: ErrorCode = ErrorCode.NONE) -> Any:
 
 def first(times: int, then: Any, now: Any) -> Any:
     """A script that responds with `now` to the first `times` requests, and with `then` to later
-    ones."""
+    requests."""
     left = [times]
 
     def answer(request: Any, version: int) -> Any:

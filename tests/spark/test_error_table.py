@@ -192,8 +192,8 @@ async def test_a_decision_log_that_cannot_be_created_is_an_error() -> None:
 
 
 def run_alone(python: Path, job: str) -> str:
-    """Run a program whose Spark uses this interpreter for all Python processes. Returns its errors;
-    it must fail."""
+    """Run a program whose Spark uses this interpreter for all Python processes. The program must
+    fail; returns its errors."""
     environment = {**os.environ, "PYSPARK_PYTHON": str(python)}
     environment.pop("PYSPARK_DRIVER_PYTHON", None)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))

@@ -86,7 +86,7 @@ class Application:
             os.kill(waiting, signal.SIGKILL)
         elif victim == "driver":
             self.kill_driver(driver)
-            # The driver's workers are killed as well, as if the machine had crashed.
+            # With the driver its workers are killed, as if the machine had crashed.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(waiting, signal.SIGKILL)
         elif victim == "broker":

@@ -143,8 +143,8 @@ def test_s14_an_abort_prevents_a_later_decision_and_keeps_an_earlier_one(query: 
 
 @pytest.mark.full
 def test_s14_the_second_of_two_attempts_at_a_task_is_aborted(query: Query) -> None:
-    """This is what speculation does: both attempts have written the rows, and Spark uses the
-    message of the first one."""
+    """Speculation causes such attempts: both have written the rows, and Spark uses the message of
+    the first attempt."""
     writer = query.writer()
     first = query.task(0, 0, "a", writer=writer)
     other = query.task(0, 1, "b", writer=writer)
@@ -495,7 +495,8 @@ def test_s05_the_decision_log_is_read_from_its_end(
 
 
 def test_queries_with_a_common_name_suffix_have_separate_decisions(query: Query) -> None:
-    """A commitId may contain any characters, and the keys of the log end with it."""
+    """The keys of the decision log end with the commitId. A commitId may contain any characters, so
+    that one key may be the end of another."""
     query.query = f"other/{query.query}"
     query.commit(0, query.tasks(0, ["a"]))
     short = query.restarted()

@@ -1,4 +1,5 @@
-"""Transactional ids pass from an ended worker to the next one, but never earlier (S-02)."""
+"""Transactional ids pass from a worker to the next worker, but only after the first worker has
+ended (S-02)."""
 
 from __future__ import annotations
 
@@ -146,7 +147,7 @@ def test_a_process_without_a_temporary_folder_inherits_no_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """If the file system is read-only, as in some containers, Python finds no temporary folder, and
-    the worker reports that."""
+    the worker inherits no names."""
 
     def none() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
@@ -188,7 +189,7 @@ def test_s02_names_are_not_inherited_across_mounts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Containers of one machine may mount the same network storage separately. If only the kernel
-    keeps its locks, a lock in one mount is not visible in another."""
+    keeps the locks of that storage, a lock in one mount is not visible in another mount."""
     monkeypatch.setattr("fcntl.flock", lambda *_: None)
     used = []
     for batch, device in ((1, 7), (2, 8)):

@@ -1,8 +1,7 @@
 """Batches as Spark runs them, one after the other, while the nodes of an Apache Kafka are killed.
 
-The test makes Spark's calls to the connector itself: in the driver's role at the start and end of a
-batch, and in a task's role for each partition. Nothing is retried, so the first error ends the
-query.
+The test itself calls the connector, in the place of Spark. It plays the driver at the start and end
+of a batch, and a task for each partition. Nothing is retried, so the first error ends the query.
 """
 
 from __future__ import annotations

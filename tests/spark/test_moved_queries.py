@@ -28,7 +28,8 @@ ALL_QUERIES = QUERIES | {"kafka-files": "kafka", "kafka-counts": "kafka"}
 
 
 def _write(bootstrap: str, topic: str, numbers: range) -> None:
-    """Write the numbers, three in each transaction, whose markers take offsets as well."""
+    """Write the numbers, three in each transaction. The marker of each transaction also takes an
+    offset."""
     with Producer(bootstrap_servers=bootstrap, transactional_id=f"{topic}-writer") as producer:
         producer.init_transactions()
         for first in numbers[::3]:

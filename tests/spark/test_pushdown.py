@@ -68,7 +68,7 @@ def test_a_range_that_a_filter_empties_is_left_out() -> None:
 def test_filters_on_timestamp_cut_the_start_of_a_range_only() -> None:
     later = GreaterThanOrEqual(("timestamp",), TIME)
     assert restriction_of([later]).time_ms == T0 - 1
-    # Partition 2 has no record with that timestamp or a later one.
+    # Partition 2 has no record with that timestamp or a later timestamp.
     assert cut(later, p0=40, p1=5, p2=None) == [OffsetRange(P0, 40, 100), RANGES[1]]
     assert cut(LessThan(("timestamp",), TIME)) == RANGES
     both = [later, GreaterThan(("timestamp",), TIME + timedelta(seconds=1))]
@@ -77,8 +77,8 @@ def test_filters_on_timestamp_cut_the_start_of_a_range_only() -> None:
 
 @pytest.mark.parametrize("before_ms", [0, 1, 5, 86_400_000])
 def test_a_filter_that_records_without_timestamp_satisfy_cuts_no_range(before_ms: int) -> None:
-    """A record without a timestamp has -1, which is the last millisecond of 1969; brokers can only
-    look up times from 0 on."""
+    """A record without a timestamp has the timestamp -1, so it satisfies a filter for the last
+    millisecond of 1969. Brokers can look up only times from 0 on."""
     time = datetime.fromtimestamp(0, UTC) - timedelta(milliseconds=before_ms)
     for each in (
         GreaterThanOrEqual(("timestamp",), time),

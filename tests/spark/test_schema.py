@@ -1,4 +1,5 @@
-"""Columns: those of a read are the same as in Spark's own format; those of a write are checked."""
+"""Columns. A read has the columns of Spark's own Kafka format, and the columns of a write are
+checked."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def variables() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def master(variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A cluster with two hosts: Spark starts a second attempt only on another host than the first
-    one."""
+    """A cluster with two hosts, because Spark starts a second attempt only on another host than the
+    first attempt."""
     folder = tmp_path_factory.mktemp("cluster")
     with standalone_cluster(folder, variables, ("127.0.0.1", "127.0.0.2"), cores=2) as url:
         yield url

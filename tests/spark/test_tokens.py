@@ -1,5 +1,5 @@
-"""Spark reads and writes with a delegation token, which may be replaced while a query runs, and
-never shows it."""
+"""Spark reads and writes with a delegation token, and never shows the token. The token may be
+replaced while a query runs."""
 
 from __future__ import annotations
 

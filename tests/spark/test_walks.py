@@ -54,7 +54,7 @@ class Tracer:
 
 @pytest.fixture
 def no_other_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """New clients for this test: those of other tests may still send requests to stopped
+    """New clients for this test, because clients of other tests may still send requests to stopped
     brokers."""
     monkeypatch.setattr(blocking, "_shared", None)
     made = blocking.shared()

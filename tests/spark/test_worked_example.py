@@ -91,7 +91,8 @@ def test_the_example_counts_each_flight_once(
     run("feed.py", 0, half)
     run("flights_by_day.py", checkpoint)
     first = written(bootstrap)
-    # This is the state after Spark has died before recording the last batch, which is run again.
+    # This is the state after Spark has died before it recorded the last batch. The next start runs
+    # that batch again.
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()
     (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)

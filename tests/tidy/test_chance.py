@@ -1,4 +1,5 @@
-"""Random generators without a seed, which the simulated machine replaces (D10)."""
+"""Random generators without a seed are all made through a name that the simulated machine replaces
+(D10)."""
 
 from __future__ import annotations
 

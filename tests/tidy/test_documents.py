@@ -24,7 +24,7 @@ PAGES = sorted(
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)|src(?:set)?=\"([^\"]+)\"")
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
-#: A path in the project: of a file with one of our extensions, or of a folder.
+#: A path in the project, either of a file with one of our extensions or of a folder.
 _FILE = re.compile(
     rf"(?:[\w.*-]+/)+(?:[\w.*-]+\.(?:py|pyi|c|md|svg|jsonl|yaml|toml))?|(?:{'|'.join(FOLDERS)})(?:/[\w.*-]+)+"
 )
@@ -58,7 +58,7 @@ def _anchors(page: Path) -> frozenset[str]:
 
 
 def _is_here(name: str) -> bool:
-    """True if this is the path of a file or folder, or the last part of one."""
+    """True if this is the path of a file or folder, or the last part of such a path."""
     folder = f"/{name.rstrip('/')}/"
     return any(folder in f"/{each}" or fnmatch(f"/{each}", f"*/{name}") for each in _files())
 

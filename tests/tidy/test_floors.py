@@ -1,7 +1,7 @@
 """Imports only go down: there are no cycles, and the broker's packages are ordered by floors.
 
-Imports in functions and imports for types count as well: a dependency is the same whenever it is
-loaded. If a lower module needs a type of an upper one, the lower one declares a Protocol.
+Imports in functions and imports for types also count, because a dependency is the same whenever it
+is loaded. If a lower module needs a type of an upper module, the lower module declares a Protocol.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ WITHOUT_TEST: dict[str, str] = {}
 
 _WRITTEN = re.compile(r"^- \*\*([^*]+)\*\*", re.MULTILINE)
 _RULE = re.compile(r"[A-Z]-\d{2,3}[a-k]?")
-#: Any text that looks like the number of a rule, so that mistyped numbers are found, too.
+#: Any text that looks like the number of a rule, so that mistyped numbers are also found.
 _CITED = re.compile(r"\b[A-Z]-\d+[A-Za-z]*\b")
 _DECISION_WRITTEN = re.compile(r"^### (D\d+) ", re.MULTILINE)
 _DECISION_CITED = re.compile(r"\bD\d+\b")
@@ -118,8 +118,8 @@ def test_cited_rules_exist() -> None:
 
 
 def test_pages_for_users_cite_no_rule() -> None:
-    """The pages of settings are checked, too; they are generated from the settings'
-    descriptions."""
+    """The check includes the pages of settings, which are generated from the descriptions of the
+    settings."""
     pages = [
         ROOT / "README.md",
         *(

@@ -132,7 +132,7 @@ SHELLS = {
 #: Packages whose modules are all shells: the command line, and what runs inside of Spark.
 SHELL_PACKAGES = {"odradek", "pyspark_odradek"}
 
-#: Modules of those packages that are cores even so.
+#: Modules of SHELL_PACKAGES that are cores nevertheless.
 CORES_IN_SHELL_PACKAGES = {
     "odradek.mirror.batches",
     "odradek.mirror.comparison",
@@ -356,8 +356,8 @@ def _defers_annotations(tree: ast.Module) -> bool:
 
 
 def test_a_module_with_definitions_defers_its_annotations() -> None:
-    """Modules must have `from __future__ import annotations`, except those that only re-export
-    names of others."""
+    """Modules must have `from __future__ import annotations`, except modules that only re-export
+    names of other modules."""
     eager = [
         module
         for module in MODULES

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked wheel of this checkout, without the compiled codec, which the test does not
-    build."""
+    """The unpacked wheel of this checkout. The compiled codec is left out, because the test does
+    not build it."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],

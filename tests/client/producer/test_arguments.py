@@ -297,5 +297,6 @@ async def test_a_program_that_does_not_close_its_producer_gets_a_warning(
     )
     assert done.returncode == 0, done.stderr
     assert "ResourceWarning: 5 records are lost or unacknowledged" in done.stderr
-    # The message is also in the log, which is shown by default.
+    # The message is printed twice: it is also in the log, and by default the log is shown on
+    # stderr.
     assert done.stderr.count("5 records are lost or unacknowledged") >= 2

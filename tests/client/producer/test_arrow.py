@@ -182,7 +182,7 @@ async def test_rows_are_written_with_every_codec(broker: ScriptedBroker, compres
         assert sending._accumulator is not None
         assert sending._accumulator.available_bytes == sending.config.buffer_memory
     assert broker.log("t").values == values_of(batch)
-    # The producer learns the compression ratio from the first batches, so later ones have more
+    # The producer learns the compression ratio from the first batches, so later batches have more
     # rows.
     assert len(metadata.outcomes) > 1
     sizes = [len(outcome.rows) for outcome in metadata.outcomes]

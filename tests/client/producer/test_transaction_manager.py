@@ -102,7 +102,7 @@ class Bench:
         return self.tm.answered(ask, response, version or self.init_version, self.now_ms)
 
     def refuse(self, ask: TxnRequestHandler, code: ErrorCode) -> bool:
-        """Answer with an error code only."""
+        """Answer the request with this error code."""
         return self.answer(ask, refusal(ask, code))
 
     def initialize(self, identity: ProducerIdentity = ME) -> Bench:
@@ -303,7 +303,8 @@ def test_c62_t21_a_refused_partition_fails_the_transaction_and_is_named() -> Non
     with pytest.raises(Abortable):
         bench.tm.commit()
     operation = bench.abort()
-    # No partition was added: there is no transaction to end, but the epoch is bumped (C-66).
+    # Because no partition was added, there is no transaction to end, but the epoch is bumped
+    # (C-66).
     bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdentity(7, 1)))
     assert operation.done and operation.error is None
 
@@ -329,7 +330,7 @@ def test_c62_the_refused_partition_is_distinguished_from_those_not_attempted(
 
 @pytest.mark.parametrize("unknown", [T0, T1])
 def test_c62_t21_an_unknown_partition_is_retried_without_an_abort(unknown: TopicPartition) -> None:
-    """OPERATION_NOT_ATTEMPTED for the other partitions causes no abort either, as in Java's
+    """OPERATION_NOT_ATTEMPTED for the other partitions does not cause an abort, as in Java's
     producer."""
     bench = Bench().initialize().begin()
     ask, request = _asked_to_add(bench)
@@ -697,7 +698,7 @@ OF_INIT = {_E.CLUSTER_AUTHORIZATION_FAILED, _E.TRANSACTIONAL_ID_AUTHORIZATION_FA
 
 
 def asked(kind: Kind) -> tuple[Bench, TxnRequestHandler, Operation | None]:
-    """A request of a kind in flight, and the call that waits for it."""
+    """A bench, its request of this kind in flight, and the call that waits for the request."""
     bench = Bench()
     if kind is Kind.INIT:
         operation = bench.tm.lifecycle.operation("init_transactions", bench.tm.init)

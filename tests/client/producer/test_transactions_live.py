@@ -429,7 +429,7 @@ async def test_t50_transactions_survive_a_killed_broker(
 
 
 async def test_t77_an_admin_ends_prepared_transactions(ours: str, unique_topic: str) -> None:
-    """The call needs no producer, and can be repeated with the same decision."""
+    """`end_transaction` needs no producer, and can be repeated with the same decision."""
     two_phase: dict[str, Any] = {"transaction_two_phase_commit_enable": True}
     prepared = []
     for name in ("committed", "aborted"):

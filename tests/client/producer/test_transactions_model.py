@@ -62,7 +62,7 @@ class TransactionWorld(World):
         self.tm = self.producer()
 
     def producer(self) -> TransactionManager:
-        """Create a new instance of the producer; the state of the old one is lost."""
+        """Create a new instance of the producer, without the state of the old instance."""
         backoff = Backoff(100, 1000, self.random)
         manager = TransactionManager(
             "id",
@@ -76,8 +76,8 @@ class TransactionWorld(World):
         return manager
 
     def set_aside(self) -> tuple[Any, ...]:
-        """Interrupt the producer in its work, lose its requests, and replace it by a new one;
-        returns the old one."""
+        """Interrupt the producer in its work, lose its requests, and replace it by a new producer.
+        Returns the old producer."""
         old = (self.tm, self.sender, self.accumulator)
         for node in (1, 2):
             self.lose(node, written=False)
@@ -88,7 +88,7 @@ class TransactionWorld(World):
         return old
 
     def take_back(self, other: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Continue with another instance; returns the current one."""
+        """Continue with another instance. Returns the instance that was replaced."""
         present = (self.tm, self.sender, self.accumulator)
         self.tm, self.sender, self.accumulator = other
         self.transactions = self.tm
@@ -202,7 +202,7 @@ class TransactionWorld(World):
         self.tm.lifecycle.seen(operation)
 
     def transact(self, trouble: float) -> Transaction:
-        """Run a transaction, which commits, or aborts by choice or after an error."""
+        """Run a transaction, and commit it, or abort it by choice or after an error."""
         rng = self.random
         held = Transaction()
         self.history.append(held)

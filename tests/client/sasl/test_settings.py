@@ -1,4 +1,4 @@
-"""The settings of SASL: the results of valid ones, and the errors of wrong ones."""
+"""The settings of SASL: the results of valid settings, and the errors of wrong settings."""
 
 from __future__ import annotations
 

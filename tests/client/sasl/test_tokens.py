@@ -46,7 +46,7 @@ def test_an_invalid_token_is_refused() -> None:
         (Token("x", HOUR_MS), 1.0, 0.85 * HOUR_MS),
         # The buffer before the expiry is longer than 20 % of the lifetime.
         (Token("x", 1_000_000), 0.0, 700_000),
-        # The lifetime is too short for both limits, which are then ignored.
+        # The lifetime is too short for both limits, so the limits are ignored.
         (Token("x", 300_000), 0.0, 240_000),
         # The token is near its end, but the shortest refresh period has to pass first.
         (Token("x", 400_000, -HOUR_MS), 0.0, 60_000),

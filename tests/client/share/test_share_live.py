@@ -1,4 +1,5 @@
-"""The share consumer against a broker with share groups, which a test also kills and restarts."""
+"""The share consumer against a broker with share groups. A test also kills and restarts the
+broker."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ GROUP = "workers"
 
 @pytest.fixture
 def broker() -> Iterator[SubprocessBroker]:
-    """A broker with share groups, which begin at the start of the topic "jobs" with its three
-    partitions."""
+    """A broker with share groups and a topic "jobs" of three partitions. The group reads the topic
+    from its start."""
 
     async def prepare(bootstrap: str) -> None:
         switch_on = FeatureUpdateKey(feature="share.version", max_version_level=1)
