@@ -120,8 +120,8 @@ class Cluster:
 
 
 class Clusters:
-    """Virtual clusters in a process that runs from `start` to `close`, or in the process `at` an
-    address.
+    """Virtual clusters: in a process of their own, from `start` to `close`, or in a running one
+    (`at`).
 
     `settings`: the settings of all clusters, by Kafka's names; `create` can override them. The
     process and all its clusters end with the program that started it, even if that program is

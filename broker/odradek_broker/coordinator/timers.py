@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 Name = TypeVar("Name", bound=Hashable)
 
-#: A heap may have this many stale entries besides the number of deadlines before it is rebuilt.
+#: A heap is rebuilt if its stale entries exceed the number of deadlines by more than this.
 _STALE_MAX = 64
 
 

@@ -37,8 +37,8 @@ SAMPLE_INTERVAL_MS = 10_000
 #: The limit of the commits of a window. It is also the number of consecutive samples at which a
 #: group has to be behind for a verdict other than OK.
 WINDOW = 10
-#: The samples without a commit after which a group with members has STOPPED, if only one commit,
-#: and so no interval of commits, is known.
+#: A group with members has STOPPED after this many samples without a commit, if only one commit,
+#: and so no interval, is known.
 SLOW_SAMPLES = 60
 #: The number of committed offsets that are sampled in one step.
 STEP_OFFSETS = 1_000

@@ -54,7 +54,7 @@ _NONE = ErrorCode.NONE
 _make_answer = struct_maker(PartitionProduceResponse, current_leader=LeaderIdAndEpoch())
 _Reply = ProduceResponse | NoResponse | CloseConnection
 
-#: Errors of a log whose answer has no log start offset, as in Kafka.
+#: Answers with these errors have no log start offset, as in Kafka.
 _WITHOUT_LOG_START = frozenset(
     (_E.CORRUPT_MESSAGE, _E.MESSAGE_TOO_LARGE, _E.RECORD_LIST_TOO_LARGE, _E.KAFKA_STORAGE_ERROR)
 )

@@ -218,7 +218,7 @@ def archived_by(
         return Counter()
     counts = count_of_types(acknowledgements)
     if sum(counts) - counts[_T.RENEW] == records_in(stored):
-        # No offset was skipped, so all rejected records and gaps are archived.
+        # `stored` has all acknowledged offsets: each rejected record and gap is archived.
         rejected, gaps = counts[_T.REJECT], counts[_T.GAP]
         given_up = records_in(archived) - rejected - gaps
         return +Counter[int]({_T.REJECT: rejected, _T.RELEASE: given_up, _T.GAP: gaps})

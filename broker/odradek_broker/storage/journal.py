@@ -433,7 +433,7 @@ class CommitJournal:
         self.unwritten -= 1
 
     def found_no_room(self) -> None:
-        """Stop taking tickets after a write that found no room, and have all logs synced."""
+        """Stop taking tickets, because the disk is full or read-only. Have all logs synced."""
         self.crowded = True
         self.usable = False
         self._sweep(self._logs)

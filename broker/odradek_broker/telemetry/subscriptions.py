@@ -62,7 +62,7 @@ class Subscription:
         return cls(frozenset(metrics), interval_ms, read_match(match))
 
     def matches(self, client: ClientAttributes) -> bool:
-        """True if every pattern matches the attribute as a whole."""
+        """True if each pattern matches its whole attribute."""
         return all(_matches(getattr(client, name), self.match[name]) for name in self.match)
 
 

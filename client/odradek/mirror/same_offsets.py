@@ -162,8 +162,8 @@ class SameOffsetsCopier:
         fetched = [each for each in fetched if each.tp in self._ends]
         if fetched:
             await self.flush()
-            # Fetched batches of a partition that is no longer read are dropped: after a failed
-            # append they would leave a gap.
+            # A partition is no longer read if its last append failed. Its next batches are dropped:
+            # they would leave a gap.
             reading = self._reader.positions
             fetched = [each for each in fetched if each.tp in reading]
             if fetched:

@@ -102,7 +102,7 @@ class TransactionalWriter:
         await self._producer.begin_transaction()
 
     async def write(self, tp: TopicPartition, target: TopicPartition, batch: CopiedBatch) -> None:
-        """Send a batch of the source's partition `tp` to the partition `target` of the target.
+        """Send a batch of partition `tp` of the source to the partition `target`.
         Waits if the buffer is full."""
         self._source_of[target] = tp
         made = await self._producer.produce_batch(*target, batch.records)

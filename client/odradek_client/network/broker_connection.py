@@ -192,7 +192,8 @@ class BrokerConnection:
         self.refusal: AuthenticationFailed | None = None
         self._authenticating = False
         self._session_timer: asyncio.TimerHandle | None = None
-        #: The reason why the connection ended before it was ready, while the cause is being probed.
+        #: The error that ended the connection before it was ready, while `open` probes for the
+        #: cause.
         self._ended: ConnectionLost | None = None
         self._late = False
         self._transport: Transport | None = None

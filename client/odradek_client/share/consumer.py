@@ -198,7 +198,7 @@ class ShareConsumer:
         return set(self._topics)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that the group has assigned; other members may have the same
+        """The partitions assigned to this member; other members may have the same
         partitions."""
         return {TopicPartition(each.topic, each.partition) for each in self._fetcher.assigned}
 

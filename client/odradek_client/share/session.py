@@ -62,7 +62,7 @@ class ShareSession:
 
     @property
     def partitions(self) -> Collection[SharePartition]:
-        """The partitions that the broker fetches for this member."""
+        """The partitions in the session at the broker."""
         return self._partitions.keys()
 
     def fetch(

@@ -19,7 +19,7 @@ _AT_BROKER = {
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "it does not accept what we offer",
     "TLSV1_ALERT_PROTOCOL_VERSION": "it has no version of TLS that is enabled (ssl.enabled.protocols)",
 }
-#: OpenSSL's reasons at a client.
+#: OpenSSL's reasons (`SSLError.reason`) in a client.
 _AT_CLIENT = {
     "WRONG_VERSION_NUMBER": "it does not use TLS there: that is a PLAINTEXT listener, or no broker",
     "UNSUPPORTED_PROTOCOL": "it has no version of TLS that is enabled here (ssl.enabled.protocols)",

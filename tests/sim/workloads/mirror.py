@@ -151,7 +151,7 @@ class MirrorWorkload:
         (result,) = given.result()
         assert result.error_code == ErrorCode.NONE, result
         if partition.log.log_start_offset < self._sources[index].start:
-            # The source's broker also appends with this code, so with a mutant its log start
+            # A mutant of this code is also in the source's broker, so that its log start
             # may stay; the log start of the source must move in any case.
             node.logs.advance_log_starts([partition.log], [self._sources[index].start])
 
