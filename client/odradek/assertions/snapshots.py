@@ -61,7 +61,7 @@ class Snapshot:
 
 
 def write_snapshot(path: Path, lines: Iterable[str]) -> None:
-    """Write the lines to a file, which is replaced as a whole."""
+    """Write the lines to a new file, which then replaces the present file as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_text("".join(f"{line}\n" for line in lines), "utf-8")

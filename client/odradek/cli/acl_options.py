@@ -104,7 +104,8 @@ class Wanted:
 def wanted_operations(
     operations: list[str] | None, producer: bool, consumer: bool, idempotent: bool
 ) -> Wanted:
-    """The operations that the options request. Ends the program if options exclude each other."""
+    """The operations that the options request. Ends the program if the given options exclude each
+    other."""
     if idempotent and not producer:
         fail("--idempotent goes with --producer", 2)
     if operations and (producer or consumer):

@@ -143,7 +143,7 @@ def alter(
     ] = None,
     setting: ClientSettings = None,
 ) -> None:
-    """Create or change a subscription; settings that are not named stay as they are.
+    """Create or change a subscription. Settings that are not given stay as they are.
 
     \b
     odradek client-metrics alter producers --metrics org.apache.kafka.producer. --interval 30000

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MEMBERS = ("member", "fenced_member")
 _UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 
-#: A member id of the classic protocol, which may also occur in a list of members.
+#: A member id of the classic protocol, alone or in a list of members.
 _CLASSIC_ID = re.compile(rf"[^\s,]*{_UUID}")
 _UUID_END = re.compile(rf"-?{_UUID}$")
 _SHORT = 12

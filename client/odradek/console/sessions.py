@@ -113,9 +113,8 @@ class Session:
         return await ask(await self.admin())
 
     def forget(self, *keys: Hashable) -> None:
-        """Drop the answers with these keys, which a change has made invalid; without keys, all
-        answers.
-        """
+        """Drop the answers with these keys, because a change has made the answers invalid; without
+        keys, drop all answers."""
         for key in keys or tuple(self._kept):
             self._kept.pop(key, None)
 

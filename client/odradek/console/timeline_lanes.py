@@ -1,9 +1,8 @@
-"""The lanes of a timeline, which show the states of a subject as bands over time, made from its
-events.
+"""The lanes of a timeline, which show the states of a subject as bands over time.
 
-A lane is a row with bands that do not overlap: the state of a group, the part of one member in it,
-the open connections of a client. Lanes are computed from the names and fields of the events of
-`Admin.describe_history`; events with unknown names have only their sentence.
+A lane is a row with bands that do not overlap: the state of a group, the part of one member in the
+group, or the open connections of a client. Lanes are computed from the names and fields of the
+events of `Admin.describe_history`; events with unknown names have only their sentence.
 
     group        |--- Empty ---|- PreparingRebalance -|-------- Stable ----------
     consumer-1         |--------- asked to join ------|------ generation 1 ------

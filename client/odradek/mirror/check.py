@@ -368,7 +368,8 @@ class Checker:
         return results, notes
 
     async def check_group_settings(self) -> SettingsComparison:
-        """Compare the settings of groups at the source with the effective ones at the target."""
+        """Compare the settings of groups at the source with the effective settings of the groups at
+        the target."""
         source, target = self._admins
         done = SettingsComparison()
         listed = [each for each in await source.list_groups() if self._has_group(each)]

@@ -255,8 +255,8 @@ class PartitionComparison:
         )
 
     def _note_batches(self, ours: StoredBatch, theirs: StoredBatch) -> None:
-        """Note the first batch of the target that differs from its source batch, if it must be the
-        same."""
+        """Note the first batch of the target that differs from its source batch, if the two batches
+        must be the same."""
         if not self._same_offsets or self._compacted or self._other_batch is not None:
             return
         if ours.octets.tobytes() == theirs.octets.tobytes():

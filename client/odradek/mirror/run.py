@@ -88,9 +88,9 @@ class Copier(Protocol):
         ...
 
     async def add(self, topics: Sequence[TopicPlan]) -> None:
-        """Add topics, which exist at the target with all partitions. Partitions that are being
-        copied are not affected, and failed ones are retried. If some topics must not be copied, the
-        other topics are added and MirrorRefused is raised."""
+        """Add topics, which must exist at the target with all partitions. Partitions that are being
+        copied are not affected, and failed partitions are retried. If some topics must not be
+        copied, the other topics are added and MirrorRefused is raised."""
         ...
 
     async def step(self, wait_ms: float) -> None:

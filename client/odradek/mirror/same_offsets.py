@@ -368,8 +368,8 @@ class SameOffsetsCopier:
             await self._send(wanted)  # The next append reports errors.
 
     def _is_too_large(self, part: FetchedPartition) -> bool:
-        """True if the batch exceeds the largest request of the target. Gives up its partition
-        then."""
+        """True if the batch does not fit into the largest request of the target. In this case the
+        partition is given up."""
         size_bytes, bytes_max = len(part.records), self._frame_bytes_max
         if bytes_max is None or size_bytes + 2 * _AROUND_BYTES <= bytes_max:
             return False
