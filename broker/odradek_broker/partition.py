@@ -266,10 +266,10 @@ class Partition:
                     behind = header.next_offset
             except BatchError as problem:
                 raise LogCorrupt(
-                    f"{log.name} is damaged behind offset {behind}: {problem}"
+                    f"{log.name} is damaged after offset {behind}: {problem}"
                 ) from problem
             if behind <= offset:
-                raise LogCorrupt(f"{log.name} has no batch at offset {offset} or behind it")
+                raise LogCorrupt(f"{log.name} has no batch at offset {offset} or after it")
             offset = behind
 
     def read_all(self, first_offset: int = 0) -> Iterator[tuple[int, bytes | None, bytes | None]]:

@@ -75,7 +75,7 @@ class RangeReader:
         if left > 0:
             return left
         raise SourceError(
-            f"odradek: no record of {self.wanted.partition} at or behind offset {self.position} came "
+            f"odradek: no record of {self.wanted.partition} at or after offset {self.position} came "
             f"within {self.poll_timeout_ms} ms, up to {self.wanted.end} were planned "
             f"({self.last_trouble}); kafkaConsumer.pollTimeoutMs sets the limit"
         )

@@ -175,7 +175,7 @@ def test_a_damaged_batch_is_named_and_later_ones_are_shown(data: Path, tmp_path:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        (f"{FIRST}.index", b"123", "3 bytes behind the last whole entry"),
+        (f"{FIRST}.index", b"123", "3 bytes after the last whole entry"),
         (f"{FIRST}.snapshot", b"123", "too few for a producer snapshot"),
         ("leader-epoch-checkpoint", b"0\n2\n0 0\n", "2 entries announced"),
         ("partition.metadata", b"version: 0\n", "no topic_id line"),

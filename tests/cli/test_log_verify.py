@@ -190,7 +190,7 @@ DAMAGED: list[tuple[str, Callable[[Path], None], str]] = [
     ("stopped", _tear_the_end, "the next start cuts the log here"),
     ("stopped", _lose_the_last_batch, "when the broker was stopped"),
     ("stopped", _damage_in_the_middle_of_the_active_segment, "consumers get CORRUPT_MESSAGE"),
-    ("killed", _damage_in_the_middle_of_the_active_segment, "sound batches behind it"),
+    ("killed", _damage_in_the_middle_of_the_active_segment, "sound batches after it"),
     ("stopped", _remove_a_segment, "records are lost"),
     ("stopped", _remove_the_first_segment, "segments are missing"),
     ("stopped", _misplace_an_index_entry, "remove it while the broker is stopped"),
@@ -209,7 +209,7 @@ DAMAGED: list[tuple[str, Callable[[Path], None], str]] = [
 
 RECOVERABLE: list[tuple[str, Callable[[Path], None], str]] = [
     ("killed", _no_damage, "the last stop was not clean"),
-    ("killed", _tear_the_end, "nothing that was flushed is behind it"),
+    ("killed", _tear_the_end, "nothing that was flushed is after it"),
     ("stopped", _remove(f"{FRUIT}-0/{FIRST}.index"), "the broker creates it again"),
     ("stopped", _remove(f"{STAMPED}-0/{FIRST}.timeindex"), "the broker creates it again"),
     ("stopped", _write(f"{STAMPED}-0/{FIRST}.index", "odd"), "no multiple of 8"),

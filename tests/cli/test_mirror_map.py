@@ -83,7 +83,7 @@ def test_a_checkpoint_gets_the_offsets_of_the_target(
     done = _mirror("checkpoint", str(old), str(new), "--to", target.bootstrap)
 
     assert done.returncode == 0, done.stderr
-    assert "goes on behind batch 0" in done.stderr
+    assert "continues after batch 0" in done.stderr
     assert (new / "offsets/0").read_text().endswith('{"flights": {"0": 3}}')
     again = _mirror("checkpoint", str(old), str(new), "--to", target.bootstrap)
     assert again.returncode == 1 and "exists already" in again.stderr

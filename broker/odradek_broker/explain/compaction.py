@@ -102,7 +102,7 @@ def _reasons(
     if found.upper_bound < active.base_offset:
         if log.last_stable_offset < active.base_offset:
             reasons.append(
-                f"a transaction that is open since offset {log.last_stable_offset} keeps what is behind it"
+                f"a transaction that is open since offset {log.last_stable_offset} keeps what follows it"
             )
         elif config.min_compaction_lag_ms:
             lag = duration_text(config.min_compaction_lag_ms)

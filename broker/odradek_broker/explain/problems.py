@@ -116,7 +116,7 @@ def _open_transactions(transactions: Iterable[Transaction], wall_ms: int) -> Ite
         yield Problem(
             "transaction_open",
             f"transaction {each.transactional_id!r} has been open for {duration_text(open_ms)}, {end};"
-            f" consumers with read_committed wait behind it in {_partitions(len(each.partitions))}",
+            f" consumers with read_committed wait there in {_partitions(len(each.partitions))}",
             wire.TRANSACTIONAL_ID,
             each.transactional_id,
         )

@@ -250,7 +250,7 @@ class EventKind(Enum):
         "consumers with read_committed stop at offset {offset}, {end} is the end: a transaction[ of"
         " transactional id {transactional_id}][ (producer id {producer_id}, epoch {epoch})] began"
         " there[ and has been open for {age}][; it ends by itself after {timeout}][; {reason}]"
-        "[; {more} more are open behind it][; end it with `{advice}`]"
+        "[; {more} more are open after it][; end it with `{advice}`]"
     )
     NOW_COMPACTION = (
         "clean up to offset {offset} of {end}; of {total} bytes in closed segments {dirty} are new"

@@ -64,7 +64,7 @@ _OF_MEMBER = frozenset(get_args(_Member))
 _REMOVALS = {
     RemovalReason.COMPACTED: "compaction has removed it from the log",
     RemovalReason.ABORTED: "its transaction was aborted, and the group reads committed records",
-    RemovalReason.LOG_START: "the log begins behind it (retention, or deleted records)",
+    RemovalReason.LOG_START: "the log begins after it (retention, or deleted records)",
 }
 _ENDS = {
     SessionEnd.CLOSED: "left and closed its session",

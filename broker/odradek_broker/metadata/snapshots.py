@@ -126,7 +126,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
             read_bytes = position + header.size_bytes
             for record in read_records(data, position, header):
                 if ended:
-                    raise CorruptSnapshot("something lies behind its footer")
+                    raise CorruptSnapshot("something follows its footer")
                 if header.is_control:
                     kind = decode_type(record.key)
                     if kind is ControlType.SNAPSHOT_HEADER and timestamp_ms is None:
@@ -141,7 +141,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     if timestamp_ms is None or not ended:
         raise CorruptSnapshot("it has no header or no footer")
     if read_bytes != len(data):
-        raise CorruptSnapshot("something lies behind its footer")
+        raise CorruptSnapshot("something follows its footer")
     return Snapshot(timestamp_ms, values)
 
 

@@ -73,7 +73,7 @@ class SessionLimits:
         self._first_since_s = 0.0
 
     def room_bytes(self) -> int:
-        """How many more bytes all connections together may hold."""
+        """The number of bytes that all connections together may still take."""
         return max(self.total_bytes_max - self.bytes_held, 0)
 
     def arriving(self, receiving: Receiving, held_bytes: int, size_bytes: int) -> bool:

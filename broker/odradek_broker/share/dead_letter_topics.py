@@ -207,5 +207,5 @@ def _read(log: PartitionLog, offset: int) -> _Chunk:
         if not header.is_control:
             records += read_records(data, position, header)
     if end <= offset:
-        raise LogCorrupt(f"{log.name} has no batch at offset {offset} or behind it")
+        raise LogCorrupt(f"{log.name} has no batch at offset {offset} or after it")
     return _Chunk(offset, end, records)

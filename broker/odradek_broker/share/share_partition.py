@@ -142,7 +142,7 @@ class SharePartition:
         for first, last, state, count in stored:
             if first < expected or last < first:
                 raise InvalidState(
-                    f"the stored batch of offsets {first} to {last} does not fit behind offset"
+                    f"the stored batch of offsets {first} to {last} does not fit after offset"
                     f" {expected - 1}"
                 )
             if state not in (_S.AVAILABLE, _S.ACKNOWLEDGED, _S.ARCHIVED):

@@ -489,7 +489,7 @@ class PartitionLog:
             raise AppendRejected(
                 ErrorCode.INVALID_RECORD,
                 f"the batch ends at offset {header.last_offset}, more than {RELATIVE_OFFSET_MAX}"
-                f" behind the log end {self.log_end_offset}: no segment can hold both",
+                f" after the log end {self.log_end_offset}: no segment can hold both",
             )
         if header.base_offset > self.log_end_offset:
             self.durability.gap_end_offset = header.next_offset

@@ -205,7 +205,7 @@ def _check_bound(segment: Segment, position: int, upper_bound: int) -> None:
     if batch.base_offset < upper_bound <= batch.last_offset:
         raise SegmentCorrupt(
             f"{segment.path} has a batch at byte {position} that claims to reach offset"
-            f" {batch.last_offset}, behind {upper_bound}"
+            f" {batch.last_offset}, after {upper_bound}"
         )
 
 

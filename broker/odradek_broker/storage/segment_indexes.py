@@ -426,7 +426,7 @@ class SegmentIndexes:
         """Walk from an entry of the index. SegmentCorrupt if the entry is wrong: a walk that begins
         after its target would not find it."""
         if position and position >= self._segment.size_bytes:
-            raise SegmentCorrupt(f"{self._offsets.path} goes on behind {self._segment.path}")
+            raise SegmentCorrupt(f"{self._offsets.path} goes on after {self._segment.path}")
         for batch in walk_batches(self._segment, position):
             if batch.position == position and position and batch.last_offset != last_offset:
                 raise SegmentCorrupt(f"{self._offsets.path} does not match {self._segment.path}")

@@ -111,7 +111,7 @@ class TransactionIndex:
                 0 <= entry.first_offset <= entry.last_offset
             ):
                 raise CorruptTransactionIndex(
-                    f"{self.path} has the entry {entry} behind one with last offset {previous}"
+                    f"{self.path} has the entry {entry} after one with last offset {previous}"
                 )
             previous = entry.last_offset
         return previous

@@ -247,7 +247,7 @@ def entries(file: File, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
         if len(content) < wanted:
             return
     if whole < size_bytes:
-        raise Damaged(whole, f"{size_bytes - whole} bytes behind the last whole entry")
+        raise Damaged(whole, f"{size_bytes - whole} bytes after the last whole entry")
 
 
 def _offset_index_rows(file: File, base_offset: int) -> Rows:

@@ -109,7 +109,7 @@ def checkpoint(
         print_table(["PARTITION", "SOURCE", "TARGET"], rows)
     if found.kept:
         tell(f"offsets of {', '.join(sorted(found.kept))} were kept as they are")
-    tell(f"{made} goes on behind batch {found.batch} at {target}; {source} is unchanged")
+    tell(f"{made} continues after batch {found.batch} at {target}; {source} is unchanged")
 
 
 def _map_of(target: str, given: list[str] | None, name: str) -> MirrorMap:

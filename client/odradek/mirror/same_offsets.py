@@ -375,7 +375,7 @@ class SameOffsetsCopier:
             return False
         self._fail(
             part.tp,
-            f"the batch at or behind offset {part.fetch_offset} has {size_bytes} bytes, and the"
+            f"the batch at or after offset {part.fetch_offset} has {size_bytes} bytes, and the"
             f" target takes requests of at most {bytes_max}: raise {_FRAME_LIMIT} of its brokers"
             f" above {size_bytes + 2 * _AROUND_BYTES}, and run this again",
         )

@@ -100,7 +100,7 @@ class SourceCorrupt(SourceError):
     """A batch cannot be read. `offset`: the position."""
 
     def __init__(self, tp: TopicPartition, offset: int, text: str) -> None:
-        super().__init__(tp, f"a batch at or behind offset {offset} cannot be read: {text}")
+        super().__init__(tp, f"a batch at or after offset {offset} cannot be read: {text}")
         self.offset = offset
 
 

@@ -94,7 +94,7 @@ async def test_l25_a_partition_shows_the_reason_why_it_is_not_compacted_yet(
     append(held, make_batch(producer_id=7, transactional=True))
     await fill(client, topic="held")
     assert (await now(client, "held-0")).endswith(
-        "; a transaction that is open since offset 0 keeps what is behind it"
+        "; a transaction that is open since offset 0 keeps what follows it"
     )
 
 

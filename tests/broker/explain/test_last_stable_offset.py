@@ -59,7 +59,7 @@ async def test_t45_the_blocking_transaction_is_shown_with_its_age_and_the_comman
             f" transactional id pay ments (producer id {owner.producer_id}, epoch {owner.epoch}) began there"
         )
         assert rest.partition("; ")[2] == (
-            "it ends by itself after 1.0 min; 1 more are open behind it; end it with"
+            "it ends by itself after 1.0 min; 1 more are open after it; end it with"
             " `odradek txn abort 'pay ments'`"
         )
         await first.commit_transaction()

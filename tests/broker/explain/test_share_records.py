@@ -164,7 +164,7 @@ def test_h244_aborted_and_deleted_records_are_shown_as_archived() -> None:
     world.delete_records(5)
     world.acquired()
     (removed, moved) = world.story(0)[-2:]
-    assert removed == "it is archived: the log begins behind it (retention, or deleted records)"
+    assert removed == "it is archived: the log begins after it (retention, or deleted records)"
     assert moved == (
         "the group's start offset moved to offset 5, where the log begins: it is not delivered any"
         " more"

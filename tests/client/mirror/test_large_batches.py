@@ -54,7 +54,7 @@ async def test_a_batch_of_30_mb_is_mirrored(source: SubprocessBroker, tmp_path: 
         status, told = _mirror(source, target)
         assert status == 1
         for partition in range(2):
-            sentence = f"large-{partition}: the batch at or behind offset 1 has 30000"
+            sentence = f"large-{partition}: the batch at or after offset 1 has 30000"
             assert sentence in told
         assert f"the target takes requests of at most 2000000: raise {_LIMIT}" in told
         tps = [TopicPartition("large", number) for number in range(2)]

@@ -159,7 +159,7 @@ async def test_a_batch_that_the_target_cannot_take_names_the_setting() -> None:
     await copier._append([replace(first, records=content, next_offset=21), second])
     told = copier._job.progress.failures
     assert list(told) == [first.tp]
-    assert f"at or behind offset 20 has {len(large)} bytes" in told[first.tp]
+    assert f"at or after offset 20 has {len(large)} bytes" in told[first.tp]
     assert "requests of at most 4000: raise socket.request.max.bytes" in told[first.tp]
     assert target.stored == {first.tp: [0, 10], second.tp: [0, 10]}
 

@@ -53,7 +53,7 @@ class OffsetIndexCheck:
     def finish(self, next_offset: int) -> None:
         """End the check after the last batch. `next_offset`: the offset after the segment."""
         if self._next is not None:
-            self._stop(f"an entry points behind the last batch, to {self._next[1]}")
+            self._stop(f"an entry points after the last batch, to {self._next[1]}")
 
 
 class TimeIndexCheck:
@@ -105,7 +105,7 @@ class TimeIndexCheck:
     def finish(self, next_offset: int) -> None:
         """End the check after the last batch. `next_offset`: the offset after the segment."""
         if self._next is not None:
-            self._stop(f"an entry names offset {self._base_offset + self._next[1]}, behind the end")
+            self._stop(f"an entry names offset {self._base_offset + self._next[1]}, after the end")
         elif self._complete and not self._stopped and self._last_timestamp != self._largest:
             self._stop(f"it ends with time {self._last_timestamp}, the segment has {self._largest}")
 

@@ -134,7 +134,7 @@ _REMOVE_SNAPSHOT = "remove it while the broker is stopped: batches are read inst
 _COMPUTED_AGAIN = "it is computed again at the next start"
 _UNREADABLE = (
     "consumers get CORRUPT_MESSAGE for it, and what is around it is served; restore the file from a"
-    " backup, or move the consumers behind it"
+    " backup, or move the consumers past it"
 )
 
 
@@ -435,14 +435,14 @@ class PartitionCheck:
                 cut.path,
                 where,
                 f"the next start cuts the log here, at offset {cut.offset}, with {self._behind_cut}"
-                " sound batches behind it: copy the directory first if you want to save them",
+                " sound batches after it: copy the directory first if you want to save them",
             )
         else:
             self._findings.recoverable(
                 cut.path,
                 where,
                 f"the next start cuts the log here, at offset {cut.offset}; nothing that was flushed"
-                " is behind it",
+                " is after it",
             )
         self._next_offset = cut.offset
 
@@ -484,7 +484,7 @@ class PartitionCheck:
             self._findings.recoverable(
                 path,
                 str(problem),
-                "the broker does without it: it takes an older one, and reads the batches behind it",
+                "the broker does without it: it takes an older one, and reads the batches after it",
             )
             return None
         if difference and self._replay.exact and not self._expected.compacted:
