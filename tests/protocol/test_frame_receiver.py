@@ -116,7 +116,8 @@ def test_n01_a_frame_length_over_the_limit_is_refused_without_memory(
         receiver.received(len(data))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 50_000
+    # Threads that earlier tests have left allocate memory too.
+    assert peak < LIMIT // 8
 
 
 def test_n01_a_frame_of_exactly_the_limit_is_received() -> None:
