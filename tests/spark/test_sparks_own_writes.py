@@ -159,8 +159,8 @@ def test_only_our_format_repeats_no_rows_of_a_failed_job(
 
     def run(kind: str) -> Any:
         topic = new_topic()
-        # Spark passes 10,000 rows at a time to Python functions: the sink has the first of them
-        # before the failure.
+        # Spark passes 10,000 rows at a time to Python functions: some are in the sink before row
+        # 25,000 fails.
         frame = spark.range(0, ROWS, 1, 1).selectExpr("id", f"'{tmp_path / kind}' mark")
         rows = frame.select(fragile("id", "mark").alias("value"))
         first = outcome(lambda: save(rows, kind, either_broker, topic=topic))

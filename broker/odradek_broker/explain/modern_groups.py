@@ -1,5 +1,5 @@
-"""Explanations of consumer, share and streams groups: the events of their records, and their
-present state."""
+"""Consumer, share and streams groups: the events of their replayed records, and their present
+state."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def change_expiry(
     respond: Callable[[ErrorCode, int], Response],
 ) -> Response | Deferred[Response]:
     """Give a token another expiry, and answer `respond(error, expiry in ms)` when it is durable.
-    `decide`: the function that decides, given state, principal, HMAC, period and time."""
+    `decide`: returns the change, given state, principal, HMAC, period and time."""
     if not may_ask(context):
         return respond(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIMESTAMP)
     now_ms = node.clock.wall_ms()

@@ -407,9 +407,9 @@ class LogDirectory:
         return {key for key, log in self.logs.items() if not log.durability.gaps_known}
 
     def continue_snapshots(self, at_most: int = 10, looked_at: int = 500) -> None:
-        """Check every log once after `recovery_points_writer`, and take a snapshot of logs of which
-        a start after a crash would read much (L-30). Each call takes only a few, so that the loop
-        is not held up."""
+        """Take snapshots of logs of which a start after a crash would read much (L-30).
+        `recovery_points_writer` marks all logs for one check. Each call checks `looked_at` of them
+        and takes `at_most` snapshots, so as not to hold up the loop."""
         for key in list(islice(self._snapshots_due, looked_at)):
             del self._snapshots_due[key]
             log = self.logs.get(key)

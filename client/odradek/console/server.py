@@ -369,7 +369,7 @@ async def _sent(request: Request) -> Json:
 
 
 def _asking(request: Request) -> str:
-    """The address of the client, or "unknown" if a proxy passes on another text."""
+    """The client's IP address, or "unknown" if a proxy forwards something else."""
     host = "" if request.client is None else request.client.host.partition("%")[0]
     return host if _is_address(host) else "unknown"
 

@@ -180,7 +180,7 @@ class Schema:
         return cls([each.SerializeToString() for each in files], message)
 
     def decode(self, data: bytes, *, indexes: tuple[int, ...] = ()) -> Found:
-        """The message with the names of its fields. CannotDecode for other bytes."""
+        """The message's fields by name. CannotDecode for bytes that are no such message."""
         from google.protobuf import json_format, message_factory
 
         kind = self._message or self._at(indexes)

@@ -232,7 +232,7 @@ class AdminRequests:
                 continue
             leader = leaders.get(tp)
             if leader is None:
-                # The topic exists, so it is the partition that does not.
+                # The topic has appeared, so it no longer counts as new.
                 self.forget_created(tp.topic)
                 errors[tp] = partition_error(tp, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif leader < 0:

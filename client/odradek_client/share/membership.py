@@ -76,7 +76,7 @@ Assignment = Mapping[bytes, frozenset[int]]
 class ShareMembership(EpochMembership):
     """The membership of a consumer in its share group.
 
-    The group loop sends each request when it is due, and passes on the answer or its absence.
+    The group loop sends each request when it is due, and reports the answer or its absence.
     `assignment` has the assigned partitions. The consumer may take them over at any time.
     """
 

@@ -178,8 +178,7 @@ class ClientFirst:
     nonce: str
     authorization_id: str = ""
     extensions: Mapping[str, str] = field(default_factory=dict)
-    #: The received message without its header; empty if the message was not received, but is to be
-    #: sent.
+    #: The message as received, without its header; empty in a message that is to be sent.
     received_bare: str = ""
 
     @property
@@ -206,7 +205,7 @@ class ServerFirst:
     nonce: str
     salt: bytes
     iterations: int
-    #: The received message; empty if the message was not received, but is to be sent.
+    #: The message as received; empty in a message that is to be sent.
     received: str = ""
 
     @property
@@ -227,8 +226,7 @@ class ClientFinal:
     nonce: str
     proof: bytes = field(default=b"", repr=False)
     header: str = _PLAIN_HEADER
-    #: The received message without its proof; empty if the message was not received, but is to be
-    #: sent.
+    #: The message as received, without its proof; empty in a message that is to be sent.
     received_without_proof: str = ""
 
     @property

@@ -23,7 +23,7 @@ from kafka_cluster import free_ports, java
 _PARTITIONS, _RECORDS = 3, 4
 _CODECS = ("gzip", "lz4", "zstd")
 _RETENTION_MS = "7200000"
-#: A setting for the whole cluster that Kafka has since it supports eligible leader replicas.
+#: A setting for the whole cluster, in Kafka versions with eligible leader replicas.
 #: Kafdrop shows all settings that are neither defaults nor from the broker's file.
 _OF_ALL_TOPICS = {"min.insync.replicas": "1"}
 _KEYS = 3

@@ -151,7 +151,7 @@ class ShareMember:
         offset = max(0, near.offset + random.randint(-4, 4))
         kind = random.choice(list(AcknowledgeType)[:3])
         if self._readers.is_held(self._member_id, _place(near), offset):
-            # The consumer would take the response for the one to the application's own
+            # This member has the record: the result would be taken for that of its own
             # acknowledgement.
             return
         self._world.note(self.name, f"answers {offset} of {_place(near)}, which it need not have")

@@ -19,8 +19,8 @@ from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 
-#: The interval at which the broker checks for timed-out transactions.
 TRANSACTION_TIMEOUT_MS = 3_000
+#: The interval at which the broker checks for timed-out transactions.
 SETTINGS: dict[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }

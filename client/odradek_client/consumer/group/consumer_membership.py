@@ -194,8 +194,8 @@ class Reconciliation:
 class ConsumerMembership(EpochMembership):
     """The membership of a consumer in its group, consumer protocol.
 
-    The group loop sends each request when it is due, passes on the answer or its absence, takes
-    over the partitions of `reconcile` and calls `reconciled`; in FENCED and STALE it calls the
+    The group loop sends each request when it is due, reports the answer or its absence, assigns
+    what `reconcile` returns, and calls `reconciled`; in FENCED and STALE it calls the
     listener for the lost partitions, and then `rejoin`.
     """
 

@@ -375,7 +375,7 @@ class GroupLoop(HeartbeatLoop):
         )
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if a commit that was first sent with `identity` may be sent again with `now`."""
+        """True if a commit of `identity` may be retried once the identity is `now`."""
         return identity == now
 
     @abstractmethod

@@ -144,7 +144,7 @@ class Committer(Protocol):
         accept its commit."""
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if a commit that was first sent with `identity` may be sent again with `now`."""
+        """True if a commit of `identity` may be retried once the identity is `now`."""
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
         """React to the refusal of a commit of `identity`. True if the next poll rejoins the group

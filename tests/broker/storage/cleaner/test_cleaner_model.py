@@ -58,8 +58,7 @@ def test_l27_a_crash_at_any_operation_loses_nothing(seed: int) -> None:
     operations = _operations(clean_disk, history)
     assert operations > 10 and cleaned_to > 0
     for at in range(0, operations, 3 if budget.is_short() else 1):
-        # A power cut keeps none of the unsynced data or a part of it; a kill of the process keeps
-        # all.
+        # Of unsynced data a power cut keeps nothing (0) or a part (1, 2); a kill keeps all (3).
         how = (at + seed) % 4
         disk = clean_disk.copy()
         _crash(disk, history, at, random.Random(at) if how else None, process_only=how == 3)

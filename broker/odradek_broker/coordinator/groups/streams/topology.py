@@ -1,5 +1,5 @@
-"""The topology of a streams group, and its configuration for the topics of the cluster (rules J-20
-to J-25): the internal topics, the numbers of their partitions, and the tasks.
+"""The topology of a streams group, and what follows from it and the cluster's topics (rules J-20 to
+J-25): the internal topics, the numbers of their partitions, and the tasks.
 
 Source topics are created by the users of the application. Repartition topics are written by one
 subtopology and read by another. Changelog topics keep the state of tasks.
