@@ -151,7 +151,9 @@ class LogDirectories:
         own = found[self.metadata]
         stored = own.directory_ids if own is not None else frozenset()
         if own is not None:
-            self.coordinator_hash = own.coordinator_hash
+            # Each directory has it, because the metadata log may be moved to another one.
+            hashes = {identity.coordinator_hash for identity in found.values() if identity}
+            self.coordinator_hash = ABSOLUTE_HASH if ABSOLUTE_HASH in hashes else ""
         for directory, identity in found.items():
             has_id = identity is not None and identity.directory_id is not None
             directory.directory_id = (
@@ -162,7 +164,7 @@ class LogDirectories:
             if has_id or directory is self.metadata:
                 continue
             try:
-                directory.write_meta_properties(cluster_id)
+                directory.write_meta_properties(cluster_id, coordinator_hash=self.coordinator_hash)
             except DataDirectoryFailed as problem:
                 directory.failure = str(problem)
         present = {each.directory_id for each in found if not each.failure}

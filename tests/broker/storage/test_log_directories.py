@@ -130,18 +130,27 @@ def test_g06_t01_a_directory_of_an_early_version_keeps_its_hash() -> None:
     world.flush()
     _assert_partition_of_hello_world(world, 862545276 % 50)
     restart(world)
-    assert properties(world.files, "data")["odradek.coordinator.hash"] == "absolute"
+    for directory in ("data", "more"):
+        assert properties(world.files, directory)["odradek.coordinator.hash"] == "absolute"
     _assert_partition_of_hello_world(world, 862545276 % 50)
 
-    text = world.files.content("data/meta.properties").decode()
-    world.logs.close()
-    world.files.put(
-        "data/meta.properties", text.replace("odradek.coordinator.hash=absolute\n", "").encode()
-    )
+    _drop_hash(world, "data")
+    restart(world, clean=False)
+    _assert_partition_of_hello_world(world, 862545276 % 50)
+    for directory in ("data", "more"):
+        _drop_hash(world, directory)
     for directories in ("data,more", "data,more,third"):
         restart(world, directories, clean=False)
         assert "odradek.coordinator.hash" not in properties(world.files, "data")
         _assert_partition_of_hello_world(world, (-862545276 & 0x7FFFFFFF) % 50)
+
+
+def _drop_hash(world: NodeWorld, directory: str) -> None:
+    """Make the meta.properties of a directory like that of an early version."""
+    world.logs.close()
+    path = f"{directory}/meta.properties"
+    text = world.files.content(path).decode()
+    world.files.put(path, text.replace("odradek.coordinator.hash=absolute\n", "").encode())
 
 
 def _assert_partition_of_hello_world(world: NodeWorld, expected: int) -> None:

@@ -7,7 +7,7 @@ from odradek_protocol.records.batch import BatchHeader
 
 #: Refused verifications that a partition keeps. Kafka keeps all of them; a client that invents
 #: producer ids must not fill the memory.
-REFUSED_MAX = 1_000
+REFUSED_MAX = 20
 
 
 class Verification:
@@ -76,9 +76,7 @@ class Verifications(dict[int, Verification]):
             known.lowest_sequence = base_sequence
         elif producer_epoch == known.epoch:
             known.lowest_sequence = min(known.lowest_sequence, base_sequence)
-        known.strict = known.strict or must_start_at_zero
         known.refused = False
-        known.started_ms = now_ms
         return known.guard
 
     def is_verified(self, producer_id: int, guard: int) -> bool:

@@ -53,7 +53,7 @@ class OffsetIndexCheck:
     def finish(self, next_offset: int) -> None:
         """End the check after the last batch. `next_offset`: the offset after the segment."""
         if self._next is not None:
-            self._stop(f"an entry points after the last batch, to {self._next[1]}")
+            self._stop(f"an entry points past the last batch, to {self._next[1]}")
 
 
 class TimeIndexCheck:
