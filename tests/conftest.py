@@ -209,7 +209,7 @@ def _kafka(folder: Path, nodes: int) -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """One node of Apache Kafka with its default settings, for tests marked `kafka`."""
+    """A node of Apache Kafka with its default settings, for tests marked `kafka`."""
     yield from _kafka(tmp_path_factory.mktemp("kafka"), 1)
 
 

@@ -252,8 +252,8 @@ class Node:
         self.parked_fetches = ParkedFetches(self.request_timeouts)
         self.share_partitions = self._new_share_partitions()
         self.share_sessions = self._new_share_sessions()
-        #: How many more bytes of responses may wait for slow peers. The first batch of a fetch is
-        #: sent in any case, since no consumer would make progress without it (D11).
+        #: The number of bytes of further responses that may wait for slow peers. The first batch of
+        #: a fetch is sent in any case, since no consumer would make progress without it (D11).
         self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
         self.cleaner = _new_cleaner(
             metadata, logs, clock, scheduler, CompactionRecorder(self.partition_history), cleaner

@@ -151,7 +151,7 @@ class LogDirectories:
         own = found[self.metadata]
         stored = own.directory_ids if own is not None else frozenset()
         if own is not None:
-            # Each directory has it, because the metadata log may be moved to another one.
+            # Each directory has the line, because the metadata log may be moved.
             hashes = {identity.coordinator_hash for identity in found.values() if identity}
             self.coordinator_hash = ABSOLUTE_HASH if ABSOLUTE_HASH in hashes else ""
         for directory, identity in found.items():

@@ -88,6 +88,13 @@ class FetchSession:
 
     def request(self, wanted: dict[TopicPartition, PartitionRequest]) -> FetchSessionRequest:
         """The next request for the partitions `wanted`, in this order."""
+        if any(
+            each in self._known and self._known[each].topic_id != now.topic_id
+            for each, now in wanted.items()
+        ):
+            # The topic was deleted and created again. An older broker knows partitions by name, and
+            # drops one that a request both names and forgets.
+            self.restart()
         if self._epoch == INITIAL_SESSION_EPOCH:
             self._known = dict(wanted)
             # Epoch 0 requests a new session; if the request has the id of an old session, that is
@@ -97,13 +104,6 @@ class FetchSession:
             )
         known = self._known
         gone = {each: known[each] for each in known if each not in wanted}
-        # The topic was deleted and created again: its old id is removed from the session, the new
-        # id added.
-        gone |= {
-            each: known[each]
-            for each, now in wanted.items()
-            if each in known and known[each].topic_id != now.topic_id
-        }
         changed = [(each, now) for each, now in wanted.items() if known.get(each) != now]
         self._known = dict(wanted)
         return FetchSessionRequest(self._id, self._epoch, topics_of(changed), _forgotten(gone))

@@ -305,7 +305,7 @@ def test_h205_a_dead_lettered_record_does_not_return_if_its_state_is_not_stored(
 
 
 def test_h205_a_repeated_acceptance_is_confirmed_when_the_state_is_stored() -> None:
-    """One request accepts a record and rejects another, and the write of the state fails. The
+    """A request accepts a record and rejects another, and the write of the state fails. The
     accepted record can be accepted again, because it has no dead letter from which a load could
     tell that the record is finished."""
     world = DeadLetterWorld()

@@ -603,6 +603,18 @@ def test_a_lost_connection_backs_off_and_starts_a_new_session() -> None:
     assert (again.session_id, again.session_epoch) == (9, 0)
 
 
+def test_k20_a_topic_that_was_created_again_gets_a_new_session() -> None:
+    scene = Scene()
+    scene.answer(scene.fetch(), session_id=9)
+    scene.cluster = a_cluster([1], topic_id=bytes(15) + b"\x02")
+    plan = scene.fetch()
+    again = plan.request
+    assert (again.session_id, again.session_epoch) == (9, 0)  # closes the old session (F-20)
+    assert [topic.topic_id for topic in again.topics] == [bytes(15) + b"\x02"]
+    # A broker that knows partitions by name would drop a partition that is also forgotten.
+    assert again.forgotten_topics_data == []
+
+
 def test_f14_a_fetch_names_topics_that_have_no_id() -> None:
     scene = Scene()
     assert scene.fetch().max_version is None

@@ -163,7 +163,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(first=WHO, second=WHO)
     def take_over(self, first: int, second: int) -> None:
-        """One instance replaces another, while nothing is refused or held back."""
+        """An instance replaces another, while nothing is refused or held back."""
         self.nothing_in_the_way()
         for at in (first, second):
             self.initialize_producer(at)
