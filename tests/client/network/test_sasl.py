@@ -130,9 +130,10 @@ async def test_c73_re_authentication_follows_open_requests_and_delays_new_ones(
         connection = network.ready(node_id, "main")
         assert connection is not None
         broker.on(ApiKey.METADATA, held)
+        before = len(broker.requests)
         first = asyncio.ensure_future(admin.list_topics())
-        await until(lambda: connection.in_flight > 0)
-        begun = len(broker.requests)
+        await until(lambda: len(broker.requests) > before)
+        assert connection.in_flight == 1
         renewal = asyncio.ensure_future(connection._reauthenticate())
         await until(lambda: connection._authenticating)
         assert not connection.is_ready
@@ -140,7 +141,7 @@ async def test_c73_re_authentication_follows_open_requests_and_delays_new_ones(
         await until(lambda: len(connection._queued) == 1)
         answer_now.set()
         await asyncio.gather(first, second, renewal)
-        after = [key for key, _, _ in broker.requests[begun - 1 :]]
+        after = [key for key, _, _ in broker.requests[before:]]
         assert after[:4] == [
             ApiKey.METADATA,
             ApiKey.SASL_HANDSHAKE,
