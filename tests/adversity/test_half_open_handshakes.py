@@ -90,7 +90,7 @@ def resident_bytes(broker: SubprocessBroker) -> int:
 
 
 def others_are_served(broker: SubprocessBroker, count: int) -> None:
-    """Check that others are served while `count` peers connect, and while they stay connected."""
+    """Check that other clients are served while `count` peers connect and stay connected."""
     trusted = ssl.create_default_context(cadata=CA.pem)
     ask(broker, trusted)
     before = resident_bytes(broker) if _MANY_ADDRESSES else 0
@@ -104,7 +104,6 @@ def others_are_served(broker: SubprocessBroker, count: int) -> None:
     with peers:
         assert peers.stdin is not None and peers.stdout is not None
         try:
-            # Requests while the peers connect; afterwards requests with all peers connected.
             for _ in range(20):
                 ask(broker, trusted)
             connected = int(peers.stdout.readline())

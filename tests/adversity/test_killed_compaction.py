@@ -1,8 +1,8 @@
-"""Kill -9 while logs are compacted: the newest acknowledged record of each key is there, and no
-record is there twice.
+"""Kill -9 while logs are compacted: the newest acknowledged record of each key is kept, and no
+record is duplicated.
 
-Processes are real. Both values of `log.durability` are tested, because the page cache survives the
-process; tests/broker/storage/cleaner and the simulator test the loss of unsynced data.
+Processes are real. The page cache survives a killed process, so both values of `log.durability`
+are tested. tests/broker/storage/cleaner and the simulator test the loss of unsynced data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kill -9 at any moment: committed offsets of a group are there after the restart (D5, O-03).
+"""Kill -9 at any moment: the committed offsets of groups survive (D5, O-03).
 
 Processes are real, with another project's client (librdkafka): simple commits of numbered positions
 to several groups, and a consumer that commits as a member. Killing a process does not affect the
@@ -61,8 +61,8 @@ class Committer:
         self.acknowledged = 0
 
     def commit(self) -> None:
-        """Commit the next number for all partitions. After an error it is unknown if it was
-        committed."""
+        """Commit the next number for all partitions. After an error, the broker may or may not have
+        committed the number."""
         self.sent += 1
         offsets = [TopicPartition("topic", number, self.sent) for number in range(PARTITIONS)]
         try:

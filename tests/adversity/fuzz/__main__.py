@@ -3,7 +3,8 @@
     python -m tests.adversity.fuzz TARGET... --minutes M     M minutes each; `all`: every target
     python -m tests.adversity.fuzz --list                    lists the targets
 
-Inputs that reach new code stay in `--corpus`, where the next run begins; findings go to `found/`.
+Inputs that reach new code are kept in the folder `--corpus`; the next run begins with them.
+Findings are kept in `found/`.
 Requires `pip install -e '.[fuzz]'`.
 """
 

@@ -1,7 +1,7 @@
 """A whole node without sockets: it gets the frames of one connection, while virtual time passes.
 
-A conversation as bytes: frames, each prefixed by its length in two bytes. A length L from
-`PASSES_FROM` on has no frame, and stands for a pause of L - `PASSES_FROM` tenths of a second.
+An input is a sequence of frames, each prefixed by its length in two bytes. A length L of at least
+`PASSES_FROM` has no frame: it is a pause of L - `PASSES_FROM` tenths of a second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from odradek_protocol.message import Message
 
 PASSES_FROM = 0xF000
 _TENTH_MS = 100
-#: Limits on the use of one node: inputs, and partitions.
+#: A node is replaced after this number of inputs, or when it has more partitions than the limit.
 INPUTS_MAX = 50
 _PARTITIONS_MAX = 300
 _CONTROL_BYTES_MAX = 64 * 1024

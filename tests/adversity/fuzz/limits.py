@@ -1,4 +1,4 @@
-"""Limits for one input."""
+"""Limits on the memory and the processor time that a target uses for one input."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from tests.adversity.fuzz.target import Target, TooMuchMemory, TooSlow
 
 #: The limit on the processor time for an input of a few kilobytes, in code with coverage counters.
 SECONDS_MAX = 5.0
-#: The address space of the process: more than any target needs. The system refuses the rest.
+#: The limit on the address space of the process, which is more than any target needs.
 ADDRESS_SPACE_BYTES = 3 * 1024**3
 _UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def limit_address_space() -> None:
-    """Limit the address space of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if soft == resource.RLIM_INFINITY:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, hard))
@@ -27,8 +26,8 @@ def limit_address_space() -> None:
 def check_cheaply(target: Target, data: bytes) -> None:
     """Run `target.check`. Raises TooMuchMemory or TooSlow if it exceeded a limit.
 
-    The measure is the growth of the process's peak memory: memory that the process has used before
-    is not counted.
+    The measure is the growth of the process's peak memory, so memory below an earlier peak is not
+    counted.
     """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     signal.signal(signal.SIGPROF, _too_slow)

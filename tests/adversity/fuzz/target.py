@@ -1,7 +1,7 @@
 """The interface of a fuzzer's target.
 
-Nothing of the product may be imported here: the worker imports it later, with counters in the
-product's code.
+This module must not import the product: the worker imports the product later, and adds coverage
+counters to its code.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class NeedsEarlierInputs(Broken):
 class Target:
     """A kind of bytes that the product reads.
 
-    `check` raises for a broken promise; `seeds` are valid inputs of every kind, to begin with. An
-    input has at most `input_bytes_max` bytes, and `memory_bytes` may be allocated for it.
+    `check` raises if the product fails on an input. `seeds` are the valid inputs with which the
+    fuzzer begins. An input has at most `input_bytes_max` bytes, and the product allocates at most
+    `memory_bytes` for an input.
     """
 
     check: Callable[[bytes], None]

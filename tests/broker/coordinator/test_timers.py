@@ -1,4 +1,4 @@
-"""Named deadlines as data."""
+"""The deadlines of a coordinator, each with a name."""
 
 from __future__ import annotations
 

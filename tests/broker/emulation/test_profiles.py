@@ -11,7 +11,7 @@ from odradek_broker.emulation.served import served_apis
 from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
 from odradek_protocol.message import Versions
 
-#: APIs of profiles that have only versions which Kafka 4.0 removed.
+#: APIs that a profile has only in versions that Kafka 4.0 removed.
 TOO_OLD = {("event-hubs", ApiKey.OFFSET_FOR_LEADER_EPOCH)}
 EVERY_PROFILE = pytest.mark.parametrize("name", PROFILES)
 

@@ -215,7 +215,7 @@ def test_refusals_of_unknown_ids_and_missing_partitions_are_shown(world: Transac
     told = sentences(world)
     refused = next(text for text in told if "PRODUCER_FENCED" in text)
     assert refused.endswith("expected epoch 1, got 0")
-    # the cause comes just before it
+    # the event before the refusal is its cause
     assert "Ongoing -> PrepareAbort" in told[told.index(refused) - 1]
 
 

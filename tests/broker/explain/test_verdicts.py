@@ -69,8 +69,8 @@ def world() -> World:
 
 
 def run(world: World, samples: int, consumed: int, produced: int, every: int = 1) -> list[Verdict]:
-    """The verdicts of some samples: before each, `produced` records are added, and before every
-    `every`-th the group commits `consumed` records more."""
+    """The verdicts of some samples: before each, `produced` records are added; every `every` samples
+    the group commits `consumed` records more."""
     found = []
     for number in range(samples):
         world.ends[T0] = world.ends.get(T0, 0) + produced
@@ -99,14 +99,14 @@ def test_a_group_that_catches_up_is_ok(world: World) -> None:
 
 def test_a_group_that_is_slower_than_its_producers_gets_a_warning(world: World) -> None:
     found = run(world, 20, 50, 100)
-    # The first sample has no earlier end, and at the second the group has reached the end of the
-    # first.
+    # The first sample has no earlier log end to compare with. At the second, the group has reached
+    # the log end of the first.
     assert found == [Verdict.OK] * (WINDOW + 1) + [Verdict.WARNING] * (20 - WINDOW - 1)
     assert world.text() == (
         "WARNING: with its last 10 commits, of 1.5 min, it never came nearer to the end: 550 records"
         " were left, 1000 are now; most of them in t-0"
     )
-    # The group comes nearer to the end once; only ten further commits cause a warning again.
+    # After the group came nearer to the end once, the next warning needs ten further commits.
     assert run(world, 1, 200, 100) == [Verdict.OK]
     assert run(world, 10, 50, 100)[-1] is Verdict.WARNING
 

@@ -1,5 +1,5 @@
-"""The rules for injected faults: matching requests, number of times, duration; and the orders that
-create rules."""
+"""The rules for injected faults: the requests that they match, their number of uses and their
+duration; and the orders from which rules are made."""
 
 from __future__ import annotations
 

@@ -317,7 +317,7 @@ def test_d4_an_answer_waits_until_its_metadata_is_durable(request_: Message) -> 
     (timer,) = node.timers
     node.flush()
     assert answer.done and timer.cancelled
-    timer.callback()  # A timer that is already scheduled has no effect.
+    timer.callback()  # a timeout that fires after the answer has no effect
     codec.encode_bytes(answer.result(), api_of(request_).versions.last)
 
 
@@ -329,7 +329,7 @@ def test_an_answer_that_waits_for_the_disk_times_out(request_: Message) -> None:
     answer = call(node, request_)
     node.timers[0].callback()
     assert answer.done
-    node.flush()  # The disk recovers after the time-out of this answer.
+    node.flush()  # a flush after the timeout has no effect
     encoded = codec.encode_bytes(answer.result(), api_of(request_).versions.last)
     told = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE)
     assert any(int(code).to_bytes(2, "big") in encoded for code in told)
@@ -631,7 +631,8 @@ def test_describe_configs_yields_to_other_requests_between_slices(
 def test_d11_describe_configs_stops_when_its_answer_is_too_large(
     monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """The description stops when the slices together exceed the limit, and not before."""
+    """The groups are described in slices of ten. The description stops when all slices together
+    exceed the limit, not earlier."""
     one = describe_configs.handle(FakeNode(), context(version), groups("g00000"))  # type: ignore[arg-type]
     assert isinstance(one, DescribeConfigsResponse)
     one_bytes = len(codec.encode_bytes(one, version))

@@ -26,8 +26,8 @@ BELOW = {"offsets_topic_num_partitions": "2", "transaction_state_log_num_partiti
 
 @pytest.fixture
 async def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
-    """A broker with two data directories. The tests let the second directory fail, which has the
-    partitions of t with odd numbers."""
+    """A broker with two data directories. The tests let the second directory fail, in which the
+    odd-numbered partitions of t are."""
     dirs = f"{tmp_path / 'a'},{tmp_path / 'b'}"
     broker = await start_broker(log_dirs=dirs, **BELOW)
     client = await broker.client()

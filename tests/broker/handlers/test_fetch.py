@@ -112,8 +112,8 @@ async def test_f01_a_fetch_without_records_waits_for_max_wait_ms(
 async def test_f01_a_fetch_of_available_records_is_not_parked(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
-    """Consumers with short queues fetch one batch at a time: a wait for more records would delay
-    each batch, and so would the kernel if it held small answers back."""
+    """Consumers with short queues fetch one batch at a time: the broker must not wait for more
+    records, and the kernel must send small answers immediately (TCP_NODELAY)."""
     for offset in range(5):
         request = fetch((topic, 0, offset), max_wait_ms=2**31 - 1, partition_max_bytes=1200)
         answer = partitions(await client.call(request, 11))[topic, 0]

@@ -70,7 +70,7 @@ class World(NodeWorld):
             self.settle()
 
     def begin(self) -> None:
-        """Enable share groups; each start needs it again."""
+        """Enable share groups. A restart disables them again."""
         self.node.metadata.feature_levels["share.version"] = 1
 
     @property

@@ -1,5 +1,4 @@
-"""Metrics of clients at a running broker: after a restart, on real connections, read in a
-thread."""
+"""Metrics that clients push to a running broker, over real connections and after a restart."""
 
 from __future__ import annotations
 

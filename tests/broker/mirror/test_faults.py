@@ -22,8 +22,8 @@ _ROUNDS = 6
 
 
 def grow(source: SourceLog, number: int) -> None:
-    """Add batches of two producers to the source, one of them with transactions; every second time
-    a gap, and once a higher log start."""
+    """Add a plain batch and a transaction to the source. Odd numbers also add a gap, and number 3
+    raises the log start."""
     source.leader_epoch = number
     source.data(3, producer_id=7, sequence=3 * number)
     source.data(2, producer_id=8 + number, transactional=True)

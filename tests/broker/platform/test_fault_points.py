@@ -1,4 +1,4 @@
-"""Fault points: a closed set, armed only by the environment of `odradek serve`."""
+"""Fault points: a fixed set, armed only by the environment of `odradek serve`."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def test_n11_a_stop_answers_the_requests_of_a_throttled_connection() -> None:
         assert len(peer.answers) == 1
         broker.sessions[0].close_after_answers()
         await asyncio.sleep(1)
-        # Requests that were received are answered without a delay by quotas.
+        # The stop ends the throttling: the second request is answered immediately.
         assert len(peer.answers) == 2
         assert peer.lost
         assert broker.sessions == []

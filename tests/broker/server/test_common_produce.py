@@ -60,7 +60,7 @@ class Sent:
     client_id: str | None = "me"
     transactional_id: str | None = None
     batch: Callable[[], bytes | None] = lambda: bytes(make_batch(3))
-    #: The number of batches for partition 1 of the same topic; below, the number of topics.
+    #: The number of additional batches, which are for partition 1 of each topic.
     beside: int = 0
     topics: int = 1
     #: A change of the encoded frame. The frame begins with the API key.

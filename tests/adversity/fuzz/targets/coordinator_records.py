@@ -1,10 +1,11 @@
 """Invalid records of `__consumer_offsets`, `__transaction_state` and `__share_group_state`,
 replayed by their coordinators.
 
-The first byte chooses the coordinator: 2 that of share states, another even number that of groups,
-an odd number that of transactions. Records follow: a byte of flags (bit 0: the value is null, bit
-1: part of a transaction), then key and value, each prefixed by its length in one byte. A
-coordinator loads the records or refuses them (O-18). After loading it must survive its timers.
+The first byte chooses the coordinator: 2 is the share coordinator, any other even number the group
+coordinator, an odd number the transaction coordinator. Records follow: a byte of flags (bit 0: the
+value is null, bit 1: part of a transaction), then key and value, each prefixed by its length in one
+byte. A coordinator loads the records or refuses them (O-18). If it loads them, its timers must not
+fail afterwards.
 """
 
 from __future__ import annotations

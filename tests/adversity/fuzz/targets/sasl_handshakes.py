@@ -1,8 +1,9 @@
-"""Authentication of one connection, as frames: every mechanism, before and after a client is known.
+"""Authentication of one connection, as frames: every mechanism, before and after the
+client is authenticated.
 
-An input is a conversation (`conversation.py`) with a SASL listener, which its first byte chooses.
-On CLOSED, a client that does not know the password is never authenticated. OPEN accepts tokens
-without a signature, so that inputs reach the requests after an authentication.
+An input is a conversation (`conversation.py`); its first byte chooses one of two SASL listeners.
+The listener CLOSED never authenticates a client that does not know the password. The listener OPEN
+accepts tokens without a signature, so that inputs reach the requests after an authentication.
 """
 
 from __future__ import annotations

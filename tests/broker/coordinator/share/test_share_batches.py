@@ -86,7 +86,7 @@ def test_h109_equal_neighbours_after_a_merge_are_not_settled() -> None:
         ([(0, 9, 0, 1), (3, 5, 2, 1)], [(0, 2, 0, 1), (3, 5, 2, 1), (6, 9, 0, 1)]),
         ([(0, 9, 4, 1), (3, 5, 0, 2)], [(0, 2, 4, 1), (3, 5, 0, 2), (6, 9, 4, 1)]),
         ([(0, 9, 0, 2), (3, 12, 4, 1)], [(0, 9, 0, 2), (10, 12, 4, 1)]),
-        # The second batch is complete before the third makes it equal to the first.
+        # Batch 2 is not merged with batch 1, although batch 3 gives both the same state.
         ([(0, 4, 2, 1), (5, 9, 0, 1), (5, 9, 2, 1)], [(0, 4, 2, 1), (5, 9, 2, 1)]),
         ([(7, 3, 2, 1), (0, 9, 0, 1)], [(0, 9, 0, 1)]),
     ],

@@ -327,7 +327,7 @@ def test_h106_records_before_the_oldest_needed_snapshot_are_deleted() -> None:
 
 
 def test_h106_the_epochs_of_deleted_records_are_forgotten_at_a_restart() -> None:
-    """A snapshot has no field for these epochs, as in Kafka."""
+    """A snapshot has no field for the epochs of deleted records, as in Kafka."""
     world = pruning()
     world.initialize(state_epoch=5)
     world.read(leader_epoch=5)

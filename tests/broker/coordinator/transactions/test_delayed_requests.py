@@ -132,7 +132,7 @@ class Transactions:
         """The first offsets of the aborted transactions that fetches of committed records
         report."""
         found: set[int] = set()
-        # one answer reports only those of one segment
+        # one fetch reports only the aborted transactions of one segment
         for offset in range(self.last_stable_offset[1]):
             response = await self._client.call(fetch_request(offset), 11)
             (part,) = response.responses[0].partitions
@@ -185,7 +185,7 @@ async def test_t30_v1_a_delayed_end_ends_the_next_transaction(
     assert error is E.NONE, "Kafka takes it for the end of the second as well"
     await v1.complete()
     assert v1.state() is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
-    # The producer learns of it: the rest of the transaction is refused.
+    # The producer learns that its transaction has ended: the next batch is refused.
     assert await v1.write(who, 2, b"of the second, too") is E.TRANSACTION_ABORTABLE
     assert await v1.aborted() == ([] if commit else [0, 2])
 

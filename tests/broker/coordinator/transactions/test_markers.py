@@ -34,8 +34,7 @@ from raw_transactions import (
 from waiting import until
 
 E = ErrorCode
-#: A segment.ms that rolls no segment although the records of the tests are old and the markers are
-#: new: one fetch reads only one segment.
+#: A segment.ms that keeps old records and new markers in one segment, so that one fetch reads both.
 ONE_SEGMENT = str(2**62)
 
 

@@ -1,7 +1,7 @@
 """The crash table T-50: state that is not durable is lost, everything else is loaded again.
 
-The points in other parts of the broker (partition logs, producer state, offsets) are tested there:
-T-50d, T-50j and T-50k.
+The rows about partition logs, producer state and offsets (T-50d, T-50j, T-50k) are tested with
+those parts of the broker.
 """
 
 from __future__ import annotations

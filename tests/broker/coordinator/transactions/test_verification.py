@@ -166,8 +166,8 @@ async def test_t62_the_first_batch_after_a_marker_is_verified_again(
 async def test_t61_a_batch_with_an_epoch_below_the_partitions_is_not_verified(
     client: RawClient, verifier: FakeVerifier, version: int
 ) -> None:
-    """After the last epoch of a producer id, its last marker has 32,767, and the coordinator has
-    replaced the producer id."""
+    """The last marker of an exhausted producer id has the epoch 32,767. The coordinator has then
+    replaced the producer id, and would answer INVALID_PRODUCER_ID_MAPPING."""
     await client.call(transactional_produce(transactional_batch(0, epoch=32_766)), version)
     await client.call(marker_request(epoch=32_767))
     verifier.error = E.INVALID_PRODUCER_ID_MAPPING
@@ -330,8 +330,8 @@ async def test_p15_v2_the_first_sequence_in_a_partition_must_be_0(
     response = await client.call(transactional_produce(transactional_batch(7)), 12)
     assert codes(response) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
     response = await client.call(transactional_produce(transactional_batch(7)), 11)
-    # The v2 batch began the check of sequences for this producer id; v1 begins none for the other
-    # id.
+    # The v2 batch began the check of sequences for its producer id. The v1 batch of the other id
+    # begins no check.
     assert codes(response) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
     other = transactional_batch(7, producer_id=PRODUCER + 1)
     assert codes(await client.call(transactional_produce(other), 11)) == [E.NONE]

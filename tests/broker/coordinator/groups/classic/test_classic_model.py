@@ -121,7 +121,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(left_out=st.integers(0, 9), slow=st.booleans())
     def everyone_joins(self, left_out: int, slow: bool) -> None:
-        """All clients join but `left_out`. `slow`: the disk is slow afterwards."""
+        """All clients except `left_out` join. `slow`: the disk is slow afterwards."""
         for at in range(len(self.clients)):
             if at != left_out:
                 self.join(at, False, False, 9)
@@ -204,8 +204,8 @@ class GroupMachine(RuleBasedStateMachine):
         known = self.generations.get(number)
         members = tuple(member.member_id for member in answer.members)
         if known is None:
-            # All answers to JoinGroup of a generation are sent together, so a new number is the
-            # highest.
+            # All answers to JoinGroup of a generation are sent together: no answer of an older
+            # generation can follow.
             assert number > self.highest
             self.highest = number
             known = Generation(answer.leader, answer.protocol_name)
@@ -324,7 +324,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.log.durable == len(self.world.log.records))
     @rule()
     def reload_in_peace(self) -> None:
-        """Restart with all state on disk: it does not change (O-18)."""
+        """Restart with all state on disk: the state does not change (O-18)."""
         before = self._durable_state()
         self.unanswered = []
         self.world.restart()
@@ -400,7 +400,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert self.order[stored["topic", partition].offset] >= self.order[offset]
 
     def teardown(self) -> None:
-        """At the end the disk flushes and every deadline passes: no request is still unanswered."""
+        """At the end the disk flushes and every deadline passes: every request is answered."""
         if not hasattr(self, "world"):
             return
         self.world.log.hold = False

@@ -69,7 +69,7 @@ def test_g50_each_member_votes_for_its_first_common_protocol(
     world: GroupWorld, offers: list[list[str]], selected: str
 ) -> None:
     protocols = [[(name, b"") for name in names] for names in offers]
-    # Static members need no JoinGroup to get a member id first.
+    # Static members, unlike dynamic ones, need no earlier JoinGroup to get a member id.
     parked = [
         world.join(instance=str(index), protocols=offer) for index, offer in enumerate(protocols)
     ]
@@ -157,7 +157,7 @@ def test_g90_members_of_an_unfinished_generation_must_rejoin_after_a_restart(
     again = world.join(two)
     world.wait(9_999)
     assert not again.done
-    world.wait(1)  # the session of the other member ends; it began when the group was loaded
+    world.wait(1)  # the session of `one`, which began at the restart, expires
     assert again.result().generation_id == 3
     assert list(world.group().members) == [two]
 

@@ -112,7 +112,7 @@ def test_g42_absent_static_members_are_waited_for_if_no_member_joined(
 def test_g42_a_rebalance_timeout_of_zero_does_not_loop_the_join_phase(
     world: GroupWorld,
 ) -> None:
-    """With a timeout of 0 ms the phase starts over after 100 ms, not at the moment when it ends."""
+    """A join phase without a possible leader starts again, and then lasts at least 100 ms."""
     leader, follower = static_group(world)
     hasty: dict[str, Any] = {"session_ms": 1_000_000, "rebalance_ms": 0}
     for member_id, instance in [(leader, "one"), (follower, "two")]:
@@ -180,11 +180,11 @@ def test_g44_a_new_member_extends_the_delay_up_to_the_rebalance_timeout() -> Non
     world.wait(1_000)
     world.enter(rebalance_ms=7_000)
     world.wait(2_000)
-    assert not first.done  # 3 s have passed; a member joined, so 3 s more
+    assert not first.done  # a member joined, so the delay of 3 s is extended to 6 s
     world.wait(2_000)
     world.enter(rebalance_ms=7_000)
     world.wait(1_000)
-    assert not first.done  # 6 s have passed; a member joined, but only 1 s is left
+    assert not first.done  # a member joined, but the rebalance timeout is 7 s
     world.wait(999)
     assert not first.done
     world.wait(1)
@@ -240,8 +240,8 @@ def test_g46_no_sync_deadline_is_left_once_all_members_have_synced(world: GroupW
 
 
 def test_a_repeated_join_of_a_member_answers_its_parked_join_at_once(world: GroupWorld) -> None:
-    """A client that repeats a JoinGroup has closed the connection of the first. The first JoinGroup
-    must be answered nevertheless."""
+    """A client repeats its JoinGroup on a new connection. The broker must answer the first JoinGroup
+    nevertheless, although its connection is closed."""
     one, two = world.stable(2)
     first = world.join(one)
     second = world.join(one)

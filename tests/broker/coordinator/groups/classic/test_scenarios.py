@@ -85,7 +85,7 @@ class Consumer:
             self._holds = False
         self.stage.note(f"> join {self.name}")
         answer = self.stage.world.join(self.member_id)
-        # The callback notes states before the answer, so a state entered earlier is listed first.
+        # `note` lists the states that the group entered before it sent the answer, then the answer.
         answer.then(lambda response: self._joined(response, lost))
         return self
 

@@ -64,7 +64,7 @@ def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
     if step in (Step.STAY, Step.WAIT):
         assert after is member
     else:
-        # In the other steps the member has to revoke partition 1 before it gets partition 3.
+        # The member has to revoke partition 1 before it gets partition 3.
         assert after.state is M.UNREVOKED_PARTITIONS
         assert (after.assigned, after.pending) == (
             {TOPIC: frozenset({0})},

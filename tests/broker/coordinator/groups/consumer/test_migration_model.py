@@ -56,7 +56,7 @@ class EagerClient:
 
     def act(self) -> None:
         """Do the next action: a join or a heartbeat. While the client waits for an answer, its
-        session lasts."""
+        session does not expire."""
         if self.waits is not None and not self.waits.done:
             self.heard()
         elif self.generation < 0:

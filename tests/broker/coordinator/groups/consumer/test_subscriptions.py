@@ -63,7 +63,7 @@ def test_g146_a_regular_expression_matches_topics_that_are_created_later(world: 
 def test_g146_a_stored_expression_that_cannot_be_compiled_matches_no_topic(
     world: GroupWorld,
 ) -> None:
-    """Kafka may have written such an expression to the log."""
+    """Kafka, which accepts more expressions, may have written the log."""
     a, b = joined(world, "a", "b")
     foreign = replace(stored(world, "b"), pattern=r"\p{Lu}.*", topics=frozenset())
     world.log.append_internal([member_record(GROUP, foreign)], 0)

@@ -13,7 +13,7 @@ from odradek_broker.coordinator.groups.streams.assignor import AssignmentMember,
 from odradek_broker.coordinator.groups.streams.tasks import TaskSet
 from streams_histories import case_of, histories, printed, subtopology
 
-#: Lines of a case, a tab, and the assignment by Kafka 4.3.0; written by `StickyTasks.java`.
+#: Each line is a case, a tab, and the assignment by Kafka 4.3.0. `StickyTasks.java` writes them.
 RECORDED = Path(__file__).with_name("sticky_assignments.txt").read_text("utf-8").splitlines()
 
 

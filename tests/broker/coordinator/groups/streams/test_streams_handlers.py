@@ -48,7 +48,7 @@ class StreamsNode(NodeWorld):
         self.flush()
 
     def ask(self, request: Message) -> Any:
-        """Send a request; its answer when everything is durable."""
+        """Send a request. Returns its answer after everything is durable."""
         version = api_of(request).versions.last
         answer = HANDLERS[api_of(request).key](self.node, context(version), request)
         for _ in range(3):
