@@ -176,7 +176,7 @@ def test_a_topic_is_created_by_producing_to_it(client: Any, address: str, admin:
 def test_f_a_parked_fetch_is_answered_when_a_record_is_written(
     address: str, new_topic: Callable[..., str]
 ) -> None:
-    """The fetch may wait for a minute; the test does not wait that long."""
+    """The fetch could wait for a minute; the written record ends its wait."""
     topic = new_topic()
     got: list[Any] = []
     consumer = confluent_kafka.Consumer(

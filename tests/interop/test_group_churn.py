@@ -47,6 +47,6 @@ def test_k52_k53_no_record_is_lost_while_some_members_join_leave_and_die(
 def test_k52_k53_no_record_is_lost_while_a_thousand_members_join_and_die(
     address: str, new_topic: Callable[..., str], strategy: str
 ) -> None:
-    """The test above with a thousand joins, leaves and kills: pytest -m slow
-    tests/interop/test_group_churn.py. It takes some minutes for each strategy."""
+    """A thousand joins, leaves and kills: some minutes for each strategy. Run it with `pytest -m
+    slow tests/interop/test_group_churn.py`."""
     churn(address, new_topic(PARTITIONS), strategy, operations=1_000, pause_max_s=1.0, seed=2)

@@ -54,8 +54,8 @@ async def read_all(bootstrap: str, topic: str, count: int) -> list[int]:
 
 @pytest.fixture
 async def hanging(kafka_cluster: KafkaCluster) -> AsyncIterator[list[Any]]:
-    """A list for suspended nodes. At the end of the test they are resumed, and the test waits until
-    they are in the cluster again."""
+    """A list for the nodes that the test suspends. The fixture resumes these nodes after the test,
+    and waits until they are in the cluster again."""
     hung: list[Any] = []
     yield hung
     for node in hung:

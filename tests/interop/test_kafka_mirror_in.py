@@ -155,7 +155,7 @@ def test_kafkas_records_are_mirrored_at_the_same_offsets_until_promotion(
     promoted = ended("promote", "--to", ours.bootstrap, "--topics", topic)
     assert promoted.returncode == 0, promoted.stderr
     transactions(ours.bootstrap, topic)
-    # The commit is acknowledged when it is decided, before the markers are in the partitions.
+    # A commit is acknowledged before the transaction's markers are written.
     after = (TRIMMED_AT, ends[0][1] + 4)
     wait_until(lambda: bounds(ours.bootstrap, topic)[0] == after, f"the log has {after}")
 

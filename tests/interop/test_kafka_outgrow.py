@@ -100,7 +100,7 @@ class Programs:
         all_run([self._instance])
 
     def work(self) -> None:
-        """Produce and consume; some orders are left for the time after the move."""
+        """Produce and consume. Some orders stay unread until after the move."""
         self._words.send(WORDS)
         self._file.write(LINES)
         self._orders.produce(self._address, ORDERS)
@@ -108,8 +108,8 @@ class Programs:
         self._invoices.process(self._address, self._orders.sent - ORDERS // 4)
 
     def stop(self) -> None:
-        """Stop all programs cleanly. More records are written for Streams and Connect, so that they
-        have some left."""
+        """Stop all programs cleanly. Then write more records for Streams and Connect, which they
+        can read only after the move."""
         assert self._instance is not None
         assert self._worker is not None
         self._instance.close()
@@ -180,8 +180,8 @@ class Follower:
 def move(
     source: str, target: str, programs: Programs, folder: Path, mode: str, *, killed: bool = False
 ) -> None:
-    """Do the steps of the page, from the plan to the switch. With `killed`, the mirror is killed,
-    and follows again later."""
+    """Do the steps of docs/use/outgrow.md, from the plan to the switch. `killed`: the mirror is
+    killed once and started again."""
     both = ("--from", source, "--to", target)
     also = ("--acls", "--quotas", *(["--skip-deleted"] if mode == "exactly-once" else []))
     looked = odradek("mirror", *both, *also, "--plan")

@@ -12,8 +12,8 @@ from odradek import NewTopic, sync
 from odradek_client.admin import QuotaEntity
 
 DEADLINE_S = 60.0
-#: 110 KB over the ten seconds of a window with 10,000 bytes/s allowed: the throttle time is about a
-#: second.
+#: The allowed bytes/s. A value of 110 KB exceeds the 100 KB of a quota window of ten seconds, so
+#: the throttle time is about a second.
 RATE = 10_000
 VALUE = b"x" * 110_000
 

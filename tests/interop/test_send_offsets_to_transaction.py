@@ -126,7 +126,7 @@ class Attempt(threading.Thread):
     def run(self) -> None:
         try:
             self._write()
-        except BaseException as error:  # noqa: BLE001  told to the test, whatever it is
+        except BaseException as error:  # noqa: BLE001  the test examines the error
             self.error = error
 
     def _write(self) -> None:
@@ -201,7 +201,7 @@ def assert_done_once(setup: Setup, job: Job) -> None:
 
 def assert_done_sooner_or_later(setup: Setup, once: Once, job: Job) -> None:
     """Check that the job is done once. If the first call hangs or times out, the next producer with
-    the id does it."""
+    the id repeats the job."""
     tried = attempt(setup, job)
     assert once.times == 1
     if tried.is_alive() or tried.error is not None:

@@ -52,8 +52,8 @@ while True:
 
 
 class Server:
-    """A broker: its address, and a function that kills it and starts it again (None if there is
-    none)."""
+    """A broker: its address, and a function that kills the broker and starts it again (None if that
+    is not possible)."""
 
     def __init__(self, address: str, restart: Callable[[], None] | None = None) -> None:
         self.address, self.restart = address, restart

@@ -32,8 +32,8 @@ DEADLINE_S = 120
 
 
 class World:
-    """A broker that asks every client for all metrics. It lists their prefixes, because franz-go
-    does not know `*`."""
+    """A broker that asks every client for all metrics, by a list of prefixes, because franz-go does
+    not know `*`."""
 
     def __init__(self, broker: SubprocessBroker, http: str) -> None:
         self.bootstrap, self._http = broker.bootstrap, http
@@ -106,7 +106,7 @@ def test_m20_librdkafka_pushes_its_metrics(world: World, codec: str) -> None:
 
 @pytest.mark.kafka
 def test_m20_m21_java_pushes_its_metrics(world: World) -> None:
-    """The Java producer and consumer; after the last push of each, its counters are exact."""
+    """The counters of the Java producer and consumer are exact after the last push of each."""
     program = str(HERE / "java" / "Telemetry.java")
     done = subprocess.run(
         [

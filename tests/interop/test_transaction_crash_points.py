@@ -96,7 +96,8 @@ def carried_out(
     """Consume, transform and produce while the broker dies, and check that the decision was carried
     out.
 
-    If it was to commit, the records are there once and in order, with the group's position.
+    If the decision was to commit, the records are there once and in order, with the group's
+    position.
     """
     broker = CrashingBroker(folder, point, SETTINGS, nth=nth)
     broker.start_armed()
@@ -154,7 +155,7 @@ async def dies_of(broker: CrashingBroker, request: Message, version: int) -> Non
 
 
 async def told(broker: CrashingBroker, request: Message, version: int) -> Any:
-    """Send a request on a new connection, until the coordinator has loaded (T-58). Returns the
+    """Repeat a request on a new connection while the coordinator loads (T-58). Returns the
     response."""
     client = await connected(broker)
     try:

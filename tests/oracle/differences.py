@@ -9,7 +9,7 @@ from typing import Any
 
 from odradek_protocol.message import Versions
 
-#: At most so many runs may have a deliberate difference.
+#: The maximum number of runs with a deliberate difference.
 MOST_RUNS = 40
 
 
@@ -265,11 +265,8 @@ def _of_the_same_release(ours: list[Any]) -> list[Any]:
 
 
 def _says_more(path: str, theirs: Any, ours: Any) -> bool:
-    """True if our broker has an error message where Kafka has none: messages differ anyway, and
-    more help does no harm.
-
-    An empty text counts as no message here; but clients distinguish it from null.
-    """
+    """True if only our broker has an error message: the texts of error messages are not compared,
+    and an additional message does no harm."""
     has_none = theirs is None or theirs == ABSENT
     says = isinstance(ours, str) and ours not in ("", ABSENT)
     return path.endswith("error_message") and has_none and says

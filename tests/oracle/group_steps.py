@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracle.script import Ask, Receive, Send, Step, coordinator
 
-#: So long that no session expires during a scenario.
+#: A session timeout in ms, longer than any scenario.
 SESSION_MS = 45_000
 RANGE = (("range", b"\x01"),)
 
@@ -57,8 +57,8 @@ def sync_body(
 def heartbeat(
     member_id: str = "$m", generation: int | str = "$gen", on: str = "a", **more: Any
 ) -> Ask:
-    """A Heartbeat whose answer is recorded; in the version in play if the scenario is about
-    Heartbeat."""
+    """A Heartbeat whose answer is recorded. In a scenario about Heartbeat, it has the version that
+    is being played."""
     body = {"group_id": "@g", "generation_id": generation, "member_id": member_id, **more}
     return Ask("Heartbeat", body, on=on)
 
@@ -104,7 +104,8 @@ def empty() -> list[Step]:
 def preparing() -> list[Step]:
     """Bring a group into PreparingRebalance.
 
-    The member `$m` has synced; another member's join on connection b waits for it to join again.
+    The member `$m` has synced. The JoinGroup request of another member, on connection b, waits
+    until `$m` joins again.
     """
     return [*stable(), Send(Ask("JoinGroup", join_body(), on="b", version=3)), rebalancing()]
 

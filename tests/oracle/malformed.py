@@ -88,7 +88,8 @@ def length(count: int | None, kind: str, flexible: bool) -> bytes:
 def spoiled(api_name: str, version: int, values: Mapping[str, Any]) -> Iterator[Step]:
     """Yield steps with the valid request, and then with each malformed variant of it.
 
-    `values` must have one element in each list, and no names of a single run.
+    `values`: the fields of the valid request. Each list has one element; names that differ between
+    runs are not allowed.
     """
     api = APIS_BY_NAME[api_name]
     flexible = version in api.request.flexible

@@ -142,7 +142,7 @@ class Normaliser:
         self._called: dict[str, str] = {}
 
     def call(self, name: str, placeholder: str) -> None:
-        """Use `placeholder` for values that are exactly this name."""
+        """Replace each text equal to `name` with `placeholder`."""
         self._called[name] = placeholder
 
     def answer(self, value: Any) -> Any:
@@ -152,7 +152,9 @@ class Normaliser:
     def _value(self, value: Any, name: str) -> Any:
         if isinstance(value, dict):
             if "partitions" in value and value.get("topic") == "__consumer_offsets":
-                # A scenario with several groups gives them names whose partitions are known.
+                # The partition of a single group depends on its name, which differs between runs.
+                # Scenarios with several groups give them fixed names, so the partitions are
+                # compared.
                 found = sorted(value["partitions"])
                 value = {**value, "partitions": found if len(found) > 1 else ["<of the group>"]}
             return {k: self._value(v, k) for k, v in value.items()}
@@ -174,7 +176,8 @@ class Normaliser:
         if name in _ADDRESSES:
             return f"<{name}>"
         if name == "throttle_time_ms" and value > 0:
-            # The quota is in bytes that depend on the length of names, so the throttle time varies.
+            # The quota is in bytes, and requests contain names of varying length, so the throttle
+            # time varies.
             return "<throttled>"
         return "<now>" if abs(value - self._now_ms) < _NOW_MS else value
 

@@ -186,7 +186,8 @@ class _Run:
                 if not (failed and name in self._saved):
                     self._saved[name] = saved_value(message, path)
             if ask.save:
-                # Saved values are numbered first, in the order of the steps.
+                # Saved values get their placeholders first, so that the numbers follow the order of
+                # the steps.
                 self._normaliser.answer(to_plain(message))
         if ask.quiet:
             return
@@ -261,7 +262,7 @@ def _error_codes(value: Any) -> list[str]:
     return own + [code for item in value.values() for code in _error_codes(item)]
 
 
-#: So many names that every partition of the two coordinators' topics is used.
+#: The number of names that is enough to use every partition of both coordinators' topics.
 _COORDINATED = 400
 
 
@@ -273,8 +274,8 @@ async def warm_up(host: str, port: int, salt: str) -> None:
 async def play_once(host: str, port: int, scenario: Scenario, salt: str) -> Answers | str:
     """Play a random scenario once. Returns the answers.
 
-    If a step could not be sent because an earlier step has saved nothing, or had no answer, the
-    error is returned as text.
+    Returns the error as text if a step has no answer, or if a step needs a value that no earlier
+    step saved.
     """
     try:
         return await _Run((host, port), scenario, 4, salt).play()

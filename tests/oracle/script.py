@@ -28,9 +28,9 @@ THEN_MS = 1_700_000_000_000
 NO_SUCH_ID = b"\1" * 16
 
 APIS_BY_NAME: Mapping[str, Api] = {api.name: api for api in APIS.values()}
-#: The versions of preparing requests, where these are not our newest. Kafka with its shipped
-#: settings does not serve InitProducerId 6; the others are the last versions for transactions v1,
-#: or with topic names.
+#: The versions of preparing requests whose newest version is not suitable. Kafka with its shipped
+#: settings does not serve InitProducerId 6. Fetch 12 is the last version with topic names; the
+#: others are the last versions for transactions v1.
 _STEADY_VERSIONS = {"InitProducerId": 5, "Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4}
 _STEADY_VERSIONS |= {"AddPartitionsToTxn": 3, "Fetch": 12}
 
@@ -161,7 +161,7 @@ class Scenario:
         return list(Versions.parse(self.versions) if self.versions else known)
 
     def version_of(self, step: Ask, run_version: int) -> int:
-        """The version of a step in the run of a version."""
+        """The version of a step's request, when the scenario is played in `run_version`."""
         if step.version is not None:
             return step.version
         if step.api == self.api:

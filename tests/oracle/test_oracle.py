@@ -21,7 +21,7 @@ from odradek_protocol.keys import APIS, PRIVATE_KEYS
 
 @pytest.fixture(scope="module")
 def verdict(tmp_path_factory: pytest.TempPathFactory) -> Verdict:
-    """The result of all scenarios with our broker, with Kafka's shipped settings.
+    """Our broker's results in all scenarios, with Kafka's shipped settings.
 
     The short run plays each scenario only in its newest version.
     """

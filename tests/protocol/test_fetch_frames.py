@@ -75,7 +75,6 @@ def test_d7_the_second_codec_reads_common_fetch_requests(
 
 @looped("version", VERSIONS)
 def test_d7_bytes_after_the_fetch_request_are_ignored(version: int) -> None:
-    """Rule N-08."""
     assert check_one_fetch(memoryview(frame_of(usual(version), version) + b"more")) is not None
 
 

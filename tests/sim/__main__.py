@@ -29,7 +29,8 @@ _INTERRUPTED = 130
 
 
 def main() -> int:
-    """0 if nothing was violated and every mutant caught, 1 otherwise, 130 after Ctrl+C."""
+    """Return the exit code: 0 if nothing was violated and every mutant was caught, 1 otherwise, 130
+    after Ctrl+C."""
     arguments = _parsed()
     workloads = [arguments.workload] if arguments.workload else list(WORKLOADS)
     try:

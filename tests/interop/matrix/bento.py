@@ -1,5 +1,4 @@
-"""Bento's pipelines from one topic to another, defined in YAML, with each of its two Kafka
-components."""
+"""Bento: YAML pipelines from one topic to another, with each of Bento's two Kafka components."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ PARTITIONS = 2
 _WAIT_S = 90.0
 _STOP_S = 30.0
 
-#: The input and output of each component: first sarama's, then franz-go's.
+#: By component: its input and output. `kafka` uses sarama, `kafka_franz` uses franz-go.
 _PIPELINES = {
     "kafka": """
 input:

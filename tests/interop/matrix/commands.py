@@ -1,4 +1,4 @@
-"""Command line tools and exporters of metrics, with the output that each must have with any
+"""Command line tools and exporters of metrics. The checks expect the same output with any
 broker."""
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ def exporter(
     command: Callable[[Path, Place, int], tuple[list[str], Mapping[str, str]]],
     expected: Mapping[str, str],
 ) -> Callable[[Path, Place], Iterator[Check]]:
-    """Return a function that tries an exporter of metrics, with a topic and a group that has read a
-    part of it.
+    """Return a function that tries an exporter of metrics. There is a topic, and a group that has
+    read a part of the topic.
 
     `expected`: patterns of lines of metrics; TOPIC and GROUP in a pattern are replaced by their
     names.

@@ -40,7 +40,7 @@ class Rest(Http):
     """The REST API of a worker."""
 
     def create(self, name: str, config: Mapping[str, str]) -> bool:
-        """Create a connector; retries while the worker starts. Returns False if that fails."""
+        """Create a connector. Retries while the worker starts; returns False after the deadline."""
         body = {"name": name, "config": dict(config)}
         return until(lambda: self.json("POST", "/connectors", body) is not None)
 
@@ -87,8 +87,8 @@ class _Lines:
 
 
 def _values(address: str, topic: str, partitions: int, wanted: int) -> list[str]:
-    """Read `wanted` committed values of a topic; after a timeout, return a text that says how many
-    there were."""
+    """Read `wanted` committed values of a topic. If they do not arrive in time, return an error
+    message instead."""
     try:
         found = read_committed(address, topic, partitions, wanted, DEADLINE_S)
     except AssertionError as failure:
@@ -97,8 +97,8 @@ def _values(address: str, topic: str, partitions: int, wanted: int) -> list[str]
 
 
 def distributed(classes: Path, place: Place) -> Iterator[Check]:
-    """Copy a file into a topic exactly once, and the topic into another file, while worker and
-    broker are killed."""
+    """Copy a file into a topic exactly once, and the topic into another file. The worker and the
+    broker are killed during this."""
     port = free_ports(1)[0]
     rest, lines = Rest(port), _Lines(place.folder / "given")
     copy, topic = place.folder / "copied", f"{place.name}-lines"
@@ -200,7 +200,7 @@ def _code(message: confluent_kafka.Message) -> int | None:
 
 
 class _Group:
-    """A group in one cluster, without members, that has positions in a topic."""
+    """A group without members that has committed positions in a topic."""
 
     def __init__(self, address: str, group: str, topic: str) -> None:
         self._settings = {
@@ -275,8 +275,8 @@ def _mirror_settings(place: Place, port: int) -> dict[str, str]:
             f"{flow}.refresh.groups.interval.seconds": "3",
             f"{flow}.sync.topic.configs.interval.seconds": "3",
             f"{flow}.offset.lag.max": "0",
-            # In the run for comparison, Kafka is mirrored into itself: heartbeats would be mirrored
-            # again and again forever.
+            # In the comparison run both clusters are the same Apache Kafka, where heartbeats would
+            # be mirrored endlessly.
             f"{flow}.emit.heartbeats.enabled": "false",
             f"{flow}.heartbeats.replication.enabled": "false",
         }
@@ -310,7 +310,7 @@ def mirror_maker(classes: Path, place: Place) -> Iterator[Check]:
         for here, (topic, _) in flows.items():
             missing = wrong(here, _LINES)
             yield check(f"{flow[here]}: each record once", not missing, [missing, worker.log])
-            # The mirror knows the translation of the last offsets even if it finds the group late.
+            # MirrorMaker can translate the end offsets even if it discovers the group late.
             ends = [len(range(each, _LINES, _PARTITIONS)) for each in range(_PARTITIONS)]
             _Group(address[here], f"{place.name}-group-{here}", topic).commit(ends)
         for here in flows:

@@ -23,8 +23,8 @@ from kafka_cluster import free_ports, java
 _PARTITIONS, _RECORDS = 3, 4
 _CODECS = ("gzip", "lz4", "zstd")
 _RETENTION_MS = "7200000"
-#: A setting for the whole cluster, in Kafka versions with eligible leader replicas.
-#: Kafdrop shows all settings that are neither defaults nor from the broker's file.
+#: Kafka with eligible leader replicas stores this setting for the whole cluster. Kafdrop shows it
+#: for each topic, because it is neither a default nor from the broker's file.
 _OF_ALL_TOPICS = {"min.insync.replicas": "1"}
 _KEYS = 3
 _WAIT_S = 30.0
@@ -37,7 +37,7 @@ class Pages(Http):
     """Kafdrop's pages as texts without tags, and their data as JSON."""
 
     def text(self, path: str) -> str:
-        """A page's text. Each word and each cell of a table is between single blanks."""
+        """A page's text, with single blanks around each word and each cell of a table."""
         return _text(self("GET", path, headers={"Accept": "text/html"}).text)
 
     def found(self, path: str) -> Any:
@@ -69,7 +69,7 @@ def _text(page: str) -> str:
 
 
 def _shown(name: str, ask: Callable[[], Any], expected: object) -> Check:
-    """Check what Kafdrop shows. Retries, because Kafdrop stops reading after 0.6 s."""
+    """Check what Kafdrop shows. Retries, because Kafdrop stops reading a topic after 0.6 s."""
     found = None
 
     def as_expected() -> bool:
@@ -81,7 +81,7 @@ def _shown(name: str, ask: Callable[[], Any], expected: object) -> Check:
 
 
 def _page(name: str, pages: Pages, path: str, pattern: str) -> Check:
-    """Check that a part of a page's text matches a pattern. Retries as in `_shown`."""
+    """Check that a part of a page's text matches a pattern. Retries, like `_shown`."""
     text = ""
 
     def as_expected() -> bool:

@@ -425,7 +425,7 @@ _ADMIN_STEPS = (
     ),
 )
 
-#: Commands that read the files of a broker (`_file_names`).
+#: Commands that read the files of a broker.
 _FILE_STEPS = (
     Step(
         "dump-log: records",
@@ -469,7 +469,7 @@ def _command(step: Step, names: Mapping[str, str], classes: Path) -> list[str | 
     words = [word.format(**names) for word in shlex.split(step.arguments)]
     address = names["address"]
     if address not in words and step.tool != _DUMP:
-        # ClusterTool takes its command first; the others take commands after the address.
+        # ClusterTool needs its command before the address; the other tools need the address first.
         at = 1 if step.tool == "ClusterTool" else 0
         words[at:at] = ["--bootstrap-server", address]
     name = step.tool if step.tool.startswith("kafka.") else f"{_TOOLS}{step.tool}"
@@ -487,8 +487,8 @@ def _tried(step: Step, names: Mapping[str, str], classes: Path, folder: Path) ->
 
 
 def _names(place: Place, classes: Path) -> dict[str, str]:
-    """The texts for the names in braces. A tool of Kafka finds out the broker's id and log
-    directory."""
+    """The texts that replace the names in braces of the steps. A tool of Kafka returns the broker's
+    id and log directory."""
     names = {
         "address": place.address,
         "port": place.address.rpartition(":")[2],

@@ -96,8 +96,8 @@ def spark(name: str) -> Run:
     """Return a function that runs a program of the folder `python` with this interpreter, because
     this interpreter has pyspark.
 
-    The program's arguments are the jars of Spark's own `kafka` format in the folder `tool`, and
-    then the same arguments as those of a program of `java_told`.
+    The program's arguments are the jars of Spark's own `kafka` format in the folder `tool`, the
+    address, a name, and an empty folder.
     """
 
     def run(tool: Path, place: Place) -> list[Check]:
@@ -160,7 +160,7 @@ def go_tests(pattern: str, environment: Mapping[str, str], seeds: str) -> Run:
             deadline_s=_LONG_DEADLINE_S + 30,
         )
         results = {found["name"]: found["result"] for found in _OF_GO.finditer(done.stdout)}
-        # The result of a test with subtests follows from theirs.
+        # The results of the subtests determine the result of their parent.
         parents = {name.rpartition("/")[0] for name in results}
         checks = [
             Check(name, "" if result == "PASS" else _output(name, done.stdout))

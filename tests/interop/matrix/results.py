@@ -44,7 +44,7 @@ class Results(NamedTuple):
 
 
 def load() -> dict[str, Results]:
-    """Read the kept results, by the keys of the rows."""
+    """Read the kept results, by row key."""
     kept = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}
 
     def result(of: dict[str, Any] | None) -> Result | None:

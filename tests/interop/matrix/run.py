@@ -63,7 +63,7 @@ def run(row: Row, both: Mapping[str, Killable], folder: Path) -> Results:
 
 
 def _result(checks: Sequence[Check], expected: Sequence[Check]) -> Result:
-    """A result in which expected checks that were not made have failed."""
+    """The result of a run. An expected check that was not made counts as failed."""
     made = {check.name for check in checks}
     absent = [Check(each.name, "not made") for each in expected if each.name not in made]
     return Result.from_checks([*checks, *absent])

@@ -78,7 +78,7 @@ def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool
 
 
 def check(name: str, well: bool, found: object) -> Check:
-    """A check whose problem shows `found` unless all is well."""
+    """A check. If it failed, its problem shows `found`."""
     return Check(name, "" if well else f"found {found}"[:2000])
 
 
@@ -126,7 +126,8 @@ class Http:
             return Answer(0, "")
 
     def json(self, method: str, path: str, body: object = None) -> Any:
-        """Send a JSON body, or none. Returns the JSON of the response, None if there is none."""
+        """Send a request, by default without a body. Returns the JSON of the response; None if it
+        has none."""
         sent = None if body is None else json.dumps(body).encode()
         kind = "application/json"
         return self(method, path, sent, {"Content-Type": kind, "Accept": kind}).json

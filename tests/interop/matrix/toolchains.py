@@ -66,7 +66,7 @@ def go(name: str, *modules: str, common: bool = True) -> Callable[[], Path]:
     """Return a function that builds a program of others/go_clients. `modules`: Go modules with
     their versions.
 
-    `common`: the program also uses the file common.go of the folder above.
+    `common`: the program also uses others/go_clients/common.go.
     """
 
     def get() -> Path:
@@ -142,7 +142,7 @@ def node(program: str, *packages: str) -> Callable[[], Path]:
             f"node-{program}", sorted((OTHERS / "node").iterdir()), " ".join(packages)
         )
         if not complete:
-            # Packages that are compiled find the headers in the folder of this Node.
+            # Packages with C++ code are compiled with the headers of this Node.
             headers = runtime.parents[1] / "include" / "node"
             environment = (
                 {"npm_config_nodedir": str(runtime.parents[1])} if headers.is_dir() else {}

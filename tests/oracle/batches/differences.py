@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.oracle.differences import differing
 
-#: At most so many cases may have a deliberate difference.
+#: The maximum number of cases with a deliberate difference.
 MOST_CASES = 30
 
 

@@ -61,7 +61,7 @@ def _of_transaction(version: int, **more: Any) -> dict[str, Any]:
 
 
 def _alone(name: str, *steps: Ask, first: Sequence[Step] = ()) -> Scenario:
-    """A scenario of its own for requests after which the broker may close the connection."""
+    """A separate scenario for requests after which the broker may close the connection."""
     return Scenario(name, "ApiVersions", [*first, *steps], versions="3")
 
 

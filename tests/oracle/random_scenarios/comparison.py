@@ -28,8 +28,8 @@ _AT_ONCE = {
 }
 #: The number of scenarios that are played at the same time.
 _PARALLEL = 6
-#: Kafka verifies producers with different request versions in one request, so that each producer
-#: may get any of these two codes.
+#: If one request concerns producers with different request versions, Kafka returns either of these
+#: two codes for each producer.
 _SAME = {"TRANSACTION_ABORTABLE": "INVALID_TXN_STATE"}
 
 

@@ -177,7 +177,7 @@ class _Classic:
             return []
         self._due.add(on)
         body = sync_body(member, generation, assignments={member: b"\xaa"})
-        # The broker must get this request before one on another connection.
+        # The wait lets this request arrive before the next request on another connection.
         return [Send(any_version(random, Ask("SyncGroup", body, on=on))), Wait(60)]
 
     def _join(self, on: str) -> list[Step]:

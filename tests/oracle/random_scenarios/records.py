@@ -133,8 +133,8 @@ def fetch_sessions(random: Random) -> list[Step]:
     steps: list[Step] = [*topic(partitions=2), *topic("@u", partitions=2)]
     epoch = 0
     open_session = False
-    # Before version 13 requests name topics, from then on they have topic ids; a fetch session
-    # cannot change between the two.
+    # Requests have topic names before version 13, and topic ids from version 13 on; a fetch session
+    # cannot change from names to ids or back.
     versions = random.choice([(7, 12), (13, 17)])
     for _ in range(random.randint(5, 16)):
         kind = random.choice(["write", "write", "fetch", "fetch", "fetch", "trim", "close"])
@@ -201,8 +201,8 @@ def _topic_id(name: str) -> Any:
 
 
 def share_group(random: Random) -> list[Step]:
-    """Fetch and acknowledge in a member's share session, sometimes records that the member does not
-    have."""
+    """Fetch and acknowledge in a member's share session. Some of the acknowledged records are not
+    acquired by the member."""
     # The session of another member stays open: without any session our broker forgets the bounds of
     # acquired batches, as Kafka does after a restart.
     other = share_fetch(0, member="n", max_bytes=0, max_records=0, wait_ms=0, quiet=True)

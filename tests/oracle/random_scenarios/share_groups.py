@@ -39,7 +39,8 @@ def share_members(random: Random) -> list[Step]:
     """Members that join, leave and change topics; offsets that are described, set and deleted."""
     # Kafka creates the internal topic for the states when the first state is stored.
     first_state = initialize_state(group_id="@other", quiet=True)
-    # Each topic has one partition: of several, Kafka would assign arbitrary ones to each member.
+    # Each topic has one partition, because Kafka assigns several partitions to the members in an
+    # arbitrary way.
     steps: list[Step] = [*topic(), *topic("@u"), *group(), STATES_TOPIC, first_state]
     steps.append(produced(Batch(["a", "b", "c"])))
     epochs: dict[str, str] = {}

@@ -29,7 +29,7 @@ _MARKED = Ask(
     while_in={"transaction_states.0.transaction_state": ("PrepareCommit", "PrepareAbort")},
     ignore=("transaction_states.0.transaction_start_time_ms",),
 )
-#: Kafka's answers until its connection to the coordinator is open.
+#: The errors with which Kafka answers until its connection to the coordinator is open.
 _NOT_YET = {
     "responses.0.partition_responses.0.error_code": (
         "NOT_LEADER_OR_FOLLOWER",

@@ -81,7 +81,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Cell:
-    """The turn of one user. `who`: the kind of user."""
+    """A case played as one user. `who`: the kind of user."""
 
     case: Case
     who: str

@@ -37,7 +37,7 @@ from tests.oracle.script import Ask, Batch, Scenario, Step, Wait, fetch_body, pr
 
 from odradek_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType, PatternType
 
-#: The answers of cells by (name, version); the error as text for a broken one.
+#: The answers by (name of the cell, version); for a broken cell, the error as text.
 Played = Mapping[tuple[str, int], Answers | str]
 
 _O, _T = AclOperation, AclResourceType
@@ -64,7 +64,7 @@ _OF_COORDINATORS = (
     *("host", "port", "error_message", "coordinators.*.host", "coordinators.*.port"),
     "coordinators.*.error_message",
 )
-#: Each leaves everything as it is, so that a user's later answers do not depend on it.
+#: None of these requests changes anything, so a user's later answers do not depend on them.
 _REQUESTS: Sequence[Callable[[Random, str], Ask]] = (
     lambda random, name: Ask(
         "Metadata",
@@ -163,7 +163,8 @@ _REQUESTS: Sequence[Callable[[Random, str], Ask]] = (
 def compare_seeds(folder: Path, seeds: Sequence[int]) -> list[str]:
     """Play the random cells of the seeds at an Apache Kafka and at ours; returns a text for each
     cell with different answers."""
-    # The filters of administrators must not meet the ACLs of all topics that other users get.
+    # The two kinds of cells are played separately: the filters of administrators would match the
+    # ACLs that other users have for all topics.
     turns = [[make(seed) for seed in seeds] for make in (random_administration, random_cell)]
     with SecuredKafka(folder / "kafka") as kafka:
         theirs = _merged(asyncio.run(play(kafka.connect, cells, SALTS[0])) for cells in turns)
@@ -256,7 +257,8 @@ _KNOWN = Wait(200)
 _RESOURCES = ("@a", "@a", "@ab", "@b")
 _USERS = ("User:p", "User:p", "User:q")
 _HOSTS = ("*", "*", "192.0.2.1")
-#: Values that no ACL has, by their fields. Kafka answers ANY and MATCH for the whole request.
+#: Field -> values that no ACL may have. ANY and MATCH are left out, because Kafka answers them with
+#: one error for the whole request.
 _WRONG: Mapping[str, Sequence[Any]] = {
     "resource_type": (0, 77),
     "resource_name": ("",),

@@ -12,7 +12,7 @@ from tests.oracle.rights.turns import SUPER_USER, Streams, log_in, open_streams,
 from kafka_cluster import KafkaCluster, free_ports
 
 PASSWORD = "pass"
-#: The number of users for each play: one for each turn, so that a play has at most so many turns.
+#: The number of users for each play, and therefore the maximum number of its turns.
 _USERS = 1_500
 #: Each play has its own users, whose names begin with its salt.
 SALTS = ("a", "b")

@@ -54,8 +54,8 @@ def _comparable(answers: list[Any]) -> list[Any]:
 async def test_n13_n25_n26_n28_sasl_answers_are_those_of_kafka(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # After so many failed authentications, our broker would delay later connections from this
-    # address.
+    # After the failed authentications of this test, our broker would delay later connections from
+    # the same address.
     monkeypatch.setattr(sasl_listeners, "_FREE_FAILURES", 1000)
     listeners = (PLAINTEXT, SASL, SHORT)
     config, _ = parse_config(

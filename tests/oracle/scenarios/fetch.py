@@ -105,9 +105,9 @@ def delete_records(offset: int, partition: int = 0, name: str = "@t") -> Ask:
     )
 
 
-#: The answer is expected immediately: this wait would be longer than the limit for an answer.
+#: A wait in ms that exceeds the time limit for an answer: the broker must answer without waiting.
 _FOR_EVER_MS = 2**31 - 1
-#: A wait that is long enough for requests on other connections to be handled before its end.
+#: A wait in ms that is long enough for requests on other connections to be handled before its end.
 _A_MOMENT_MS = 1500
 
 

@@ -45,7 +45,7 @@ def share_described(*names: str, **more: Any) -> Ask:
     return Ask("ShareGroupDescribe", {"group_ids": list(names or ("@g",)), **more})
 
 
-#: The partitions must exist: for partitions that do not exist, Kafka retries longer than a client
+#: Asks only for partitions that exist: for other partitions, Kafka retries longer than a client
 #: waits.
 def share_offsets(*topics: tuple[str, Sequence[int]], group_id: str = "@g", **more: Any) -> Ask:
     wanted = [{"topic_name": name, "partitions": list(indexes)} for name, indexes in topics]

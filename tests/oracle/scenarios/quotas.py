@@ -253,7 +253,8 @@ SCENARIOS = [
             ),
         ],
         versions="1",
-        # Meanwhile the default quota of all users would override the quotas of other scenarios.
+        # While this scenario is played, its default quota for all users would override the quotas
+        # of other scenarios.
         alone=True,
     ),
     Scenario(

@@ -153,11 +153,8 @@ def share_acknowledge(
 
 
 def acknowledge_by_fetch(epoch: int, *acks: tuple[int, int, Sequence[int]], **more: Any) -> Ask:
-    """A ShareFetch with acknowledgements that requests no records.
-
-    If it requested records, Kafka would read them while the acknowledgements are still being
-    stored.
-    """
+    """A ShareFetch that only acknowledges. If it also requested records, Kafka would read them
+    while it is still storing the acknowledgements."""
     return share_fetch(epoch, {0: acks}, max_records=0, wait_ms=300, **more)
 
 
@@ -461,7 +458,7 @@ _FETCH = [
                 },
                 quiet=True,
             ),
-            # By then the marker is written.
+            # The marker is written during this wait.
             Wait(500),
             share_fetch(2, {}),
             acknowledge_by_fetch(3, (0, 1, [_ACCEPT]), (4, 4, [_ACCEPT]), (5, 5, [_GAP])),
@@ -493,7 +490,7 @@ _FETCH = [
             *topic(),
             *_joined(),
             produced(_FIVE),
-            # After this fetch the share partition is loaded.
+            # This fetch lets the broker load the share partition.
             share_fetch(0, wait_ms=1_000, quiet=True),
             produced(_THREE),
             share_fetch(1, {}),

@@ -298,7 +298,7 @@ def _with(offsets: tuple[int, int], state_and_count: tuple[int, int]) -> _Batch:
 
 def _pairs(name: str, first: tuple[int, int], second: tuple[int, int]) -> Scenario:
     """A scenario that writes a batch and then another one, in every position relative to the first.
-    `first`, `second`: the (state, count) of each batch."""
+    `first`, `second`: the (delivery state, delivery count) of each batch."""
     steps: list[Step] = []
     for batch in _POSITIONS:
         steps += [
@@ -444,7 +444,7 @@ def _of_no_topic(part: Mapping[str, Any]) -> dict[str, Any]:
     return _body(part, group_id="no-such-group", topic_id=NO_SUCH_ID)
 
 
-#: Repeated until the coordinator has loaded.
+#: A request that is refused, repeated until the coordinator has loaded.
 _REFUSED = Ask(
     "ReadShareGroupStateSummary",
     _of_no_topic(_PARTS["ReadShareGroupStateSummary"][0]),

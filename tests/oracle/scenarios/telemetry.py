@@ -136,8 +136,8 @@ SCENARIOS = [
                 for number, match in enumerate(_MATCHES)
                 for step in (
                     _alter({"metrics": "*", "match": match}),
-                    # Every client matches this subscription; its interval shows that the one before
-                    # is in force.
+                    # Changes are applied in order. Every client matches this subscription, whose
+                    # interval shows that the previous subscription is in force.
                     _alter({"interval.ms": str(2000 + number)}, "@seen"),
                     _seen(2000 + number, None, on="seen", client_id="seen", ignore=_SEEN),
                     *_of_a_client(_INSTANCES[2], "b", "orders-7"),

@@ -174,8 +174,8 @@ def _settled(committed: bool) -> list[Step]:
 
 
 _LOG: Step = Ask("Fetch", fetch_body(isolation_level=1), version=11)
-#: Kafka verifies producers with different request versions in one request, so that each producer
-#: may get any of these two codes.
+#: If one request concerns producers with different request versions, Kafka returns either of these
+#: two codes for each producer.
 _UNVERIFIED = ("INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
 _PENDING = {"error_code": ("NONE", "CONCURRENT_TRANSACTIONS")}
 
@@ -765,7 +765,7 @@ SCENARIOS = [
         Ask("DescribeProducers", {"topics": [{"name": "@t", "partition_indexes": [0, 0]}]}),
         Ask("DescribeProducers", {"topics": [{"name": "b@d!", "partition_indexes": [0]}]}),
     ),
-    # The hash of the second name is negative, and that of the third the smallest number.
+    # The second name has a negative hash; the third name's hash is the smallest 32-bit integer.
     _scenario(
         "describe-partitions-of-groups",
         "DescribeTransactions",
@@ -824,7 +824,7 @@ SCENARIOS = [
             ("the-next-begin", True, "CompleteCommit", [add_partitions(version=3, quiet=True)]),
         )
     ),
-    # A producer keeps the sequence number of a batch whose verification was refused.
+    # A refused verification does not use up the sequence number of the batch.
     *(
         _scenario(
             f"produce-after-a-refused-batch-{name}",

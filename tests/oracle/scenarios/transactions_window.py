@@ -18,7 +18,7 @@ from tests.oracle.script import (
     topic,
 )
 
-#: So many partitions that the next request comes before all markers are written.
+#: Enough partitions for the next request to arrive before all markers are written.
 _PARTITIONS = 40
 _SETTLED = ("producer_id", "producer_epoch")
 

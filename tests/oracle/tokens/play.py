@@ -245,8 +245,8 @@ async def play(
 ) -> dict[str, list[Any]]:
     """Play all cases. Returns the answers by name of the case.
 
-    `authorizer`: the broker has an authorizer. `settle_s`: the time after its answer at which a
-    change is in force.
+    `authorizer`: the broker has an authorizer. `settle_s`: the time from the answer to a change
+    until the change is in force.
     """
     if authorizer:
         await _set_rights(addresses[PLAINTEXT], len(cases))

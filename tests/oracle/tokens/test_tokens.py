@@ -49,8 +49,8 @@ DIFFERENT: dict[tuple[str, int], tuple[Any, str]] = {
 async def test_a49_a50_a51_a52_a53_token_answers_are_those_of_kafka(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # After so many failed authentications, our broker would delay later connections from this
-    # address.
+    # After the failed authentications of this test, our broker would delay later connections from
+    # the same address.
     monkeypatch.setattr(sasl_listeners, "_FREE_FAILURES", 1000)
     told = await _play(tmp_path, CASES, authorizer=True)
     assert told.keys() == RECORDED.keys() == {case.name for case in CASES}

@@ -1,4 +1,5 @@
-"""Arrow's columns as records: both twins write the same bytes as the builder for Python objects."""
+"""Arrow's columns as records: the compiled and the pure codec write the same bytes as the builder
+for Python objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of lines to records and back, in both twins."""
+"""Conversion of lines to records and back, in the compiled and in the pure codec."""
 
 from __future__ import annotations
 

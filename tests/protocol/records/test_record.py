@@ -347,8 +347,8 @@ def test_a_number_of_three_bytes_is_not_taken_for_one_of_two(record: str) -> Non
 
 
 def test_record_attributes_are_ignored() -> None:
-    """With an attributes field of three bytes, a careless reader would take them for the beginning
-    of a timestamp."""
+    """The attributes byte 0xff would be the beginning of a longer field if it were read as a
+    varint."""
     record = b"\xff" + zigzag_encode(2**62) + bytes.fromhex("00 01") + zigzag_encode(8200)
     record += bytes(8201)
     data = zigzag_encode(len(record)) + record

@@ -51,7 +51,8 @@ def compiled() -> ModuleType:
 
 
 def with_twin(codec: ModuleType | None, call: Callable[[], Any]) -> Any:
-    """The result of `call`, or its error, in a comparable form."""
+    """The result of `call` with this codec (None: the pure one), or its error in a comparable
+    form."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "CODEC", codec)
         try:
@@ -61,7 +62,7 @@ def with_twin(codec: ModuleType | None, call: Callable[[], Any]) -> Any:
 
 
 def body_of(rows: list[Any]) -> bytes:
-    """The encoded records as the pure twin writes them."""
+    """The records encoded by the pure codec."""
     blocks = {index: encode_headers(row[3]) for index, row in enumerate(rows) if row[3]}
     body = with_twin(None, lambda: encode_rows(rows, blocks, rows[0][0]))
     assert isinstance(body, bytes)
@@ -93,7 +94,7 @@ def gathered(
     try:
         left = rows.add(data, count, *place, first, end, limit)
         if left is None:
-            # The compiled codec leaves an error of this kind to Python code, as in ArrowRows.
+            # The compiled codec leaves this kind of error to Python code, as in ArrowRows.
             _microseconds(placed_columns(data, count, *place).timestamps)
             raise AssertionError("the compiled twin refused what the pure one takes")
     except CorruptBatch as error:
@@ -109,7 +110,7 @@ def agree(
     window: tuple[int, int, int],
     wanted: int,
 ) -> None:
-    """Check that both twins read `data` with the same result, as Python objects and as Arrow
+    """Check that both codecs read `data` with the same result, as Python objects and as Arrow
     buffers."""
     reads = [with_twin(codec, lambda: parsed(data, count)) for codec in (compiled, None)]
     assert reads[0] == reads[1]
@@ -148,8 +149,8 @@ def appended(
 def test_both_twins_write_the_same_bytes(
     compiled: ModuleType, rows: list[Any], limit_bytes: int
 ) -> None:
-    """Both twins also refuse the same rows for lack of room, and accept the same rows after
-    them."""
+    """Both codecs also refuse the same rows for lack of room, and accept the same rows
+    afterwards."""
     fast, plain = compiled.BatchWriter(), PureBatchWriter()
     assert appended(fast, rows, limit_bytes) == appended(plain, rows, limit_bytes)
     assert fast.base_timestamp == plain.base_timestamp
@@ -403,7 +404,7 @@ def test_records_are_scanned_in_any_buffer(compiled: ModuleType) -> None:
 
 
 def test_each_twin_reads_batches_of_the_other(compiled: ModuleType) -> None:
-    """Each twin writes a batch, which the other one reads."""
+    """Each of the two codecs writes a batch, which the other one reads."""
     for writer, reader in ((compiled, None), (None, compiled)):
         builder = BatchBuilder()
         for n in range(100):
@@ -417,7 +418,7 @@ def test_each_twin_reads_batches_of_the_other(compiled: ModuleType) -> None:
 def test_the_damaged_one_of_very_many_records_is_not_searched(
     compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pure twin would need most of a microsecond for each record."""
+    """A search with the pure codec would take almost a microsecond for each record."""
     body = body_of([(NOW, b"k", b"v", []), (NOW + 9, None, b"v", [])])
     damaged = body[:-1] + b"\x03"
     told = with_twin(compiled, lambda: scan_records(damaged, 2))

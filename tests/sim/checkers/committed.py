@@ -19,8 +19,8 @@ class Beginning:
 
 
 class CommittedChecker:
-    """Checks that acknowledged commits stay committed, by the offsets that an observer fetches
-    again and again.
+    """Checks that acknowledged commits stay committed, by offsets that an observer fetches
+    repeatedly.
 
     An observation must show at least the offsets that were acknowledged or observed before it
     began, even if the broker restarted in between. A partition that was reset during the

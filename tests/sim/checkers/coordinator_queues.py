@@ -13,9 +13,9 @@ from odradek_broker.coordinator.transactions.completion import Deadline as Trans
 from odradek_broker.coordinator.transactions.shard import TransactionShard
 from odradek_broker.node import Node
 
-#: The time by which a deadline may be overdue: the loop's timer is a little late.
+#: A deadline may be overdue by this time, because the loop's timer is a little late.
 _LATE_MS = 1_000
-#: A coordinator's heap may have at most so many more cancelled deadlines than valid ones.
+#: The cancelled deadlines in a coordinator's heap may exceed the valid ones by at most this number.
 _STALE_MAX = 64
 #: Deadlines that are always set.
 _SCANS = (GroupDeadline.EXPIRY, TransactionDeadline.EXPIRY, TransactionDeadline.TIMEOUTS)

@@ -28,8 +28,8 @@ class FollowedClock(LoopClock):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        #: Each difference in ms (wall clock minus virtual time), after the time from which it was
-        #: valid.
+        #: (virtual time in ms, difference in ms from then on), where the difference is the wall
+        #: clock minus virtual time.
         self._differences = [(0, self.wall_ms() - self.monotonic_ms())]
 
     def jump(self, by_ms: int) -> None:

@@ -67,9 +67,9 @@ def check_latest(
 ) -> Iterator[str]:
     """Yield violations.
 
-    `found`: the records of a read_committed reader, by partition. `whole`: these are all records
-    that the log has now, and not a part that was read earlier. `starts`: the highest possible log
-    start of each partition.
+    `found`: the records of a read_committed reader, by partition. `whole`: True if the reader has
+    read all records that are in the log now. `starts`: the highest possible log start of each
+    partition.
     """
     for place, records in found.items():
         by_key: dict[str, list[tuple[int, int]]] = {}

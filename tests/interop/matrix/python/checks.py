@@ -20,7 +20,7 @@ def check(name: str, work: Callable[[], None]) -> None:
     """Run `work` as a check, and print whether it succeeded."""
     try:
         work()
-    except Exception as error:  # noqa: BLE001  a check fails with any of them
+    except Exception as error:  # noqa: BLE001  any exception fails the check
         traceback.print_exc()
         text = " ".join(f"{type(error).__name__}: {error}".split())
         print(f"failed {name}: {text[:_PROBLEM_CHARACTERS]}", flush=True)

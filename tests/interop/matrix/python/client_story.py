@@ -36,8 +36,8 @@ class Sender(Protocol):
 
 
 class Member(Protocol):
-    """A member of a group that commits automatically, and once more when it leaves. Only one thread
-    uses it."""
+    """A member of a group. It commits automatically, and when it leaves; only one thread may use
+    it."""
 
     def poll(self) -> list[Record]: ...
 
@@ -92,7 +92,7 @@ class Running:
         self._thread.start()
 
     def values(self) -> list[str]:
-        """The values that were read. Raises the error that has ended the member."""
+        """The values that were read. Raises the error that ended the member."""
         if self._failures:
             raise self._failures[0]
         return [(record.value or b"").decode() for record in list(self.read)]
@@ -112,7 +112,7 @@ class Running:
                     self.assigned = member.assigned()
             finally:
                 member.close()
-        except BaseException as failure:  # noqa: BLE001  the one who waits for the thread raises it
+        except BaseException as failure:  # noqa: BLE001  `values` and `leave` raise it
             self._failures.append(failure)
 
 
@@ -191,7 +191,7 @@ class Story:
         for value, commits in (("one", True), ("three", False), ("sixteen", True)):
             position = (self._etl, self._topic, len(value))
             self._client.transact(self._name, self._within, value, position, commits)
-        # Kafka responds before the markers of a transaction are written.
+        # Kafka responds to EndTxn before the markers are written.
         expected = {0: len("sixteen")}
         until(lambda: self._client.positions(self._etl, self._topic) == expected, "the position")
 

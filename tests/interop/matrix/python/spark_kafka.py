@@ -60,7 +60,8 @@ class Trial:
         return frame.withColumn("value", frame.value.cast("string"))
 
     def stream(self, source: str, target: str, *, ends: bool) -> StreamingQuery:
-        """Start a query that copies a topic. If it `ends`, it copies only what is there now."""
+        """Start a query that copies a topic. `ends`: the query stops when it has copied the present
+        records."""
         reader = self.spark.readStream.format("kafka").option("subscribe", source)
         reader = reader.option("kafka.bootstrap.servers", self.address)
         reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "200")

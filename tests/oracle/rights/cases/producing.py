@@ -37,8 +37,8 @@ def _to_write(name: str, prefixed: bool = False, deny: bool = False, **more: Any
     return replace(topic_right("WRITE", name), pattern=pattern, deny=deny, **more)
 
 
-#: The rights of users who send a request that names no topic: it needs the right to write to any
-#: topic.
+#: The rights of users who send a request that names no topic. The request requires the right to
+#: write to some topic.
 _SOME_TOPIC = {
     "prefix": [_to_write("@a", prefixed=True)],
     "denied-by-name": [_to_write("@a"), _to_write("@a", deny=True)],
