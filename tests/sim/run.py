@@ -70,7 +70,7 @@ def run_seed(
         )
     except (Violation, DeadlockError) as problem:
         result.violations.append(str(problem))
-    except Exception as problem:  # noqa: BLE001 - of a broker that does not start, or a workload
+    except Exception as problem:  # noqa: BLE001 - the broker's start and the workload may raise any error
         result.violations.append(f"unexpected: {problem!r}")
     return result
 

@@ -63,7 +63,7 @@ HALF_SEEN = [
 def test_dependency_cycles_that_kafka_allows_are_no_violation(
     history: list[Operation], kinds: tuple[Edge, ...]
 ) -> None:
-    """Each of these cycles exists with exactly these edges, and is not reported as an anomaly."""
+    """Each history has one cycle of exactly the given edges, and the checker does not report it."""
     assert len(find_cycles(history, kinds)) == 1
     for kind in kinds if len(kinds) > 1 else ():
         assert find_cycles(history, (kind,)) == []

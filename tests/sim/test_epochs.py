@@ -1,4 +1,4 @@
-"""The checker of epochs: no violation as long as each transaction has its own."""
+"""The checker of epochs: no violation as long as each transaction has its own epoch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Connections without sockets: order, pieces, limits, ends; and real clients and brokers using
-them."""
+"""Connections without sockets: order, pieces, limits, ends; and real clients and brokers that use
+these connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkers of brokers' and clients' resources: no violation on running ones, and one for each
+"""Checkers of brokers' and clients' resources: no violation on a correct run, and one for each
 excess."""
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def test_forgotten_effects_markers_and_calls_are_violations(
 
 
 def producer_with(*, available: int, reserved: list[int], in_flight: int = 0) -> Any:
-    """A stand-in with the parts of a producer that the checker reads."""
+    """A fake producer with the attributes that the checker reads."""
     config = SimpleNamespace(
         client_id="p", buffer_memory=100, max_in_flight_requests_per_connection=5
     )
@@ -140,7 +140,7 @@ def test_memory_and_requests_of_a_producer_beyond_its_limits_are_violations() ->
 def network_with(
     *, unanswered: int = 0, queued: int = 0, nodes: int = 1, waiters: int = 0, known: int = 1
 ) -> Any:
-    """A stand-in with the parts of a client's network that the checker reads."""
+    """A fake client network with the attributes that the checker reads."""
     connection = SimpleNamespace(
         _unanswered=[0] * unanswered,
         _queued=[0] * queued,
@@ -174,7 +174,7 @@ def test_requests_of_a_client_beyond_its_limits_are_violations() -> None:
 def consumer_with(
     *, fetches: int = 0, in_flight: int = 0, sessions: int = 1, pending: int = 0, commits: int = 0
 ) -> Any:
-    """A stand-in with the parts of a consumer that the checker reads."""
+    """A fake consumer with the attributes that the checker reads."""
     queue = SimpleNamespace(pending=lambda: range(pending))
     return SimpleNamespace(
         config=SimpleNamespace(client_id="c"),

@@ -17,7 +17,7 @@ ASKED = DelegationToken("", b"", "User:alice", "User:bob", ("User:dora",), 0, 0,
 
 
 class Loop:
-    """Stands for an event loop; the test sets its time."""
+    """A fake event loop whose time the test sets."""
 
     now_ms = 0
 
@@ -27,7 +27,7 @@ class Loop:
 
 
 class World:
-    """A checker with a token of alice, that bob has created and dora may renew."""
+    """A checker that knows one token: alice owns it, bob created it, and dora may renew it."""
 
     def __init__(self) -> None:
         self.loop = Loop()
@@ -48,40 +48,38 @@ class World:
         assert self.created(self.token) == []
 
     def created(self, token: DelegationToken) -> list[str]:
-        """The violations of an acknowledged creation."""
+        """Return the violations of an acknowledged creation of this token."""
         return list(self.checker.created(token, self.loop.now_ms, ASKED, None))
 
     @property
     def known(self) -> KnownToken:
-        """The token."""
         return self.checker.tokens["id"]
 
     def renewed(self, user: str, expiry_ms: int) -> list[str]:
-        """The violations of a renewal by a user for 1,000 ms."""
+        """Return the violations of an acknowledged renewal by the user for 1,000 ms."""
         if self.known.may_be_changed_by(user):
             self.checker.changes(self.known, removes=False)
         now_ms = self.loop.now_ms
         return list(self.checker.changed(self.known, user, now_ms, expiry_ms, 1_000))
 
     def removed(self) -> None:
-        """Remove the token."""
         self.checker.changes(self.known, removes=True)
         assert list(self.checker.changed(self.known, "alice", self.loop.now_ms, 0, None)) == []
 
     def seen_by(
         self, user: str, *found: DelegationToken, owners: tuple[str, ...] | None = None
     ) -> list[str]:
-        """The violations of a description."""
+        """Return the violations of a DescribeDelegationToken response with the tokens `found`."""
         now_ms = self.loop.now_ms
         return list(self.checker.described(user, owners, found, now_ms, ("id",)))
 
     def logged_in(self) -> list[str]:
-        """The violations of a login."""
+        """Return the violations of a successful login with the token."""
         now_ms = self.loop.now_ms
         return list(self.checker.logged_in(self.known, now_ms, now_ms))
 
     def refused(self) -> list[str]:
-        """The violations of a refused login."""
+        """Return the violations of a refused login with the token."""
         return list(self.checker.login_refused(self.known, self.loop.now_ms))
 
 

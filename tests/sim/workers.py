@@ -98,8 +98,8 @@ def _start(work: Callable[[Any], Any], workers: list[_Worker[Any]]) -> None:
                 target=_serve, args=(work, theirs, [*others, ours]), daemon=True
             )
             process.start()
-            # Only the worker keeps this end of the pipe open, so that the other end shows its
-            # death.
+            # Only the worker keeps this end of the pipe open, so that the pipe is closed when the
+            # worker dies.
             theirs.close()
             workers.append(_Worker(process, ours))
     finally:
@@ -145,6 +145,6 @@ def _serve(work: Callable[[Any], Any], pipe: Connection, others: Iterable[Connec
 def _outcome(work: Callable[[Any], Any], task: Any) -> tuple[bool, Any]:
     try:
         return True, work(task)
-    except Exception as problem:  # noqa: BLE001 - raised by who gave the task
+    except Exception as problem:  # noqa: BLE001 - the process that gave the task raises it
         problem.add_note(traceback.format_exc())
         return False, problem

@@ -25,8 +25,8 @@ class Commands:
         self.stderr = ""
 
     def run(self, *arguments: str, code: int | tuple[int, ...] = 0) -> str:
-        """Run a command. Returns its output; fails unless the exit code is `code`, or among
-        them."""
+        """Run a command. Returns its output. `code`: the expected exit code, or several that are
+        allowed."""
         done = CliRunner().invoke(build_app(arguments), [*arguments], env=self._environment)
         self.stderr = done.stderr
         if done.exception is not None and not isinstance(done.exception, SystemExit):

@@ -95,7 +95,7 @@ class Writer:
                     self._go_on.wait()
                     continue
                 self.write()
-        except BaseException as failure:  # noqa: BLE001  told to the test, whatever it is
+        except BaseException as failure:  # noqa: BLE001  `look` and `pause` raise it
             self._failure = failure
             self._idle.set()
 

@@ -42,7 +42,7 @@ class CrashingBroker(BrokerProcess):
             self.deaths += 1
             self.last_words = self.log
             self.start()
-        except BaseException as error:  # noqa: BLE001  told to the test, whatever it is
+        except BaseException as error:  # noqa: BLE001  `has_come_back` raises it
             self._failure = error
 
     def has_come_back(self) -> bool:

@@ -5,9 +5,9 @@
 The worker reads `source` in the group `workers`. With PARTITION it assigns these partitions itself;
 otherwise the group assigns them (`static`: to a static member; `cooperative`: by cooperative
 rebalances; `next`: by KIP-848; else by eager rebalances). It writes each value to the same
-partition of `target`. It exits with 0 when the position of each of its partitions is COUNT, or, in
-a group, that of each partition of all members. The worker ends at any error, and the caller
-restarts it. Sometimes it aborts a transaction on purpose.
+partition of `target`. It exits with 0 when each of its partitions has the position COUNT; in a
+group, the partitions of all members must have this position. The worker ends at any error, and the
+caller restarts it. Sometimes it aborts a transaction on purpose.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _confluent_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
         "fetch.wait.max.ms": 50,
         "log_level": 0,
     }
-    if "next" in how:  # In this protocol the broker sets the session timeout.
+    if "next" in how:  # With KIP-848 the broker sets the session timeout.
         settings["group.protocol"] = "consumer"
     else:
         strategy = "cooperative-sticky" if "cooperative" in how else "range"
@@ -161,7 +161,7 @@ def _odradek_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
         bootstrap_servers=address, transactional_id=name, transaction_timeout_ms=TIMEOUT_MS
     )
     settings: dict[str, Any] = {"group_instance_id": name} if "static" in how else {}
-    if "next" in how:  # In this protocol the broker sets the session timeout.
+    if "next" in how:  # With KIP-848 the broker sets the session timeout.
         settings["group_protocol"] = "consumer"
     else:
         strategy = "cooperative-sticky" if "cooperative" in how else "range"

@@ -152,7 +152,7 @@ class World(NamedTuple):
     claimer: str = ""
     claimed: tuple[str, ...] = ()
     wrong: str = ""
-    checked: tuple[str, ...] = ()  # The runs that have seen their participants open.
+    checked: tuple[str, ...] = ()  # The runs that found all their transactions open.
     # True if a participant of a run in `checked` was aborted by its timeout after the check: no
     # protocol can prevent this.
     too_late: bool = False

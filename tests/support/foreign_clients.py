@@ -93,7 +93,7 @@ def _closing(thing: Any) -> Iterator[Any]:
 
 
 class Confluent:
-    """librdkafka."""
+    """The adapter for librdkafka."""
 
     name = "confluent-kafka"
     refuses: frozenset[str] = frozenset()
@@ -210,8 +210,6 @@ class Confluent:
 
 
 class AioKafka:
-    """aiokafka."""
-
     name = "aiokafka"
     refuses = frozenset({"neither key nor value"})
 
@@ -318,8 +316,6 @@ class AioKafka:
 
 
 class KafkaPython:
-    """kafka-python."""
-
     name = "kafka-python"
     refuses = frozenset({"neither key nor value", "null header"})
 
@@ -418,7 +414,7 @@ CLIENTS: tuple[Client, ...] = (Confluent(), AioKafka(), KafkaPython())
 
 
 class Member(threading.Thread):
-    """A group member of one library, which reads until it is told to leave."""
+    """A group member of one library, which reads in a thread until `leave` is called."""
 
     def __init__(self, client: Client, address: str, group: str, topic: str) -> None:
         super().__init__(name=f"{client.name} member", daemon=True)
@@ -432,7 +428,7 @@ class Member(threading.Thread):
     def run(self) -> None:
         try:
             self.client.run_member(self)
-        except BaseException as error:  # noqa: BLE001  told to the test, whatever it is
+        except BaseException as error:  # noqa: BLE001  `leave` raises it
             self.error = error
 
     def take(self, record: Record) -> None:

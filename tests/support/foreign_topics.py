@@ -88,8 +88,7 @@ def read_committed(
     end = time.monotonic() + deadline_s
     try:
         while True:
-            # The reader polls until no record comes: duplicates would come after the wanted
-            # records.
+            # Polls until no more records arrive, so that duplicates are returned too.
             message = consumer.poll(1.0)
             if message is not None and message.error() is None:
                 found.append(((message.key() or b"").decode(), (message.value() or b"").decode()))
@@ -107,7 +106,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 
 def add_partitions(bootstrap: str, name: str, total: int) -> None:
-    """Add partitions, so that the topic has `total`, and wait until it has."""
+    """Add partitions until the topic has `total` partitions, and wait for the broker's response."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     grown = confluent_kafka.admin.NewPartitions(name, total)  # type: ignore[attr-defined]
     admin.create_partitions([grown])[name].result(_TIMEOUT_S)

@@ -101,7 +101,7 @@ class _ConfluentProducer:
 
 
 class Confluent:
-    """librdkafka."""
+    """Transactions of librdkafka."""
 
     name = "confluent-kafka"
     fenced: tuple[type[BaseException], ...] = (FencedByBroker,)
@@ -215,8 +215,6 @@ class _AioKafkaProducer:
 
 
 class AioKafka:
-    """aiokafka."""
-
     name = "aiokafka"
     fenced: tuple[type[BaseException], ...] = (
         aiokafka.errors.ProducerFenced,
@@ -302,8 +300,6 @@ class _KafkaPythonProducer:
 
 
 class KafkaPython:
-    """kafka-python."""
-
     name = "kafka-python"
     fenced: tuple[type[BaseException], ...] = (
         kafka.errors.ProducerFencedError,

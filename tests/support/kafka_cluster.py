@@ -204,7 +204,7 @@ def fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]]) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """A number of ports that are free at present."""
+    """Find `count` ports that are free at present."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

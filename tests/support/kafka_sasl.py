@@ -42,8 +42,8 @@ def _listener(name: str) -> dict[str, str]:
 
 
 def login_of_alice(ca: Path | None = None) -> dict[str, str]:
-    """The settings of a client that logs in as alice with PLAIN. `ca`: a PEM file to trust; then
-    the client uses TLS."""
+    """The settings of a client that logs in as alice with PLAIN. `ca`: a PEM file to trust; None
+    means that the client does not use TLS."""
     login = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",

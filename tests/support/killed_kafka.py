@@ -1,5 +1,5 @@
-"""A partition as Apache Kafka leaves it when it is killed while a cleaned segment replaces
-others."""
+"""The files of a partition after Apache Kafka was killed while it was replacing segments by a
+cleaned segment."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class CleanedByKafka:
 
     @classmethod
     def make(cls, *, first_source: int = 0) -> CleanedByKafka:
-        """Make a log whose cleaning replaces at least three segments; `first_source` other segments
-        come before them."""
+        """Make a log whose cleaning replaces at least three segments; before these, the log has
+        `first_source` other segments."""
         files = MemoryFiles()
         log = make_log(files, **SETTINGS)
         for at in range(60):

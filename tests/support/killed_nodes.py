@@ -59,8 +59,8 @@ def committed(bootstrap: str, topic: str) -> list[int]:
 
 
 class Writer(threading.Thread):
-    """A foreign client that writes 0, 1, 2... to a topic until it is told to stop; it loses no
-    record."""
+    """A foreign client that writes 0, 1, 2... to a topic until `finish` is called; every record
+    must be acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)

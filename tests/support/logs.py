@@ -88,7 +88,7 @@ def make_log(
 
 
 def reopen(log: PartitionLog, files: Files, *, clean: bool, **config: Any) -> PartitionLog:
-    """Close the log as a process does that stops (`clean`) or is killed, and open it again."""
+    """Close the log, as by a clean stop (`clean`) or by a kill, and open it again."""
     log.close(clean=clean)
     start = LogStart(
         log.log_start_offset,
@@ -168,6 +168,6 @@ class Workers:
         problem: Exception | None = None
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - told to whom it concerns
+        except Exception as error:  # noqa: BLE001 - passed to `done`
             problem = error
         return lambda: done(problem)

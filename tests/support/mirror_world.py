@@ -39,8 +39,7 @@ class SourceLog:
         return self.log.log_end_offset
 
     def data(self, count: int = 1, codec: Codec = Codec.NONE, **build: object) -> int:
-        """Append a batch. Returns its base offset. `build`: `producer_id`, `epoch`, `sequence`,
-        `transactional`."""
+        """Append a batch. Returns its base offset. `build`: further arguments of `make_batch`."""
         batch = make_batch(count, codec=codec, **build)  # type: ignore[arg-type]
         return append(self.log, batch, leader_epoch=self.leader_epoch).base_offset
 

@@ -118,7 +118,7 @@ class Invoices:
         self.done = 0
 
     def process(self, address: str, until: int) -> None:
-        """Continue until `until` numbers are done."""
+        """Process numbers until `until` of them are done."""
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": address, "transactional.id": self.group, "log_level": 0}
         )

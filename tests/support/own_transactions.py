@@ -39,8 +39,6 @@ class _OwnProducer:
 
 
 class Own:
-    """Our own client."""
-
     name = "odradek"
     fenced: tuple[type[BaseException], ...] = (Fatal,)
 

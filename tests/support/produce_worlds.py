@@ -254,8 +254,8 @@ class ProduceWorld(NodeWorld):
 
 
 def check_one_batch(frame: memoryview) -> OneBatch | None:
-    """Decode a request of the common form, with both twins of the codec and with the generated
-    codec.
+    """Decode a request of the common form with the special codec, both compiled and pure, and with
+    the generated codec.
 
     Checks that all of them read the same and encode the same response. Returns None if the request
     does not have the common form.

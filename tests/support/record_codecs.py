@@ -1,8 +1,8 @@
-"""The two twins of the record codec, for tests that both must pass.
+"""The two implementations of the record codec, compiled and pure, for tests that both must pass.
 
-The compiled twin is always built from the `_native.c` of this checkout, whatever is installed.
+The compiled codec is always built from the `_native.c` of this checkout, whatever is installed.
 CFLAGS are passed to the compiler: with `-fsanitize=address,undefined` (and LD_PRELOAD of its
-library), the twin is checked while it runs.
+library), the codec is checked while it runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def build_hook() -> ModuleType:
 
 @cache
 def compiled() -> ModuleType | str:
-    """The compiled twin, or the reason why this machine cannot build it."""
+    """The compiled codec, or the reason why this machine cannot build it."""
     hook = build_hook()
     with tempfile.TemporaryDirectory(prefix="odradek-codec-") as folder:
         target = Path(folder) / hook.LIBRARY
@@ -47,8 +47,8 @@ def compiled() -> ModuleType | str:
 
 
 def twin(name: str) -> ModuleType | None:
-    """The value of `native.CODEC` for the twin of this name; skips the test if the twin cannot be
-    built."""
+    """The value of `native.CODEC` for "compiled" or "pure"; skips the test if the compiled codec
+    cannot be built."""
     if name == "pure":
         return None
     module = compiled()

@@ -19,8 +19,9 @@ _STARTS_MAX = 5
 def rows_of(how: str, folder: str) -> Any:
     """Return the function for `mapInArrow` that makes rows, and waits in the attempts of task 0.
 
-    With "stuck", the first attempt returns its rows, and then waits in vain. With "together", each
-    of the two attempts returns its rows, and then waits until the other has done so.
+    With "stuck", the first attempt returns its rows, and then waits until it is killed. With
+    "together", each of the two attempts returns its rows, and then waits until the other has done
+    so.
     """
 
     def rows(batches: Iterator[Any]) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """A transaction coordinator in a `CoordinatorWorld`, and the requests of clients.
 
 Producer ids are consecutive numbers, and markers are written into lists. A test can delay or refuse
-both.
+the allocation of ids and the writing of markers.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class _LoadScheduler:
 
 
 def load_node(config: BrokerConfig, files: MemoryFiles, wall_ms: int) -> Node:
-    """A completely loaded node on a disk, without a broker around it. DataDirectoryError."""
+    """Load a node completely from a disk, without starting a broker. Raises DataDirectoryError."""
     clock = SimulatedClock(wall_start_ms=wall_ms)
     randomness = SeededRandomness(Random(0))
     logs = LogManager(

@@ -191,8 +191,8 @@ class ShareDeliveries:
             if others and (
                 record.confirmed is not None or (record.holder and not record.returning)
             ):
-                # The response had to wait, and another member has got the record since it was
-                # acquired.
+                # The response had to wait, and another member has acquired the record after this
+                # member.
                 continue
             what = f"{place}, offset {offset}, delivery {count} to {member}"
             if judged:
@@ -343,8 +343,8 @@ class ShareDeliveries:
     def begun_anew(
         self, place: Place, start_offset: int, now_ms: float, *, sure: bool = True
     ) -> None:
-        """Note that the share partition was reset to an offset; without `sure`, it only may have
-        been."""
+        """Note that the share partition was reset to an offset. Without `sure`, the reset may have
+        failed."""
         touched = frozenset(self._touched.get(place, ()))
         self.reset_refused(place)
         self._lives[place] = Life(
@@ -372,7 +372,8 @@ class ShareDeliveries:
     def check_finished(
         self, place: Place, offsets: Iterable[int], finished: Collection[int]
     ) -> Iterator[str]:
-        """Check that all of these records are finished, each for a reason."""
+        """Check that these records are finished, and that deliveries or acknowledgements explain
+        it."""
         for offset in offsets:
             record = self.of(place, offset)
             if self.is_deleted(place, offset):

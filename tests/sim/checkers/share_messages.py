@@ -32,8 +32,8 @@ def observe(server: Server, key: ApiKey, wrap: Callable[[Handle], Handle]) -> No
 
 
 class ShareMessages:
-    """Observes the share requests of a broker. After each start of the broker call `begin`, before
-    its first request."""
+    """Observes the share requests of a broker. After each start of the broker, call `begin` before
+    the broker gets a request."""
 
     def __init__(
         self,

@@ -47,10 +47,10 @@ _ASKED: dict[ApiKey, Callable[[ShareResets, Server, Any], Starts]] = {
 
 
 class ShareResets:
-    """Observes resets of one group. After each start of the broker call `begin`, before its first
-    request.
+    """Observes resets of one group. After each start of the broker, call `begin` before the broker
+    gets a request.
 
-    `topics`: the topics that the group may have states of.
+    `topics`: the topics for whose partitions the group may have states.
     """
 
     def __init__(

@@ -163,8 +163,8 @@ TRANSACTIONS = (
         1,
         {
             (shard, "decide_end"): _fenced_before_the_running_end,
-            # Without the next three patches the broker would wait for the end in progress, or our
-            # client would retry. Other clients do not retry.
+            # Without the next three patches the broker would wait until the earlier EndTxn is
+            # complete, or our client would retry. Other clients do not retry.
             (TransactionShard, "_park"): lambda *_: False,
             (_ProducerQueue, "_pause"): lambda *_: False,
             (TransactionManager, "_may_be_too_early"): lambda *_: False,

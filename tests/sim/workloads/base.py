@@ -51,15 +51,12 @@ class ChosenWorkload:
         self.chosen = world.chance(self.name).choice(self.kinds)(world)
 
     async def prepare(self) -> None:
-        """See the chosen workload."""
         await self.chosen.prepare()
 
     async def work(self) -> None:
-        """See the chosen workload."""
         await self.chosen.work()
 
     async def check(self) -> Iterator[str]:
-        """See the chosen workload."""
         return await self.chosen.check()
 
 

@@ -37,8 +37,8 @@ _SOURCES = [TopicPartition(_SOURCE, index) for index in range(_PARTITIONS)]
 
 
 class TransactionalCopyWorkload:
-    """Clients with a transactional id for each seat; a client may die, or be replaced while it
-    still runs.
+    """Seats, each with a transactional id, and a client in each seat. A client may die, or be
+    replaced while it still runs.
 
     The seed chooses between fixed partitions for each seat, a classic group that assigns them, and
     a consumer group that assigns them.
@@ -88,7 +88,7 @@ class TransactionalCopyWorkload:
             self._started += 1
             name = f"copier-{seat}-{self._started}"
             sitting.append(asyncio.ensure_future(follow(self._world, name, self._main(name, seat))))
-            # A client that is wrongly thought dead becomes a zombie.
+            # A client that still runs after this time is replaced, and becomes a zombie.
             patience_ms = self._random.choice((None, None, 300, 1_500))
             if self._world.faults_over.is_set():
                 patience_ms = None

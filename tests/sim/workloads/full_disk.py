@@ -48,7 +48,6 @@ class FullDiskWorkload(ChosenWorkload):
         self._problems: dict[str, None] = {}
 
     async def work(self) -> None:
-        """See the chosen workload."""
         watching = asyncio.ensure_future(self._watch())
         await super().work()
         watching.cancel()
@@ -63,7 +62,6 @@ class FullDiskWorkload(ChosenWorkload):
             await self._world.sleep(_LOOK_EVERY_MS)
 
     async def check(self) -> Iterator[str]:
-        """See the chosen workload."""
         return iter([*self._problems, *await super().check()])
 
 

@@ -150,7 +150,7 @@ class JepsenWorkload:
 
     async def check(self) -> Iterator[str]:
         """Check for anomalies, with all readable records at the end."""
-        # By then the transactions of dead clients are aborted.
+        # During this time the broker aborts the transactions of dead clients.
         await self._world.sleep(_ABANDONED_MS)
         logs = await read_all(self._world.broker.bootstrap, _TOPIC, _PARTITIONS, committed=True)
         records = [(place, *record) for place, found in logs.items() for record in found]

@@ -20,9 +20,11 @@ from odradek_client.structs import TopicPartition
 _SINK = "entries"
 _GROUP = "positions"
 _PRODUCERS = 2
-#: Longer than a run with all its faults: no transaction times out while its producer lives.
+#: The transaction timeout is longer than a run with all its faults, so that no transaction times
+#: out while its producer lives.
 _TRANSACTION_TIMEOUT_MS = 60_000
-#: The markers of a commit take so long that the next EndTxn may come before they are written.
+#: The duration of a sync in ms: so long that the next EndTxn may arrive before the markers of a
+#: commit are written.
 _SLOW_SYNC_MS = (20.0, 60.0)
 
 

@@ -151,8 +151,8 @@ class MirrorWorkload:
         (result,) = given.result()
         assert result.error_code == ErrorCode.NONE, result
         if partition.log.log_start_offset < self._sources[index].start:
-            # A mutant of this code is also in the source's broker, so that its log start
-            # may stay; the log start of the source must move in any case.
+            # A mutant may also keep the source's own broker from advancing this log start, so it is
+            # advanced here in any case.
             node.logs.advance_log_starts([partition.log], [self._sources[index].start])
 
     # --- Mirrors ---
@@ -221,11 +221,8 @@ class MirrorWorkload:
     # --- A mirror that sends wrong batches ---
 
     async def _send_bad_batches(self, name: str) -> None:
-        """Send batches that the broker must refuse.
-
-        These are damaged batches, batches after others that were not appended, and batches that
-        come too late, from a new producer to each partition.
-        """
+        """Send batches that the broker must refuse: damaged batches, batches after a gap, and
+        batches at offsets that the source has already passed."""
         world, random = self._world, self._random
         async with self._admin(name) as admin:
             for _ in range(random.randint(1, 10)):
@@ -250,7 +247,7 @@ class MirrorWorkload:
                     await self._call(admin, *(self._late(each) for each in range(_PARTITIONS)))
 
     def _late(self, index: int) -> MirroredPartition:
-        """A batch at an offset that the source has already passed, from a producer that the source
+        """A batch at an offset that the source has already passed, of a producer that the source
         does not know."""
         builder = BatchBuilder()
         builder.append(0, None, b"late")

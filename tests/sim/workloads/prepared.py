@@ -34,11 +34,11 @@ class _Entry:
 
 
 class _Replaced(Exception):
-    """A later client of the same seat has begun a term in the decision log."""
+    """A later client with the same transactional id has begun a term in the decision log."""
 
 
 class _DecisionLog:
-    """The state that outlives every client of a seat.
+    """The decision log of one transactional id, which outlives every client.
 
     A term keeps earlier clients from writing. `entry`: the prepared transaction, None if there is
     none. `position`: the position up to which work is committed.
@@ -68,7 +68,7 @@ class _DecisionLog:
 
 
 class PreparedWorkload:
-    """Clients with a transactional id for each seat.
+    """Clients in seats; each seat has a transactional id.
 
     When a client dies with a prepared transaction, another client ends the transaction as the
     decision log says; sometimes two clients do.
@@ -105,7 +105,7 @@ class PreparedWorkload:
         over = self._world.faults_over
         name = ""
         # Two-phase commit has no transaction timeout (KIP-939): the open transaction of a dead
-        # client ends only when the next client of its seat starts.
+        # client ends only when the next client with the same transactional id starts.
         while not over.is_set() or self._logs[seat].entry is not None or name not in self._finished:
             self._started += 1
             name = f"client-{seat}-{self._started}"

@@ -1,7 +1,7 @@
 """Members of one share group acquire records, acknowledge or keep them, die, join and leave.
 
-Meanwhile records are produced in and out of transactions, compacted and deleted; a topic is deleted
-and created again; and the group's offsets are reset, or the group is deleted.
+At the same time, records are produced in and out of transactions, compacted and deleted; a topic is
+deleted and created again; and the group's offsets are reset, or the group is deleted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _OBSERVE_EVERY_MS = 40
 #: The attempts to reset the group while its members stop, and the pause between two attempts.
 _RESET_ATTEMPTS = 20
 _RESET_EVERY_MS = 100
-#: Longer than a member's session timeout.
+#: The time in which no heartbeat succeeds: longer than a member's session timeout.
 _UNHEARD_MS = 1_600
 
 
@@ -97,8 +97,8 @@ class ShareGroupsWorkload:
             "share.delivery.count.limit": str(limit),
             "share.renew.acknowledge.enable": random.choice(("true", "true", "false")),
         }
-        # Each later addition has its own random numbers: seeds that show known bugs still show
-        # them.
+        # These settings use separate random numbers, so that the seeds of known bugs keep all other
+        # settings and still show the bugs.
         letters = world.chance("dead letters")
         self._has_letters = letters.random() < 0.6
         self._rejects = self._has_letters and letters.random() < 0.6
@@ -327,8 +327,9 @@ class ShareGroupsWorkload:
     async def _begin_anew(self, admin: Admin, name: str) -> None:
         """Reset the group's offsets, or delete its state.
 
-        The attempts happen after its members have stopped, or while they come back; or no heartbeat
-        of a member has succeeded for long, but all members fetch.
+        The attempts are made after all members have stopped, or while members start again. In some
+        seeds no heartbeat succeeds for longer than the session timeout, although the members still
+        fetch.
         """
         random, world = self._resetting, self._world
         reset = random.choice((self._alter, self._alter, self._delete_offsets, self._delete_group))

@@ -18,7 +18,7 @@ from odradek_client.share.consumer import ShareConsumer
 from odradek_client.share.errors import Reject, Release
 from odradek_client.share.record import ShareRecord
 
-#: Longer than a lock lasts.
+#: The duration of a stall, longer than that of a lock.
 _STALL_MS = 1_400
 _EXPLICIT = ("accept",) * 5 + ("release", "release", "reject", "renew", "handle", "keep")
 _IMPLICIT = ("keep",) * 6 + ("accept", "release", "reject", "handle")

@@ -33,7 +33,7 @@ T = TypeVar("T")
 #: The errors that a job may raise; any other is a bug.
 EXPECTED = (SinkError, OdradekError)
 _CLOSE_S = 5.0
-#: Long enough that another run may take over and commit the batch.
+#: The durations of a suspension: long enough for another run to take over and commit the batch.
 _STOPS_S = (0.3, 1.0, 3.0)
 
 
@@ -230,7 +230,8 @@ class Deaths:
         self._chance = random.choice((0.0, 0.01, 0.02, 0.05))
 
     def reached(self, place: str, driver: Process) -> None:
-        """Note that the present process has reached a point; it or the driver may be killed."""
+        """Note that the current process has reached a point: this process or the driver may be
+        killed."""
         chance = self._chance * (_DECISIVE if place in _DECISIVE_PLACES else 1)
         if self._world.faults_over.is_set() or self._random.random() >= chance:
             return

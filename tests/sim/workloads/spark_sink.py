@@ -141,7 +141,7 @@ class SparkSinkWorkload:
         followed: list[asyncio.Task[None]] = []
         while not world.faults_over.is_set():
             followed.append(asyncio.ensure_future(self._follow(self._new_run(last=False))))
-            # A driver that is wrongly thought dead becomes a zombie.
+            # A driver that still runs after this time is replaced, and becomes a zombie.
             patience_ms = random.choice((None, None, 100, 400, 1_500))
             await asyncio.wait(
                 [followed[-1]], timeout=None if patience_ms is None else patience_ms / 1000
