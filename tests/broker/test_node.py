@@ -406,7 +406,7 @@ async def test_d4_metadata_and_directories_agree_after_a_crash_at_any_step(
         found = None if there is None else there.log.log_end_offset
         assert found in expected, (at, done, found)
         assert ("t" in world.node.metadata.topics) == (there is not None)
-        # The name can be used again, with and without the old topic.
+        # A new topic can have the name. If the old topic exists, it is deleted before.
         if there is not None:
             world.delete("t")
         world.create("t")

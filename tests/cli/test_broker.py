@@ -606,7 +606,7 @@ def test_a_pid_file_is_claimed_by_one_broker(
 
 
 def imported_by(*arguments: str) -> set[str]:
-    """The modules that are imported when a command of the command line ends."""
+    """The modules that a command of the command line has imported when it ends."""
     code = (
         "import sys\n"
         f"sys.argv = ['odradek', *{list(arguments)!r}]\n"

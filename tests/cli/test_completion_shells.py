@@ -1,7 +1,7 @@
 """Completion in real shells (bash, zsh and fish), with the scripts that `--install-completion`
 writes.
 
-Each shell runs on its own terminal; the test reads there what the Tab key inserts.
+Each shell runs on its own terminal, from which the test reads what the Tab key inserts.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def _program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _about(address: str) -> dict[str, Any]:
-    """The console's own description. It comes late if the console is listening but not ready."""
+    """The console's own description. A console that listens before it is ready answers late."""
     with urllib.request.urlopen(f"{address}api/console", timeout=_PATIENCE_S) as answer:
         found: dict[str, Any] = json.load(answer)
         return found

@@ -97,7 +97,7 @@ def _only_full(options: tuple[str, ...]) -> Any:
     return pytest.param(options, marks=pytest.mark.full)
 
 
-#: So many records that whole batches are sent and printed.
+#: Enough records to send and print whole batches.
 LARGE = b"".join(b"%d \xff%s\n" % (n, b"x" * (n % 90)) for n in range(40_000))
 
 

@@ -1,4 +1,5 @@
-"""The race: the chosen rows, the comparison, the marks, and that no files or processes remain."""
+"""The benchmark `race` against other brokers: the chosen rows, the comparison, the marks, and the
+removal of files and processes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """`odradek share dead-letters` and `redeliver` against a broker: rejected records are produced
-again, and those that cannot be are named."""
+again; records that cannot be produced again are listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek top`: frames of given samples, their text, and the frames of a broker."""
+"""`odradek top`: frames from given samples, the text of a frame, and frames from a broker."""
 
 from __future__ import annotations
 

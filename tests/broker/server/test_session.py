@@ -187,7 +187,7 @@ async def test_n06_unknown_keys_and_versions_close_the_connection(broker: Runnin
 async def test_n06_each_api_key_that_is_not_served_is_logged_once(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Other problems of a peer may be logged again immediately.
+    # All lines about peers can be repeated immediately, except those about API keys.
     monkeypatch.setattr(repeated_lines, "AGAIN_S", 0.0)
     assert ApiKey.VOTE not in APIS
     with capture_logs() as lines:

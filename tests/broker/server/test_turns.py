@@ -75,8 +75,8 @@ class Wire(asyncio.Transport):
 
 
 class Connection:
-    """A session without a network. `arrive` gives it bytes in one turn of the loop, as long as it
-    reads."""
+    """A session without a network. `arrive` passes requests to the session in one turn of the loop,
+    until the session pauses reading."""
 
     def __init__(self) -> None:
         world = NodeWorld(log_durability="page-cache")

@@ -305,9 +305,9 @@ def test_h205_a_dead_lettered_record_does_not_return_if_its_state_is_not_stored(
 
 
 def test_h205_a_repeated_acceptance_is_confirmed_when_the_state_is_stored() -> None:
-    """A request accepts a record and rejects another, and the write of the state fails. The
-    accepted record can be accepted again, because it has no dead letter from which a load could
-    tell that the record is finished."""
+    """A request accepts a record and rejects another, and the write of the state fails. Only
+    the rejected record is known to be finished, by its dead letter: the other record can be
+    accepted again."""
     world = DeadLetterWorld()
     world.jobs(2)
     world.acquired()
@@ -412,8 +412,8 @@ def test_h206_dead_letters_of_other_groups_do_not_finish_a_record() -> None:
 
 
 def test_h171_a_deleted_share_state_does_not_affect_the_next_one() -> None:
-    """The share session ends after the state was deleted and initialized again, with an epoch that
-    does not fence the leader; the deletion is not durable yet."""
+    """A share state is deleted, and initialized again with an epoch that does not fence the leader.
+    The share session ends while the deletion is not durable yet."""
     world = DeadLetterWorld()
     world.jobs(2)
     assert world.acquired() == [(0, 1, 1)]

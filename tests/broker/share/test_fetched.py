@@ -41,8 +41,8 @@ def test_h175_a_fetch_reads_little_more_than_it_acquires(monkeypatch: pytest.Mon
 def test_h175_members_get_the_same_records_as_from_the_whole_log(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same history is played twice. Reads begin with one byte the first time, and with the
-    whole log the second time."""
+    """The same history is played twice. The first time each fetch begins with a read of one byte,
+    the second time with a read of the whole log."""
     stories = []
     for expected_bytes in (1, WHOLE_LOG_BYTES):
         monkeypatch.setattr(fetching, "_expected_bytes", lambda *_, size=expected_bytes: size)

@@ -461,7 +461,7 @@ def test_h166_records_below_the_log_start_are_archived() -> None:
     change = world.begin((0, 9, RELEASE))
     world.partition.move_log_start(15)
     assert world.offsets == (15, 29)
-    # A failed change makes no record available that the log does not have.
+    # After a failed change, records that the log no longer has do not become available.
     world.partition.finish(change, durable=False, now_ms=0)
     assert world.partition.next_fetch_offset() == 30
     assert world.acknowledge((0, 9, ACCEPT)) == []

@@ -1,5 +1,5 @@
 """A transaction index that does not match its segment is rebuilt once, outside the event loop.
-Meanwhile, and if the rebuild is impossible, readers get an error (L-05, L-33, F-09)."""
+Readers get an error until the rebuild ends, and after a failed rebuild (L-05, L-33, F-09)."""
 
 from __future__ import annotations
 
@@ -614,7 +614,8 @@ async def test_f09_the_broker_rebuilds_a_transaction_index_in_a_thread(
     version: int,
     code: ErrorCode,
 ) -> None:
-    """Both codes are retriable; clients of old versions do not know OFFSET_NOT_AVAILABLE."""
+    """The error code is retriable. It depends on the version, because old clients do not know
+    OFFSET_NOT_AVAILABLE."""
     await client.create_topic("t")
     await client.call(produce_request("t", batch_of(b"a")), 9)
     log = broker.node.partition("t", 0).log

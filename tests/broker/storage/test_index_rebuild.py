@@ -109,7 +109,7 @@ def read_at(log: PartitionLog, offset: int) -> bytes:
 def test_l33_a_segment_with_a_damaged_batch_is_scanned_once(
     log: PartitionLog, files: MemoryFiles, scans: list[str], ruined: bool
 ) -> None:
-    """The invalid length of the batch stops every reader there; earlier batches can be found."""
+    """No reader gets past the invalid length of the damaged batch; earlier batches can be found."""
     first = headers(read_all(log))[0]
     damage(log, files, 2 * first.size_bytes + 8, b"\xff\xff\xff\xff")
     if ruined:

@@ -186,7 +186,8 @@ def test_a_damaged_batch_fails_only_its_own_read(log: PartitionLog, files: Memor
 
 
 def test_appends_continue_after_a_damaged_first_batch(files: MemoryFiles) -> None:
-    """A segment's age is needed after a clean stop, when nobody has read the batch (L-06)."""
+    """An append needs the age of the segment, which is that of its first batch. After a clean stop
+    nobody has read this batch (L-06)."""
     log = make_log(files, index_interval_bytes=50)
     for _ in range(4):
         append(log)

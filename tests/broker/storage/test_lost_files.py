@@ -43,7 +43,7 @@ TOPICS = {
     "__transaction_state": "compact",
 }
 TRANSACTIONAL = ("money", "compacted-money", "__consumer_offsets")
-#: Files that are not caches -> the disks that need them.
+#: Files that are not caches -> the kinds of stop after which a start needs them.
 NO_CACHES = {
     "commit-journal": ("crashed",),
     "meta.properties": ("stopped", "crashed"),
@@ -58,7 +58,7 @@ TEXTS = (
     LEADER_EPOCHS,
     PARTITION_METADATA,
 )
-#: The bytes of an entry: these files look complete if they end between two entries.
+#: The size of an entry in bytes. A file that ends between two entries looks complete.
 ENTRY_BYTES = {"index": 8, "timeindex": 12, "txnindex": 34}
 
 
@@ -278,7 +278,7 @@ def test_l05_l33_l35_a_start_without_a_file_answers_the_same(how: str, kind: str
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("how", "kind"), CASES)
 def test_l05_l33_l35_a_start_with_any_damaged_file_answers_the_same(how: str, kind: str) -> None:
-    """The table for every file of each kind, with six times as many bits."""
+    """Every file of each kind is changed, and six times as many bits as in the test above."""
     _table(how, kind, 1, 11)
 
 
@@ -330,7 +330,7 @@ def test_l05_a_start_without_any_index_answers_the_same(how: str, kinds: tuple[s
 
 @pytest.mark.parametrize("content", [b"", b"version=1\n", b"\0" * 20])
 def test_l41_a_start_with_a_damaged_identity_is_refused(content: bytes) -> None:
-    """The file has the cluster id, with which no record can be compared."""
+    """No record has the cluster id, so a start cannot rebuild the file."""
     files = _disk("stopped").files.copy()
     files.put(f"data/{META_PROPERTIES}", content)
     with pytest.raises(DataDirectoryError, match=META_PROPERTIES):

@@ -580,7 +580,8 @@ def test_l10_deleted_records_stay_deleted_after_a_crash(
 def test_l35_a_start_reports_a_log_start_known_only_from_the_first_epoch(
     files: MemoryFiles, deleted: bool
 ) -> None:
-    """A log that retention has shortened begins at a segment, and no checkpoint is missing."""
+    """After retention alone the log start is that of a segment, and nothing is reported. `deleted`:
+    records were deleted, too, and the checkpoint of the log start is lost."""
     config = LogConfig(retention_bytes=1, segment_bytes=100)
     manager, _ = start(files, config=config)
     log = manager.create("a", 0, ID_A)

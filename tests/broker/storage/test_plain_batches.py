@@ -159,7 +159,7 @@ def test_p07_a_batch_with_a_wrong_checksum_is_not_plain() -> None:
 def test_r04_to_r08_plain_batches_pass_the_full_check(
     data: Any, config: LogConfig, batch: memoryview
 ) -> None:
-    """Random bytes are changed, in part with a matching checksum."""
+    """Random bytes are changed. Some of the changed batches get a matching checksum."""
     content = bytearray(batch)
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(

@@ -43,7 +43,7 @@ INTERNAL = (
 )
 INDEX_INTERVAL_BYTES = int(str(SETTINGS["log.index.interval.bytes"]))
 KEPT_BATCHES = 5
-#: Producers without a newer batch have been idle for longer than producer.id.expiration.ms.
+#: Producers without a batch after this time have expired (producer.id.expiration.ms).
 OLD_MS = START_MS + 86_400_000
 
 
@@ -87,8 +87,8 @@ def _expected_indexes(
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]:
     """The expected entries of both indexes, and all candidates for the time index.
 
-    An entry follows whenever more than the interval was written since the last entry. At the end of
-    the segment the time index gets the largest timestamp with its offset.
+    Both indexes get an entry whenever more than index.interval.bytes were written since the last
+    entry. At the end of the segment the time index gets the largest timestamp with its offset.
     """
     offsets, times, all_largest = [], [], []
     since = 0

@@ -104,8 +104,8 @@ async def test_k34_a_listener_commits_while_the_consumer_unsubscribes(
 async def test_k34_lost_partitions_are_not_committed_on_close(
     topic: str, consumers: Any, protocol: str
 ) -> None:
-    """The listener of a removed member gets its lost partitions. A commit there is refused, because
-    only the new owners are allowed to commit."""
+    """The listener of a removed member gets its lost partitions. A commit by this listener is
+    refused, because only the new owners are allowed to commit."""
     listener = Committing({(topic, 0): 3})
     consumer = await consumers(
         group_id=topic, **BY_HAND, **PROTOCOLS[protocol], max_poll_interval_ms=200

@@ -611,7 +611,7 @@ def test_k20_a_topic_that_was_created_again_gets_a_new_session() -> None:
     again = plan.request
     assert (again.session_id, again.session_epoch) == (9, 0)  # closes the old session (F-20)
     assert [topic.topic_id for topic in again.topics] == [bytes(15) + b"\x02"]
-    # A broker that knows partitions by name would drop a partition that is also forgotten.
+    # A broker that knows topics by name would drop the new topic if the request forgot the old one.
     assert again.forgotten_topics_data == []
 
 

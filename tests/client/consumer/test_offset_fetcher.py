@@ -1,4 +1,5 @@
-"""The initial position of a consumer whose partitions move while it is fetched (K-25, O-16)."""
+"""The initial position of a consumer whose partitions move while the position is fetched (K-25,
+O-16)."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def limit_versions(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[ApiKey, in
 
 @pytest.fixture
 def leaders_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delay leaders: the mock answers a SyncGroup that arrives after the leader's with invalid
+    """Delay the SyncGroup of leaders: to a SyncGroup that follows the leader's, the mock sends invalid
     bytes."""
     know_topics = ClassicGroupLoop._know_topics
 

@@ -303,7 +303,7 @@ def test_o16_an_unknown_auto_offset_reset_is_refused(value: object) -> None:
 
 async def test_o16_by_duration_begins_at_that_time_or_at_the_end(broker: LogBroker) -> None:
     broker.add("t", 0, 10)
-    # So many seconds before now that the time is between records 3 and 4.
+    # The duration until now from a time between records 3 and 4.
     ago_s = time.time() - (START_MS / 1_000 + 3.5)
     async with a_consumer(broker, auto_offset_reset=f"by_duration:PT{ago_s:.3f}S") as consumer:
         first, *_ = await poll(consumer)

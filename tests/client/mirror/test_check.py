@@ -51,8 +51,7 @@ def compared(
     starts: tuple[int, int] = (0, 0),
     compacted: bool = False,
 ) -> PartitionComparison:
-    """Compare both sides, and give the comparison one batch at a time of a side that it asks
-    for."""
+    """Compare both sides. The comparison gets one batch at a time from each side that it requests."""
     made = PartitionComparison(
         places or SameOffsets(*ends),
         range(starts[0], ends[0]),

@@ -53,8 +53,8 @@ class Model:
         self.targets: dict[int, int] = {}
 
     def transaction(self, gaps: list[tuple[int, int]], behind: int) -> tuple[list[Run], int]:
-        """Copy a transaction. `gaps`: pairs of a number of offsets without a record, and of the
-        records after them.
+        """Copy a transaction. Each of `gaps` is a pair: the number of offsets without a record, and
+        the number of records after them.
 
         After the last record, `behind` further offsets of the source have no record. Returns the
         runs and the next offset of the source.

@@ -95,8 +95,7 @@ class Target:
 
 
 def pieces_of(copier: SameOffsetsCopier, partitions: int, batches: int) -> list[FetchedPartition]:
-    """For each partition, a piece of `batches` batches. The copier is told to copy from offset 0
-    on."""
+    """For each partition, a piece of `batches` batches. The copier will copy from offset 0 on."""
     content = b"".join(bytes(piece(10 * number).records) for number in range(batches))
     tps = [TopicPartition("orders", number) for number in range(partitions)]
     for tp in tps:

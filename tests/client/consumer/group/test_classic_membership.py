@@ -313,7 +313,8 @@ def test_k35_a_member_that_is_not_polled_leaves_the_group() -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_g81_leaving_ends_heartbeats_and_forgets_the_member(version: int) -> None:
-    """In all versions of LeaveGroup; from version 5 on the request has the reason."""
+    """The effect is the same in all versions of LeaveGroup. From version 5 on the request has the
+    reason."""
     member, _ = a_stable_member()
     assert member.heartbeat_due_ms(0) >= 0
     asked = member.leave_request("closing")
@@ -382,7 +383,7 @@ def test_k41_the_leader_rejoins_when_partition_counts_change() -> None:
 
 def test_k41_a_leader_that_skips_the_assignment_watches_partition_counts() -> None:
     """The leader is a static member that has returned (KIP-814). No other member would watch
-    them."""
+    the partition counts."""
     member, _ = a_member()
     member.join_request()
     mine = encode_subscription(ConsumerSubscription(topics=["t"]))

@@ -40,7 +40,7 @@ ME = "me"
 class World:
     """A coordinator, its connection, and the membership of a consumer.
 
-    `next_protocol`: the group has the protocol of KIP-848. Its epochs rise while members keep
+    `next_protocol`: the group uses the protocol of KIP-848. Its epochs rise while members keep
     partitions, and the coordinator checks the epoch of a commit, but not the owner of the partition
     (as before KIP-1251).
     """
@@ -85,8 +85,8 @@ class World:
         pass
 
     async def send(self, node_id: int, request: Message, **_: Any) -> OffsetCommitResponse:
-        """Let the coordinator handle the request after those that were sent before it. The test may
-        let the answer be lost."""
+        """Send a commit. The coordinator handles commits in the order of sending. `script` or `chance`
+        decides if the answer is lost."""
         assert isinstance(request, OffsetCommitRequest)
         self.requests.append(request)
         fate = self.script.pop(0) if self.script else self.chance()
@@ -269,7 +269,7 @@ def test_k39_the_client_does_not_retry_a_commit_after_a_rebalance(next_protocol:
 @each_protocol
 def test_k38_offsets_of_revoked_partitions_are_not_committed(next_protocol: bool) -> None:
     """The coordinator of the classic protocol accepts a commit of any partition from any member, so
-    the commit of the new owner would be overwritten."""
+    a late commit of the old owner would overwrite that of the new owner."""
 
     async def story() -> None:
         world = World(next_protocol=next_protocol)
@@ -296,7 +296,7 @@ def test_k38_offsets_of_partitions_never_assigned_may_be_committed() -> None:
 
 
 def test_a_classic_commit_of_an_older_generation_is_not_retried() -> None:
-    """After the rebalance the application has to commit the partitions that it kept again."""
+    """After the rebalance the application has to repeat the commit for the partitions that it kept."""
 
     async def story() -> None:
         world = World()
@@ -327,8 +327,8 @@ def test_k38_a_commit_of_kept_partitions_is_retried_with_the_new_epoch() -> None
 
 
 def test_a_newer_commit_replaces_a_waiting_one() -> None:
-    """Of the commits that begin while another commit is in flight, only the last is sent, and all
-    of them have its result."""
+    """Of the commits that begin while another commit is in flight, only the last is sent. All of
+    these commits get its result."""
 
     async def story() -> None:
         world = World()
