@@ -16,10 +16,11 @@ C = TypeVar("C")
 
 
 def short_cancellations(*, but: str = "") -> Callable[[type[C]], type[C]]:
-    """Decorate a class, so that its public coroutine methods raise CancelledError without the
-    traceback frames below their own.
+    """Decorate a class: its public coroutine methods raise CancelledError without the traceback
+    frames of the calls inside them.
 
-    `but` names a method that is called too often to be wrapped, and removes the frames itself.
+    `but` names a method that is not wrapped, because it is called too often; it removes the frames
+    itself.
     """
 
     def decorate(cls: type[C]) -> type[C]:

@@ -84,8 +84,8 @@ class ConnectionLost(Retriable):
 
 
 class TlsFailed(ConnectionLost):
-    """A connection could not be made, for a reason that trying again does not remove: one side does
-    not accept a certificate, or only one side uses TLS."""
+    """A connection could not be made: one side does not accept a certificate, or only one side uses
+    TLS. A retry does not help."""
 
     retriable = False
 
@@ -231,7 +231,7 @@ class InvalidRequest(Refused):
 
 
 class PolicyViolation(Refused):
-    """A policy of the cluster forbids it."""
+    """A policy of the cluster forbids the request."""
 
 
 class TopicAuthorizationFailed(Refused):

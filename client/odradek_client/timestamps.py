@@ -1,4 +1,4 @@
-"""Conversion of times of callers to Kafka's: milliseconds since 1970, UTC."""
+"""Conversion of callers' times to Kafka's timestamps: milliseconds since 1970, UTC."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 def as_ms(at: Time, what: str) -> int:
     """The milliseconds since 1970 of a time, given in milliseconds or as a datetime (local time if
-    it has no time zone). TypeError that names `what` for any other type."""
+    it has no time zone). TypeError, with `what` in its text, for any other type."""
     if isinstance(at, datetime):
         # The method timestamp() returns a float, so some times would be a millisecond too low.
         return (at.astimezone(UTC) - _EPOCH) // _MILLISECOND

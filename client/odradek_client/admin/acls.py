@@ -37,8 +37,8 @@ Code = TypeVar("Code", bound=IntEnum)
 
 @dataclass(frozen=True)
 class AclBinding:
-    """An ACL: `principal` ("User:alice" or "User:*"), connecting from the address `host` (`*` for
-    any), is allowed to perform the operation on the resource; with DENY it is forbidden.
+    """An ACL that allows (or, with DENY, forbids) an operation on a resource. The ACL applies to
+    `principal` ("User:alice" or "User:*") connecting from the address `host` (`*`: any).
 
     `name`: the name of the resource, or `*` for all names; with PatternType.PREFIXED, all names
     that begin with it.
@@ -61,17 +61,17 @@ class AclBinding:
 
     @classmethod
     def topic(cls, name: str, principal: str, operation: AclOperation) -> AclBinding:
-        """A permission on a topic."""
+        """An ACL that allows `operation` on a topic."""
         return cls(principal, operation, AclResourceType.TOPIC, name)
 
     @classmethod
     def group(cls, name: str, principal: str, operation: AclOperation) -> AclBinding:
-        """A permission on a consumer group."""
+        """An ACL that allows `operation` on a consumer group."""
         return cls(principal, operation, AclResourceType.GROUP, name)
 
     @classmethod
     def cluster(cls, principal: str, operation: AclOperation) -> AclBinding:
-        """A permission on the cluster."""
+        """An ACL that allows `operation` on the cluster."""
         return cls(principal, operation, AclResourceType.CLUSTER, CLUSTER_NAME)
 
 

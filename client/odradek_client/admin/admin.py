@@ -69,8 +69,8 @@ class Admin(
 
     def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self.config = AdminConfig.from_settings(settings)
-        # The class is looked up in its module, where a simulation replaces it with another
-        # generator.
+        # A simulation replaces the attribute `random.Random`, so the class is not imported
+        # directly.
         random = random_module.Random()
         self._network = NetworkClient(self.config, random=random)
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, random)

@@ -1,6 +1,6 @@
 """The counters, requests, connections, problems and newest events of a broker.
 
-Only Odradek's broker has this description; with others the call raises UnsupportedByBroker.
+Only Odradek's broker has this description; with other brokers the call raises UnsupportedByBroker.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class ClientConnection:
 
 @dataclass(frozen=True)
 class Problem:
-    """A present problem. `text` is a sentence. The history of `subject` explains the problem;
-    `subject_type` is None if there is no such history."""
+    """A problem that the broker has at present. `text` describes it in a sentence. The history of
+    `subject` explains the problem; `subject_type` is None if no history explains it."""
 
     name: str
     text: str
@@ -192,7 +192,7 @@ def _connection(wired: wire.Connection) -> ClientConnection:
 
 
 def _event(wired: wire.NumberedEvent) -> SubjectEvent | None:
-    """The decoded event; None if this client does not know its type of subject."""
+    """The decoded event; None if this client does not know the type of its subject."""
     subject_type = subject_of_type(wired.subject_type)
     if subject_type is None:
         return None

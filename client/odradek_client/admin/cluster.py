@@ -61,7 +61,7 @@ class ReplicaSize:
 @dataclass(frozen=True)
 class LogDir:
     """A data directory of a broker. With an `error` the other fields are empty. `total_bytes` and
-    `usable_bytes` of its volume are None if the broker does not report them."""
+    `usable_bytes` are the sizes of its volume, None if the broker does not report them."""
 
     path: str
     error: OdradekError | None

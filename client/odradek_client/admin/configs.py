@@ -195,8 +195,8 @@ class ConfigAdmin(AdminPart):
         topics and brokers are among them; groups and subscriptions only if they have settings of
         their own. The result is sorted by type and name.
 
-        Raises ClusterAuthorizationFailed, and UnsupportedByBroker before Kafka 4.1, unless only
-        subscriptions are requested.
+        With brokers before Kafka 4.1, every request except for CLIENT_METRICS raises
+        UnsupportedByBroker. Also raises ClusterAuthorizationFailed.
         """
         wanted = each_of(types, ResourceType, "types", "ResourceType")
 
@@ -273,8 +273,8 @@ class ConfigAdmin(AdminPart):
     async def _by_node(
         self, resources: Iterable[ConfigResource]
     ) -> dict[int, list[ConfigResource]]:
-        """The resources by the node to which their request is sent. A broker's settings are
-        requested from that broker, other settings from any broker."""
+        """The resources by the node that gets their request: the broker itself for a broker's
+        settings, any broker for other settings."""
         by_node: dict[int, list[ConfigResource]] = {}
         for resource in resources:
             if resource.type in _OF_ONE_BROKER and resource.name:

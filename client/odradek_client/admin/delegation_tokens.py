@@ -33,8 +33,8 @@ from odradek_protocol.schemas.renew_delegation_token import (
 
 _ABOUT = "delegation token"
 _USER = "User"
-#: The period in a request if the caller gives none. The broker takes it as its default when it
-#: creates or renews a token; in an expiry it means immediately.
+#: The period in a request if the caller gives none: a token is created or renewed for the broker's
+#: default period, or expires immediately.
 _UNSET_MS = -1
 
 
@@ -74,8 +74,8 @@ class DelegationTokenAdmin(AdminPart):
         may renew and expire the token.
 
         If the answer is lost, the call is not repeated, because each request creates a token.
-        Raises Refused, with the broker's error, for a broker without tokens or a client without
-        authentication.
+        Raises Refused, with the broker's error, if the broker has delegation tokens disabled or
+        this client has not authenticated.
         """
         names = each_of(renewers, str, "renewers", "the names of users")
         lifetime_ms = _period(max_lifetime_ms, "max_lifetime_ms")

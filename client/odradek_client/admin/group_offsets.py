@@ -240,7 +240,7 @@ class GroupOffsetAdmin(AdminPart):
 
 
 def _fetched(group_id: str, partitions: list[TopicPartition] | None) -> OffsetFetchRequestGroup:
-    """The part about one group in an OffsetFetch for several groups."""
+    """The entry of one group in an OffsetFetch request. `partitions` None: all partitions."""
     topics = None
     if partitions is not None:
         topics = [

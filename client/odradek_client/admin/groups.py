@@ -65,8 +65,8 @@ _NO_SUCH_CONSUMER_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_V
 
 @dataclass(frozen=True)
 class GroupListing:
-    """A group in the list of a broker. With brokers that are too old to report them, `state` is
-    None and `type` "classic"; `protocol_type` is empty if the group never had a member.
+    """A group in the list of its coordinator. Old brokers report neither state nor type: `state` is
+    then None, and `type` "classic". `protocol_type` is empty if the group never had a member.
     `coordinator` is a node id."""
 
     group_id: str
@@ -113,7 +113,7 @@ class GroupDescription:
 
     @property
     def is_active(self) -> bool:
-        """True if the group has members, so that administrators must not change its offsets."""
+        """True if the group has members, in which case `alter_group_offsets` fails."""
         return self.state not in ("Empty", _DEAD)
 
 
@@ -161,7 +161,7 @@ class GroupAdmin(AdminPart):
     ) -> Results[str, GroupDescription]:
         """State and members of groups, by name.
 
-        Raises InvalidGroup for one that does not exist, GroupAuthorizationFailed.
+        Raises InvalidGroup for a group that does not exist, GroupAuthorizationFailed.
         """
 
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, GroupDescription]:
@@ -196,7 +196,7 @@ class GroupAdmin(AdminPart):
             response: ConsumerGroupDescribeResponse = await self._network.send(node_id, request)
         except UnsupportedByBroker:
             return {}
-        # If the consumer protocol is disabled, it has no groups.
+        # A broker with the consumer protocol disabled has no consumer groups.
         known = [each for each in response.groups if each.error_code not in _NO_SUCH_CONSUMER_GROUP]
         return group_outcomes(
             self._requests, known, lambda answer: modern_description(node_id, answer, _CONSUMER)
@@ -252,14 +252,14 @@ def group_error(
     if partition is not None:
         about += f", {partition.topic}-{partition.partition}"
     if code == ErrorCode.UNKNOWN_MEMBER_ID:
-        # A group with members answers this error to the commit of an administrator.
+        # A group with members refuses the commit of an administrator with this error.
         code = ErrorCode.NON_EMPTY_GROUP
     return requests.coordinator_error(code, group_id, GROUP_COORDINATOR, about)
 
 
 def _known(name: str, names: Iterable[str], what: str) -> str:
-    """The name in Kafka's upper and lower case, because older brokers accept no other spelling.
-    Refused for an unknown name."""
+    """The name in Kafka's spelling, because older brokers distinguish upper and lower case. Refused
+    for an unknown name."""
     found = next((each for each in names if each.lower() == name.lower()), None)
     if found is None:
         raise Refused(f"there is no {what} {name!r}; there are {', '.join(names)}")
@@ -284,8 +284,8 @@ def _classic_description(node_id: int, answer: DescribedGroup) -> GroupDescripti
 
 
 def _member(answer: DescribedGroupMember, is_consumer: bool) -> GroupMember:
-    """The description of a member. Only consumers' data is decoded, not that of other members such
-    as Connect's workers."""
+    """The description of a member. Only the data of consumers is decoded; members such as Connect's
+    workers use other formats."""
     topics: list[str] = []
     assignment: list[TopicPartition] = []
     if is_consumer and answer.member_metadata:
@@ -311,7 +311,7 @@ def _member(answer: DescribedGroupMember, is_consumer: bool) -> GroupMember:
 def modern_description(
     node_id: int, answer: DescribedConsumerGroup | DescribedShareGroup, group_type: str
 ) -> GroupDescription:
-    """The description of a consumer or share group, in which the protocol type is the same as the
+    """The description of a consumer group or share group. `group_type` is also its protocol
     type."""
     return GroupDescription(
         group_id=answer.group_id,

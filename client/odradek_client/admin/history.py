@@ -1,7 +1,7 @@
 """The history of a transactional id, a producer id, a group, a partition, a record of a share
 group, a client id or a mirror topic, as text.
 
-Only Odradek's broker keeps a history; others raise UnsupportedByBroker.
+Only Odradek's broker keeps a history; with other brokers the call raises UnsupportedByBroker.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class HistoryAdmin(AdminPart):
         share group ("TOPIC-NUMBER:OFFSET:GROUP"), a client id or a mirror topic ("" for all of
         them), every broker is asked.
 
-        `limit`: at most so many events are returned, the newest. Raises NothingKnown,
+        At most `limit` events are returned, the newest; -1: all. Raises NothingKnown,
         UnsupportedByBroker if the broker is not Odradek's, AuthorizationFailed.
         """
         request = DescribeHistoryRequest(subject_type=_TYPES[subject], subject=name, limit=limit)

@@ -40,12 +40,12 @@ class PartitionAdmin(AdminPart):
         read_committed: bool = False,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the offset at a time (a datetime, or ms since 1970), at EARLIEST or
-        "earliest", or at LATEST or "latest".
+        """For each partition, the offset at a time (a datetime, or ms since 1970), at EARLIEST (or
+        "earliest"), or at LATEST (or "latest").
 
-        A time means the first record at that time or later; None if there is none. LATEST is the
-        offset that the next record gets, or the last stable offset if `read_committed`. Raises
-        UnknownTopicOrPartition, TopicAuthorizationFailed.
+        For a time, the result is the first record at that time or later, None if there is no such
+        record. LATEST is the offset that the next record gets, or the last stable offset if
+        `read_committed`. Raises UnknownTopicOrPartition, TopicAuthorizationFailed.
         """
         wanted = {
             TopicPartition(*tp): _timestamp(at, f"the time for {tp[0]}-{tp[1]}")
@@ -146,7 +146,8 @@ class PartitionAdmin(AdminPart):
 
 
 def _timestamp(at: Time | str, what: str) -> int:
-    """The timestamp for ListOffsets. TypeError that names `what` for a value of a wrong type."""
+    """The timestamp for ListOffsets. TypeError, with `what` in its text, for a value of a wrong
+    type."""
     if not isinstance(at, str):
         return as_ms(at, what)
     if at not in _PLACES:

@@ -63,8 +63,8 @@ class QuotaAdmin(AdminPart):
     ) -> dict[QuotaEntity, dict[str, float]]:
         """The quotas, by entity and key: all of them, or those of the entities that match `entity`.
 
-        A name in `entity` must be equal, ANY matches every name. `strict`: leave out entities with
-        further parts. Raises ClusterAuthorizationFailed.
+        In `entity`, a name matches only itself, ANY matches every name. `strict`: leave out
+        entities that have further parts. Raises ClusterAuthorizationFailed.
         """
         components = [] if entity is None else [_component(*part) for part in _parts(entity)]
         request = DescribeClientQuotasRequest(components=components, strict=strict)

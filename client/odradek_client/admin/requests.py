@@ -39,7 +39,7 @@ V = TypeVar("V")
 R = TypeVar("R", bound=Message)
 
 #: The time for which UNKNOWN_TOPIC_OR_PARTITION is retried for a topic that this admin client has
-#: not created. Another client may have, and some nodes may not know the topic yet.
+#: not created. Another client may have created the topic, and some nodes may not know it yet.
 UNKNOWN_TOPIC_PATIENCE_MS = 2_000
 #: The time for which UNKNOWN_TOPIC_OR_PARTITION is retried for a topic, counted from the creation
 #: of the topic by this admin client. After that time the topic may have been deleted.
@@ -59,8 +59,8 @@ class AdminRequests:
         self._network = network
         self._backoff = backoff
         #: The topics that this client has created, the newest last: the number of their partitions
-        #: if known, and the time of the creation. In KRaft, nodes other than the controller learn
-        #: of the topics later, and until then answer that these do not exist.
+        #: if known, and the time of the creation. In KRaft, brokers learn of a new topic later than
+        #: the controller, and until then answer that the topic does not exist.
         self._created: OrderedDict[str, tuple[int | None, float]] = OrderedDict()
 
     # --- one request ------------------------------------------------------------------------------
@@ -112,7 +112,8 @@ class AdminRequests:
             asked = None if topics is None else [MetadataRequestTopic(name=t) for t in topics]
             if asked is None and version == 0:
                 asked = []
-            # In versions without this field, a client cannot prevent the creation of topics.
+            # Versions without allow_auto_topic_creation cannot encode False: the broker may create
+            # topics.
             unswitched = version < AUTO_CREATION_SWITCH_SINCE
             request = MetadataRequest(topics=asked, allow_auto_topic_creation=unswitched)
             response: MetadataResponse = await self._network.send(
@@ -179,10 +180,10 @@ class AdminRequests:
         by_node: Mapping[int, list[K]],
         ask: Callable[[int, list[K]], Awaitable[Outcomes[K, V]]],
     ) -> Outcomes[K, V]:
-        """Call `ask(node_id, items)` for one node after the other, up to the first lost connection.
+        """Call `ask(node_id, items)` for one node after the other, and stop at the first lost
+        connection.
 
-        The answers of the earlier nodes are kept, because a second request for a deletion would
-        fail.
+        The results so far are kept, because a repeated request, for example a deletion, would fail.
         """
         outcomes: Outcomes[K, V] = {}
         for node_id, some in by_node.items():
@@ -280,7 +281,7 @@ class AdminRequests:
             try:
                 outcomes = await ask(asked)
             except OdradekError as failed:
-                # The brokers may not know the coordinator yet, for example.
+                # The whole attempt failed, for example because a coordinator is not available yet.
                 if not failed.retriable:
                     raise
                 outcomes = dict.fromkeys(asked, failed)

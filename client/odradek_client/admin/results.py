@@ -24,8 +24,8 @@ class Results(dict[K, V]):
 def settle(
     results: Results[K, V], errors: dict[K, OdradekError], raise_errors: bool
 ) -> Results[K, V]:
-    """The results with the errors. With `raise_errors`, the first error is raised, with the others
-    in its notes."""
+    """The results, including the errors. With `raise_errors`, raise the first error instead, with
+    the other errors in its notes."""
     if raise_errors and errors:
         first, *others = errors.values()
         for other in others:

@@ -63,7 +63,8 @@ class ShareGroupAdmin(AdminPart):
     async def describe_share_groups(
         self, group_ids: str | Iterable[str], *, raise_errors: bool = True
     ) -> Results[str, GroupDescription]:
-        """State, members and their partitions, by name. Several members may have a partition.
+        """State, members and assignments of share groups, by name. A partition may be assigned to
+        several members.
 
         Raises InvalidGroup for a group that does not exist or is no share group,
         GroupAuthorizationFailed, UnsupportedByBroker.
@@ -131,8 +132,8 @@ class ShareGroupAdmin(AdminPart):
         return found
 
     def _refusal(self, group_id: str, code: int, message: str | None) -> OdradekError:
-        """The error for a group. If it means that the coordinator has moved, the coordinator is
-        looked up again before the next request."""
+        """The error for a group. If the code means that the coordinator has moved, the coordinator
+        is looked up again before the next request."""
         group_error(self._requests, group_id, code)
         return error_for(code, message, about=f"group {group_id!r}")
 

@@ -1,7 +1,7 @@
 """The calls of the admin client about metrics that clients push (KIP-714).
 
 A subscription is a configured resource (`ConfigResource.client_metrics`). Only Odradek's broker
-shows the pushed metrics; with others the calls raise UnsupportedByBroker.
+shows the pushed metrics; with other brokers the calls raise UnsupportedByBroker.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class PushingClient:
 
 @dataclass(frozen=True)
 class ClientMetric:
-    """A metric of a client as the broker serves it; `source` is the name that the client gave."""
+    """A metric of a client, under the name that the broker uses; `source` is the name that the
+    client used."""
 
     name: str
     source: str
@@ -86,7 +87,8 @@ class TelemetryAdmin(AdminPart):
     async def describe_pushing_client(
         self, client_instance_id: str
     ) -> tuple[PushingClient, list[ClientMetric]]:
-        """A client by its instance id, as Kafka's clients show it, and its metrics.
+        """The client with this instance id (22 characters, as Kafka's clients log it), and its
+        metrics.
 
         Raises Refused for an unknown id, UnsupportedByBroker if the broker is not Odradek's,
         ClusterAuthorizationFailed without the right to DESCRIBE the cluster.

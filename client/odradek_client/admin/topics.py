@@ -37,7 +37,8 @@ from odradek_protocol.schemas.metadata import MetadataResponseTopic
 class NewTopic:
     """A topic to create. -1 stands for the broker's default.
 
-    `assignments`: partition to the node ids of its replicas; then the counts are left at -1.
+    `assignments`: for each partition, the node ids of its replicas. With assignments, `partitions`
+    and `replication_factor` must be -1.
     """
 
     name: str
@@ -49,7 +50,8 @@ class NewTopic:
 
 @dataclass(frozen=True)
 class CreatedTopic:
-    """The created topic; -1 and None for values that an old broker does not return."""
+    """A created topic. For values that an old broker does not return: counts of -1, and a
+    `topic_id` of 16 zero bytes."""
 
     name: str
     topic_id: bytes
@@ -91,10 +93,10 @@ class TopicAdmin(AdminPart):
     ) -> Results[str, CreatedTopic]:
         """Create topics, given one by one or as a list; returns results by name.
 
-        The call returns when the controller has created them, as in Kafka's own admin client: other
-        nodes may get them a moment later. Later calls of this object about these topics wait until
-        the other nodes have them, and so do producers and consumers. Raises TopicAlreadyExists,
-        InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig, PolicyViolation,
+        Like Kafka's own admin client, the call returns when the controller has created the topics;
+        other nodes may learn of them a moment later. Later calls of this object, and producers and
+        consumers, wait until the nodes know the topics. Raises TopicAlreadyExists, InvalidTopic,
+        InvalidPartitions, InvalidReplicationFactor, InvalidConfig, PolicyViolation,
         ClusterAuthorizationFailed.
         """
         given = [

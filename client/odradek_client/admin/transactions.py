@@ -111,7 +111,7 @@ class TransactionAdmin(AdminPart):
     ) -> Results[str, TransactionDescription]:
         """State, identity and partitions of transactional ids, by name.
 
-        Raises Refused for one that does not exist, TransactionalIdAuthorizationFailed.
+        Raises Refused for an id that does not exist, TransactionalIdAuthorizationFailed.
         """
 
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, TransactionDescription]:
@@ -129,7 +129,8 @@ class TransactionAdmin(AdminPart):
         )
 
     async def abort_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Abort the open transaction of an id, even if it is prepared; returns its state before.
+        """Abort the open transaction of an id, even a prepared one; returns its description before
+        the abort.
 
         The producer of the id is fenced. A transaction that is being committed is not stopped; the
         call waits for its end. Raises Refused if the id does not exist or has no transaction open.

@@ -106,9 +106,9 @@ class UserAdmin(AdminPart):
         *,
         raise_errors: bool = True,
     ) -> Results[str, None]:
-        """Store and delete credentials, one of each user; returns results by user.
+        """Store and delete credentials, at most one change for each user; returns results by user.
 
-        Passwords are salted and hashed here, and not sent (C-78). Raises
+        Passwords are salted and hashed by this client, and not sent (C-78). Raises
         ClusterAuthorizationFailed, Refused for an invalid change (the deletion of a missing
         credential, two changes of one user), and ValueError for an empty name or password, an
         unknown mechanism, and iterations below 4096 or above 16384.

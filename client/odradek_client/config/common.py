@@ -1,7 +1,6 @@
 """The settings that every client has.
 
-Names, defaults and meanings are Kafka's if Kafka has the setting, also in the modules with the
-settings of one client.
+In all modules of this package, a setting that Kafka has keeps Kafka's name, default and meaning.
 """
 
 from __future__ import annotations

@@ -51,11 +51,11 @@ def setting(
     secret: bool = False,
     doc: str,
 ) -> Any:
-    """Declare a setting. With `default=None`, None is one of the values that it may have.
+    """Declare a setting. With `default=None`, the setting may be None.
 
-    `kind` follows from the default unless that is None: "int", "float", "bool", "str"; "addresses"
-    is a list of "host:port", "names" a list of words, "object" is accepted unchanged. The value of
-    a `secret` is never shown.
+    `kind` follows from a default that is not None: "int", "float", "bool" or "str". Of the other
+    kinds, "addresses" is a list of "host:port", "names" a list of words, and "object" any value.
+    The value of a `secret` is never shown.
     """
     kind = kind or type(default).__name__
     return Row("", kind, default, doc, check, secret=secret).as_field()

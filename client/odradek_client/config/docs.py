@@ -35,7 +35,7 @@ _SECTIONS: tuple[tuple[str, type[Settings]], ...] = (
 
 
 def page() -> str:
-    """The whole file."""
+    """The text of docs/use/client-settings.md."""
     shared = ClientConfig.rows()
     parts = [_TOP]
     for title, settings in _SECTIONS:

@@ -45,7 +45,7 @@ _TAKEN = {
 
 
 def keywords() -> str:
-    """The whole file."""
+    """The text of keywords.py."""
     shared = {
         name: row
         for name, row in ClientConfig.rows().items()

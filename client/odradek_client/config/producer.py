@@ -11,8 +11,8 @@ from odradek_client.config.protection import resolve_protection
 from odradek_client.errors import ConfigError
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, between, one_of
 
-#: The limit of requests in flight with idempotence: with more, a broker could not recognize every
-#: duplicate (P-05).
+#: The limit of requests in flight with idempotence: with more requests, a broker could not
+#: recognize every duplicate (P-05).
 IDEMPOTENT_IN_FLIGHT_MAX = 5
 
 
@@ -136,8 +136,8 @@ def _resolve_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
 
 
 def _resolve_delivery_timeout(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Raise a default delivery_timeout_ms to the time of one attempt; refuse a given one that is
-    shorter (C-04)."""
+    """Raise the default of delivery_timeout_ms to the time of one attempt. ConfigError if the user
+    has set a shorter time (C-04)."""
     needed = min(values["linger_ms"] + values["request_timeout_ms"], INT32_MAX)
     if values["delivery_timeout_ms"] >= needed:
         return

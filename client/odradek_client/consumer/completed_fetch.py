@@ -1,8 +1,9 @@
-"""CompletedFetch: the answer to one fetch for one partition, from which records are taken in parts.
+"""CompletedFetch: the data of one partition in a Fetch response, from which records are taken in
+parts.
 
-Batches are decoded one at a time, when their records are taken: data that is dropped before (by a
-seek or a rebalance) costs nothing, and a partition takes no more memory than the bytes that the
-broker sent.
+Batches are decoded one at a time, when their records are taken. Data that a seek or a rebalance
+drops earlier is never decoded, and the buffered data of a partition takes no more memory than the
+bytes that the broker sent.
 """
 
 from __future__ import annotations
@@ -115,8 +116,7 @@ class CompletedFetch:
 
     @property
     def exhausted(self) -> bool:
-        """True if no record of the decoded batch is left, and no complete batch follows it
-        (R-14)."""
+        """True if no record of the decoded batch is left, and no complete batch follows (R-14)."""
         if self.cursor < len(self.records) or self._failure is not None:
             return False
         left_bytes = len(self._data) - self._at
@@ -155,13 +155,14 @@ class CompletedFetch:
         return taken
 
     def take_rows(self, rows: Rows, limit: int) -> int:
-        """Take up to `limit` records into `rows` with the bytes that were written, without calling
-        deserializers.
+        """Add up to `limit` records to `rows`, without calling deserializers.
 
-        Returns their number: fewer than `limit` at the end of the fetch, or when `rows` is full.
+        Returns the number of added records: fewer than `limit` at the end of the fetch, or when
+        `rows` is full.
         """
         if self.cursor < len(self.records) or self._failure is not None:
-            # `take` has returned a part of the decoded batch: decode the batch again for the rest.
+            # `take` has returned a part of the decoded batch: the batch is decoded again for the
+            # rest.
             self._at = self._batch_at
             self.records, self.cursor, self._failure = [], 0, None
         before = rows.count

@@ -180,8 +180,8 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Subscribe to these topics, or to all whose whole name matches `pattern`; replaces the
-        earlier subscription.
+        """Subscribe to these topics, or to all topics whose whole name matches `pattern`; replaces
+        the earlier subscription.
 
         `listener` is called when the group moves partitions. IllegalState if partitions are
         assigned manually, or if the subscription changes from topics to a pattern or back; call
@@ -281,9 +281,9 @@ class Consumer:
         Its rows are those of Spark's `kafka` format: key and value (binary; deserializers are not
         called), topic, partition, offset, timestamp (microseconds, UTC), timestampType, and with
         `include_headers` also headers (null for a record without headers). `columns`: the names of
-        the wanted columns; others cost nothing. The batch may be empty, and is limited to about 256
-        MiB. `timeout_ms` limits the whole poll. Without `timeout_ms` the poll first waits up to
-        default_api_timeout_ms for the group's first assignment, and then up to a second for
+        the wanted columns; other columns cost nothing. The batch may be empty, and is limited to
+        about 256 MiB. `timeout_ms` limits the whole poll. Without `timeout_ms` the poll first waits
+        up to default_api_timeout_ms for the group's first assignment, and then up to a second for
         records. Errors as in `poll`; PyarrowMissing without the extra `arrow`, ValueError for an
         unknown column.
         """
@@ -375,9 +375,9 @@ class Consumer:
         await group.offsets.commit(as_offsets(offsets), self._timeout_ms(timeout_ms))
 
     def commit_soon(self, offsets: Mapping[Partition, Offset] | None = None) -> asyncio.Task[None]:
-        """Begin a commit like that of `commit` in a task, and return the task; its result is the
-        commit's. While a commit waits to be sent, a newer commit replaces its offsets of the
-        partitions that both have. `close` waits for commits that have begun."""
+        """Begin `commit` in a task, and return the task. If a commit is still waiting to be sent, a
+        newer commit replaces its offsets for the partitions that both contain. `close` waits for
+        commits that have begun."""
         self._require_connected()
         group = self._require_group("commit_soon")
         task = group.offsets.commit_soon(as_offsets(offsets), self._timeout_ms(None))
@@ -418,8 +418,8 @@ class Consumer:
 
     @property
     def membership_lost(self) -> asyncio.Event:
-        """An event that is set while `is_member` is False, as soon as that is known. Work on
-        records can wait for the event in order to stop. IllegalState without a group_id."""
+        """An event that is set while `is_member` is False, as soon as that is known. A task that
+        processes records can wait for the event, and then stop. IllegalState without a group_id."""
         return self._require_group("membership_lost").membership_lost
 
     def _require_group(self, what: str) -> GroupLoop:
@@ -535,8 +535,8 @@ class Consumer:
         return {partition: at.offset if at is not None else 0 for partition, at in found.items()}
 
     async def lag(self, partition: Partition) -> int:
-        """The number of offsets between the position and the end of the partition at the last
-        fetch. If there was no fetch yet, the broker is asked for the end."""
+        """The number of offsets from the position to the end of the partition at the last fetch.
+        Before the first fetch, the end is requested from the broker."""
         each = as_partition(partition)
         position = await self.position(each)
         state = self._subscription.state(each)

@@ -1,4 +1,4 @@
-"""The exceptions of a consumer, besides those for the error codes of brokers.
+"""The exceptions of a consumer, in addition to those for the error codes of brokers.
 
 ::
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 #: The error codes of a partition for which the request is sent again after a backoff (K-14). For
-#: the codes in this set the metadata is requested first, for the codes in `RETRY` it is not. Other
+#: the codes in this set, metadata is requested first; for the codes in `RETRY`, it is not. Other
 #: codes are raised.
 RETRY_WITH_NEW_METADATA = frozenset(
     {
@@ -101,7 +101,7 @@ class LogTruncated(PositionOutOfRange):
 
 class CommitFailed(Refused):
     """Offsets were not committed, because the group has assigned the partitions to other members.
-    These will read the records again."""
+    The new owners will read the records again."""
 
 
 class NoOffset(LocalError):

@@ -92,13 +92,13 @@ class FetchSession:
             each in self._known and self._known[each].topic_id != now.topic_id
             for each, now in wanted.items()
         ):
-            # The topic was deleted and created again. An older broker knows partitions by name, and
-            # drops one that a request both names and forgets.
+            # The topic was deleted and created again. A broker that identifies partitions by name
+            # would drop a partition that the same request fetches and forgets.
             self.restart()
         if self._epoch == INITIAL_SESSION_EPOCH:
             self._known = dict(wanted)
-            # Epoch 0 requests a new session; if the request has the id of an old session, that is
-            # closed (F-20).
+            # Epoch 0 requests a new session, and closes the session whose id is in the request
+            # (F-20).
             return FetchSessionRequest(
                 self._id, INITIAL_SESSION_EPOCH, topics_of(wanted.items()), []
             )
@@ -129,8 +129,8 @@ class FetchSession:
 
 
 def topics_of(wanted: Iterable[tuple[TopicPartition, PartitionRequest]]) -> list[FetchTopic]:
-    """The partitions by topic, neighbours of one topic together. The order of partitions is kept,
-    because brokers serve them in this order (F-05)."""
+    """Group adjacent partitions of the same topic. The order of partitions is kept, because brokers
+    serve them in this order (F-05)."""
     topics: list[FetchTopic] = []
     for (name, number), want in wanted:
         if not topics or topics[-1].topic != name:
@@ -463,8 +463,8 @@ class Fetcher:
             return [], 0, failure
 
     def _raise_errors(self, only: Collection[TopicPartition]) -> None:
-        """Raise the first error of a partition, unless the partition's position has changed since.
-        Then the partition may be fetched again."""
+        """Raise the first error of a partition that is still assigned. A PositionOutOfRange for an
+        earlier position is dropped."""
         for partition in list(self._errors):
             if only and partition not in only:
                 continue
@@ -477,8 +477,8 @@ class Fetcher:
                 raise error
 
     def take_one(self) -> ConsumerRecord | None:
-        """Take the next record of the partition from which `collect(1)` last took a record, if the
-        same decoded batch has it.
+        """Take the next record of the partition from which `collect(1)` last took a record, if it
+        is in the same decoded batch.
 
         If the result is None, the caller has to call `collect`. The method is for loops over single
         records, because a call of `collect` costs more than the decoding of a record.

@@ -255,9 +255,9 @@ class SubscriptionState:
         self.changes += 1
 
     def validate(self, leader_epoch_of: Callable[[TopicPartition], int]) -> None:
-        """Begin the validation of positions that were checked with an older leader, before the
-        present leader. A position cannot be validated without the leader epoch of the record before
-        the position (K-26)."""
+        """Begin the validation of positions that were last checked with an earlier leader than the
+        present one. Positions without a known leader epoch of the preceding record are not
+        validated (K-26)."""
         for partition, state in self._partitions.items():
             if state.fetch_state is not FetchState.FETCHING or state.leader_epoch < 0:
                 continue

@@ -145,9 +145,9 @@ class ConnectionOwner(Protocol):
 
     random: random.Random
     throttle_times: ThrottleTimes
-    #: True once a broker has answered a request, because the listener then has the client's
-    #: security protocol. While this is False, the cause is probed if a connection ends without an
-    #: answer.
+    #: True once a broker has answered a request, which proves that the listener has the client's
+    #: security protocol. While False, a connection that ends without an answer is probed for the
+    #: cause.
     reached: bool
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
@@ -181,14 +181,16 @@ class BrokerConnection:
         self.port = port
         self.state = ConnectionState.OPENING
         self.versions: Versions = {}
-        #: The finalized level of each feature of the cluster, and its epoch; -1: unknown.
+        #: The finalized level of each feature of the cluster, and the epoch of these levels (-1:
+        #: unknown).
         self.features: dict[str, int] = {}
         self.features_epoch = -1
         self.last_used = loop.time()
         #: True if the cause must be probed when the broker ends the connection without an answer.
         #: The cause may be that only one side uses TLS, or that the listener requires SASL.
         self._curious = not owner.reached
-        #: The failed authentication that ended the connection; None if something else did.
+        #: The failed authentication that ended the connection; None if it did not end, or for
+        #: another reason.
         self.refusal: AuthenticationFailed | None = None
         self._authenticating = False
         self._session_timer: asyncio.TimerHandle | None = None

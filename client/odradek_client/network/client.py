@@ -305,7 +305,7 @@ class NetworkClient:
         channel: Channel = "main",
         max_version: int | None = None,
     ) -> int:
-        """The version for a node that `is_ready`; ConnectionLost for a node that is not."""
+        """The version for a node that `is_ready`; ConnectionLost for any other node."""
         connection = self.ready(node_id, channel)
         if connection is None:
             raise ConnectionLost(f"there is no connection to node {node_id}")
@@ -330,7 +330,8 @@ class NetworkClient:
         return self._connections.connect_soon(node_id, on_ready, channel)
 
     def feature_level(self, name: str) -> int:
-        """The finalized level of a feature such as "transaction.version"; 0 if it has none.
+        """The finalized level of a feature such as "transaction.version"; 0 if the feature has
+        none.
 
         The level is that of the newest connection. Levels that are supported but not finalized are
         ignored (C-70).
@@ -362,7 +363,7 @@ class NetworkClient:
     async def reach_a_broker(self, timeout_ms: float) -> None:
         """Check that a broker is reachable at the address that it advertises.
 
-        ConnectionLost, with the reason for each, if no broker is reachable.
+        ConnectionLost, with the reason for each broker, if none is reachable.
         """
         await self._connections.reach_a_broker(timeout_ms)
 
@@ -383,7 +384,7 @@ class NetworkClient:
     async def refresh_metadata(self, timeout_ms: float | None = None) -> None:
         """Request metadata now, and wait for the answer to a request that was sent after this call.
 
-        Raises MetadataTimeout if there is none in time.
+        Raises MetadataTimeout if no answer arrives in time.
         """
         await self._metadata.refresh(timeout_ms)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 #: The limit of brokers to which connections are attempted in parallel.
 _REACH_MAX = 8
-#: The interval at which a connection that is throttled or full is checked.
+#: The interval between two checks of a connection that is throttled or full.
 _BUSY_CHECK_S = 0.02
 #: The order in which nodes are used for metadata: connected nodes, nodes not tried yet, nodes with
 #: waiting requests, bootstrap addresses, and nodes that are late with an answer about metadata.
@@ -58,8 +58,8 @@ def unreachable(reasons: Mapping[str, bool]) -> ConnectionLost:
 
 
 def _login(settings: SaslSettings, random: Random) -> Login:
-    # The import is here because the module imports HTTP for token endpoints; clients without SASL
-    # start faster without it.
+    # The module imports an HTTP client for token endpoints. Clients without SASL start faster
+    # without that import.
     from odradek_client.sasl.login import Login
 
     return Login(settings, random)
@@ -236,7 +236,7 @@ class Connections:
         first broker to which a connection can be made.
 
         Each broker is tried once, then each bootstrap address. Raises ConnectionLost, with the
-        reason for each, if none of them is reached.
+        reason for each broker, if none is reached.
         """
         ready = [
             (node.connection.in_flight, node_id)

@@ -19,9 +19,8 @@ Versions = Mapping[int, tuple[int, int]]
 
 _SOFTWARE_NAME = "odradek"
 
-#: The first version that is requested. Version 4 adds only features whose lowest level is 0, and
-#: Azure Event Hubs answers it by closing the connection, where other brokers answer with their
-#: versions.
+#: The version of the first ApiVersions request. Version 4 adds only features whose lowest level is
+#: 0, and Azure Event Hubs closes the connection when it receives version 4.
 _FIRST_ASKED = 3
 
 
@@ -31,7 +30,7 @@ _ILLEGAL = re.compile(r"[^a-zA-Z0-9.-]")
 
 @cache
 def _software_version() -> str:
-    # The import also loads e-mail parsers, so it waits until a program connects.
+    # importlib.metadata loads e-mail parsers, so it is imported only when a program connects.
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -52,8 +51,8 @@ async def negotiate(
 ) -> ApiVersionsResponse:
     """The APIs that a broker serves; the first request has version 3 of ApiVersions.
 
-    A broker without that version answers in version 0 with UNSUPPORTED_VERSION and (since Kafka
-    2.4) its versions of ApiVersions. ConnectionLost for an unusable answer.
+    A broker without version 3 answers in version 0 with UNSUPPORTED_VERSION and (since Kafka 2.4)
+    its versions of ApiVersions. ConnectionLost for an unusable answer.
     """
     api = APIS[ApiKey.API_VERSIONS]
     asked = _FIRST_ASKED
@@ -75,11 +74,11 @@ def served_versions(answer: ApiVersionsResponse) -> Versions:
 
 
 def versions_refused(api: Api, frame: memoryview) -> Message:
-    """The versions in the answer to an ApiVersions request whose version the broker does not have;
-    the answer is in version 0.
+    """The answer of a broker that does not have the version of an ApiVersions request; the answer
+    is in version 0.
 
     Some brokers (such as the mock broker of librdkafka) write the list in the encoding of the
-    requested version; then only the error code is used.
+    requested version; from such an answer only the error code is used.
     """
     try:
         return decode_response(api, 0, frame)

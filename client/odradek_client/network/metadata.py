@@ -1,8 +1,8 @@
 """The requests that keep a cluster's metadata fresh, sent when the metadata is old or contradicted.
 
-While a broker is late with an answer, metadata is requested from the others: if the broker has left
-the cluster, its unanswered requests fail, and are sent to other brokers. When no known broker
-answers, the addresses of `bootstrap_servers` are used again.
+While a broker is late with an answer, metadata is requested from other brokers: if the late broker
+has left the cluster, its unanswered requests fail, and are sent to other brokers. When no known
+broker answers, the addresses of `bootstrap_servers` are used again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from odradek_protocol.schemas.metadata import MetadataResponse
 Listener = Callable[[ClusterView], None]
 
 _IDLE_CHECKS_S_MAX = 30.0
-#: The time that a broker has to answer a metadata request before a second broker is also asked.
+#: The time that a broker has to answer a metadata request before another broker gets the request,
+#: too.
 METADATA_PATIENCE_S = 1.0
 #: The time without an answer after which a warning says that no broker is reachable.
 UNREACHED_WARNING_S = 5.0
@@ -113,7 +114,7 @@ class MetadataUpdater:
     async def refresh(self, timeout_ms: float | None = None) -> None:
         """Request metadata now, and wait for the answer to a request that was sent after this call.
 
-        Raises MetadataTimeout if there is none in time.
+        Raises MetadataTimeout if no answer arrives in time.
         """
         waiter = self._network.loop.create_future()
         self._waiters.append(waiter)
@@ -268,9 +269,9 @@ class MetadataUpdater:
         return failure
 
     async def _first_metadata(self) -> MetadataResponse:
-        """The first answer of any broker. The brokers get the request one after the other, the next
-        when one has failed or is late. ConnectionLost, with the reason for each, if none is
-        reachable."""
+        """The first answer of any broker. The request is sent to one broker after the other, to the
+        next broker when the last one has failed or is late. ConnectionLost, with the reason for
+        each broker, if none is reachable."""
         reasons: dict[str, bool] = {}
         asked: set[asyncio.Task[MetadataResponse]] = set()
         done: set[asyncio.Task[MetadataResponse]] = set()
@@ -296,8 +297,8 @@ class MetadataUpdater:
         finally:
             for task in asked:
                 task.cancel()
-            # Finished tasks are also gathered, because an exception is not retrieved yet if two
-            # tasks ended at the same time.
+            # Finished tasks are also gathered: if two tasks ended at the same time, the exception
+            # of one may not have been retrieved yet.
             await asyncio.gather(*asked, *done, return_exceptions=True)
         raise unreachable(reasons)
 

@@ -39,5 +39,5 @@ def wants_no_sasl(*, tls: bool) -> str:
 
 
 def names(mechanisms: Sequence[str]) -> str:
-    """The sentence with the mechanisms of a broker."""
+    """The part of a message that lists the SASL mechanisms of a broker."""
     return f"the broker has {', '.join(mechanisms)}" if mechanisms else "the broker has none"

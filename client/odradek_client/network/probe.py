@@ -75,8 +75,8 @@ async def _answer(
     *,
     whole: bool = False,
 ) -> bytes:
-    """The first bytes of the answer, or with `whole` its whole frame; empty if the answer is too
-    short.
+    """The first `size_bytes` of the answer; with `whole`, the frame after the length in these
+    bytes. Empty if the answer is too short.
     """
     writer = None
     try:

@@ -20,7 +20,7 @@ from odradek_protocol.tls.handshake import telling
 
 Buffer = bytes | bytearray | memoryview
 
-#: The size of the write buffer at which the owner has to stop.
+#: The size of the write buffer at which the owner has to stop writing.
 WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
 
 #: The reason for the end of a plaintext connection if the peer's answer is TLS.
@@ -53,7 +53,7 @@ def reason(error: OSError) -> str:
 
 
 class Transport(asyncio.BufferedProtocol):
-    """A connection. It is open from `connect` until `close`, or until the peer closes it."""
+    """A TCP connection, open from `connect` until `close` or until the peer closes it."""
 
     def __init__(self, owner: Owner, receive_max_bytes: int, host: str = "") -> None:
         self._owner = owner
@@ -101,7 +101,7 @@ class Transport(asyncio.BufferedProtocol):
                 self._transport.write(buffer)
 
     def close(self) -> None:
-        """Drop the connection, with unsent data. The owner is not called."""
+        """Drop the connection and its unsent data. The owner is not called."""
         self._closed = True
         self.writable = False
         if self._transport is not None:

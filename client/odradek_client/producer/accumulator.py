@@ -38,13 +38,13 @@ LeaderOf = Callable[[str, int], int | None]
 
 #: The limit of the bytes that a record without headers takes in addition to its key and value.
 _RECORD_OVERHEAD_BYTES = 31
-#: The steps of the estimated compression ratio: small steps down, large ones up, because a batch
-#: that proves too large costs a round trip and a split.
+#: The steps of the estimated compression ratio: small steps down, large steps up, because a batch
+#: that is too large for the broker costs a round trip and a split.
 _RATIO_STEP_DOWN = 0.02
 _RATIO_STEP_UP = 0.05
 _RATIO_MARGIN = 1.05
-#: The lowest estimate of the compression ratio; so a batch before compression has at most
-#: batch_size divided by it.
+#: The lowest estimate of the compression ratio. It limits a batch before compression to batch_size
+#: / _RATIO_MIN bytes.
 _RATIO_MIN = 0.1
 
 
@@ -148,8 +148,8 @@ class Accumulator:
     def batch_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> tuple[int, int]:
-        """(`limit_bytes` of a new batch, the bytes of memory to reserve for it). The arguments are
-        its first record."""
+        """(`limit_bytes` of a new batch, the bytes of memory to reserve for the batch). The
+        arguments are the first record of the batch."""
         limit = self.limit_bytes(topic)
         needed = HEADER_BYTES + record_upper_bound(key, value, headers) + _RECORD_OVERHEAD_BYTES
         return limit, max(min(limit, self.buffer_memory), needed)
@@ -170,8 +170,8 @@ class Accumulator:
         return batch
 
     def encoded_bytes(self, encoded: EncodedRecords) -> int:
-        """The bytes of buffer_memory that an encoded batch reserves: those of the batch, but at
-        most all of buffer_memory."""
+        """The bytes of buffer_memory that an encoded batch reserves: the size of the batch, but at
+        most buffer_memory."""
         return min(encoded.batch_bytes, self.buffer_memory)
 
     def add(self, queue: PartitionQueue, encoded: EncodedRecords, now_ms: float) -> ProducerBatch:
@@ -232,8 +232,8 @@ class Accumulator:
         return ready
 
     def wait_ms(self, queue: PartitionQueue, leader: int, now_ms: float) -> float:
-        """The time in ms until the first batch may be sent; 0 or less if it may be sent now. The
-        queue is not empty."""
+        """The time in ms until the first batch of the queue may be sent; 0 or less if it may be
+        sent now. The queue must have a batch."""
         first = queue.batches[0]
         if first.attempts:
             return first.retry_at_ms - now_ms if leader == first.last_leader else 0.0
@@ -259,8 +259,9 @@ class Accumulator:
     ) -> list[ProducerBatch]:
         """The batches of the next request to a node: at most one per partition (C-15).
 
-        Every request starts at another partition, so that no partition starves. `may_drain` may
-        exclude a batch, and with it its partition; `stamp` is called when the batch is closed.
+        Every request starts at another partition, so that no partition starves. If `may_drain` is
+        false for the first batch of a partition, the partition is left out. `stamp` is called for
+        each drained batch.
         """
         start = self._drain_from.get(node_id, 0) % len(queues)
         drained: list[ProducerBatch] = []
@@ -322,9 +323,9 @@ class Accumulator:
         self._active[queue.tp] = queue
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """Queue the parts of a batch in its place, first part first (C-25)."""
+        """Queue the parts of a split batch in its place, in order (C-25)."""
         self._ratios[batch.tp.topic] = 1.0
-        # The batches stay in the order of their age, on which `expired` relies.
+        # `expired` relies on this order: oldest batch first.
         self.incomplete = {
             kept: None for each in self.incomplete for kept in (parts if each is batch else (each,))
         }
@@ -356,8 +357,8 @@ class Accumulator:
         batch.reserved_bytes = 0
 
     def take_all(self, *, only_undrained: bool = False) -> list[ProducerBatch]:
-        """Remove from their queues all batches without a final result, or only those that were
-        never drained; returns them."""
+        """Remove all batches without a final result (or, with `only_undrained`, those that were
+        never drained) from their queues; returns the removed batches."""
         found = [b for b in self.incomplete if not (only_undrained and b.drained_ms >= 0)]
         for batch in found:
             self._unqueue(batch)
@@ -372,7 +373,7 @@ class Accumulator:
         return found
 
     def queue_lengths(self, tps: Iterable[TopicPartition]) -> list[int]:
-        """The number of waiting batches, by partition."""
+        """The number of waiting batches of each partition, in the order of `tps`."""
         queues = self._queues
         return [len(queues[tp].batches) if tp in queues else 0 for tp in tps]
 

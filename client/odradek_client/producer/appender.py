@@ -83,7 +83,7 @@ class Appender:
                 return found or self._begin(queue, timestamp_ms, key, value, headers)
 
             return await self._wait_for_memory(attempt, deadline, number)
-        # The sender needs a turn, even if a loop of sends never has to wait.
+        # Let the sender run, even during a loop of sends that never have to wait.
         await asyncio.sleep(0)
         return delivery
 
@@ -119,7 +119,7 @@ class Appender:
     async def append_rows(
         self, rows: ArrowRows | Lines, partition: int | None, delivery: ArrowDelivery
     ) -> None:
-        """Put rows into batches, all of them of `partition` if that is given."""
+        """Put rows into batches; into batches of `partition` only, unless it is None."""
         number = self.check_transaction()
         topic = delivery.topic
         state = await self._topic(topic, partition, number)
@@ -140,7 +140,7 @@ class Appender:
             self.check_transaction(number)
             for encoded in chunk:
                 await self._admit(sending, encoded, number)
-            # The sender needs a turn, as in `append`.
+            # Let the sender run between two chunks.
             await asyncio.sleep(0)
 
     async def append_batch(
@@ -266,8 +266,8 @@ class Appender:
 
     def check_transaction(self, number: int | None = None) -> int:
         """The number of the open transaction; 0 if the producer is not transactional. Raises
-        IllegalState if no transaction is open for records. `number`: the transaction to which the
-        record belongs; raises IllegalState if another transaction is open."""
+        IllegalState if no transaction is open for records. Also raises IllegalState if another
+        transaction than `number` is open (None: any)."""
         if self._transactions is None:
             return 0
         current = self._transactions.check_open("send")

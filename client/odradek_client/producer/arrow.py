@@ -169,13 +169,13 @@ class ArrowDelivery:
 
 
 class Lines:
-    """Lines to send as records, like the rows of an `ArrowRows`. All are sent to one partition
-    (None: the partitioner chooses)."""
+    """Lines to send as records, with the interface of `ArrowRows`. All lines are sent to
+    `partition` (None: the partitioner chooses)."""
 
     def __init__(
         self, config: ProducerConfig, records: LineRecords, partition: int | None, timestamp_ms: int
     ) -> None:
-        """Read the lines, up to the first that is too large for a record."""
+        """Read the lines, up to the first line that is too large for a record."""
         self.records = records
         self.timestamp_ms = timestamp_ms
         self._partition = partition
@@ -255,8 +255,8 @@ class ArrowRows:
 
 
 def _with_partitions(batch: Any, partitioner: Partitioner, state: TopicQueues) -> Any:
-    """The rows with a complete partition column. For a row without a partition, the partitioner of
-    the settings chooses the partition."""
+    """The rows with a complete partition column. The configured partitioner chooses the partition
+    of a row without one."""
     pa = pyarrow()
     names = batch.schema.names
     keys = batch.column("key") if "key" in names else pa.nulls(batch.num_rows)
@@ -286,7 +286,7 @@ class EncodedGroup(NamedTuple):
 
 
 class ArrowSending:
-    """The rows that are being added to the accumulator, a batch of each partition in turn."""
+    """Adds rows to the accumulator, one batch of each partition in turn."""
 
     def __init__(
         self,
@@ -300,7 +300,8 @@ class ArrowSending:
         self._rows = rows
         self._partitioner = partitioner
         self._state = state
-        #: The queues from which the partitions were chosen.
+        #: The queues at the time when the partitions were chosen; new metadata replaces
+        #: `state.queues`.
         self._queues = state.queues
         self._accumulator = accumulator
         self._left = deque(rows.groups)
@@ -312,7 +313,8 @@ class ArrowSending:
 
     @property
     def compresses(self) -> bool:
-        """True if `chunk` compresses, so that it is slow and should be called in another thread."""
+        """True if `chunk` compresses, which is slow, so that it should be called in another
+        thread."""
         return self._accumulator.codec is not Codec.NONE
 
     def chunk(self) -> list[EncodedGroup]:
@@ -347,6 +349,6 @@ class ArrowSending:
         return self._queues[partition]
 
     def progress(self) -> str:
-        """The progress so far, as a text for error messages."""
+        """The number of rows buffered so far, as a text for error messages."""
         buffered = self.delivery.buffered
         return f"{buffered} of {self._rows.count} rows were buffered before, and are sent"

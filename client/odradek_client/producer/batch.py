@@ -28,7 +28,7 @@ class Future(Protocol):
     def __await__(self) -> Generator[Any, None, Any]: ...
 
 
-#: The constructor of a NamedTuple without keyword arguments, because it runs for every record.
+#: Creates a named tuple faster than a call of its class; used for every record.
 _new_tuple = tuple.__new__
 NewFuture = Callable[[], Future]
 
@@ -134,8 +134,7 @@ class ProducerBatch:
         self.base_sequence = -1
         self.sequence_was_reset = False
         self.was_sent = False
-        #: True if an earlier attempt with these sequences may have written the batch: no answer
-        #: excludes it.
+        #: True if an earlier attempt with these sequences may have written the batch.
         self.may_be_written = False
         self.on_wire = False
         #: The error of the last attempt, if there will be another attempt.
@@ -173,7 +172,7 @@ class ProducerBatch:
         self.record_count = self.builder.record_count
 
     def stamp(self, identity: ProducerIdentity, base_sequence: int) -> None:
-        """Set identity and sequence. Retries keep them (C-22)."""
+        """Set identity and sequence. Retries keep both (C-22)."""
         self.identity = identity
         self.base_sequence = base_sequence
         self.encoded = None
@@ -238,8 +237,8 @@ class ProducerBatch:
         self._finish()
 
     def fail(self, error: OdradekError, record_errors: dict[int, str] | None = None) -> None:
-        """Note that the batch has failed: its records are not written, or nobody knows.
-        `record_errors`: the reasons by index of the record."""
+        """Note that the batch has failed: its records are not written, or may be written.
+        `record_errors`: the reasons by the index of the record in the batch."""
         self._error = error
         self._record_errors = record_errors or {}
         self._finish()
@@ -286,7 +285,7 @@ class ProducerBatch:
         return self.done
 
     def error_of(self, index: int) -> OdradekError | None:
-        """The reason why a record of a finished batch was not written; None if it was."""
+        """The reason why a record of a finished batch was not written; None if it was written."""
         if self._parts:
             part, inner = self._part_of(index)
             return part.error_of(inner)
@@ -317,7 +316,8 @@ class ProducerBatch:
 
     def leaves(self, start: int = 0) -> Iterator[tuple[int, ProducerBatch]]:
         """(index, batch) for each batch that has records of this batch: the parts, or the batch
-        itself if it was not split. The index is that of the first record, counted from `start`."""
+        itself if it was not split. `index` is the position of its first record in this batch, plus
+        `start`."""
         if not self._parts:
             yield start, self
         for part, at in zip(self._parts, self._starts, strict=True):
@@ -378,8 +378,8 @@ class Delivery(Place):
         return self.owner.metadata_of(self.index)
 
     def exception(self) -> OdradekError | None:
-        """The reason why the record was not written, None if it was. IllegalState before that is
-        known."""
+        """The reason why the record was not written, None if it was. IllegalState while this is
+        unknown."""
         if not self.owner.is_done(self.index):
             raise IllegalState("the record is still on its way; await the delivery")
         error = self.owner.error_of(self.index)

@@ -162,8 +162,8 @@ class Sequences:
         self._unresolved.add(batch.tp)
 
     def close_gap(self, batch: ProducerBatch) -> None:
-        """Close the gap of a batch that was certainly not written: the batches after it get its
-        sequences (C-45)."""
+        """Close the gap of a batch that was certainly not written: the later batches get lower
+        sequences, so that no sequence is left out (C-45)."""
         sequences = self.of(batch.tp)
         if batch not in sequences.in_flight or batch.identity != sequences.identity:
             self.remove(batch)
@@ -186,8 +186,7 @@ class Sequences:
     # --- gaps -------------------------------------------------------------------------------------
 
     def has_unresolved(self, tp: TopicPartition) -> bool:
-        """True if a partition has sequences of which nobody knows whether they were written
-        (C-40)."""
+        """True if it is unknown whether some sequences of a partition were written (C-40)."""
         return tp in self._unresolved
 
     def resolve(self) -> list[TopicPartition]:
@@ -221,8 +220,8 @@ class Sequences:
     def request_bump(self, tp: TopicPartition, ahead: Iterable[ProducerBatch] = ()) -> None:
         """Restart the sequences of a partition with a new epoch.
 
-        The new epoch waits for the batches in flight `ahead` of the failed batch. One of them may
-        be in the log already; sent again with a new sequence, it would be written twice.
+        The new epoch waits for the batches in flight `ahead` of the failed batch. A batch ahead may
+        be in the log already; if it were sent again with a new sequence, it would be written twice.
         """
         self._to_bump.setdefault(tp, set()).update(ahead)
 
@@ -295,9 +294,9 @@ class IdempotenceManager:
     def bump_if_requested(self) -> bool:
         """Bump the epoch locally if that was requested (C-44). True if the epoch was bumped.
 
-        Partitions with a requested bump restart, including their batches in flight. The others
-        follow when they have no batches in flight (C-20). After the last epoch, the new sequences
-        wait for a new producer id.
+        Partitions with a requested bump restart, including their batches in flight. Other
+        partitions use the new epoch when they have no batches in flight (C-20). After the last
+        epoch, the new sequences wait for a new producer id.
         """
         if self.state is not State.READY or not self.sequences.may_bump:
             return False
@@ -334,8 +333,8 @@ class IdempotenceManager:
     def gave_up(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
         """Note that a stamped batch has finally failed.
 
-        `may_be_written`: the batch was sent, and its result is unknown; then its sequences are
-        unresolved (C-40). Otherwise the sequences are a gap that must be closed (C-45).
+        With `may_be_written`, the result of the batch is unknown, and its sequences are unresolved
+        (C-40). Otherwise the sequences are a gap that must be closed (C-45).
         """
         sequences = self.sequences.of(batch.tp)
         ahead = sequences.ahead_of(batch)

@@ -85,8 +85,8 @@ class Partitioner:
         self._choice = config.partitioner
 
     def known(self, topic: str, now_ms: float) -> TopicQueues | None:
-        """The queues of a topic, created from its metadata; None if the metadata is not known. If
-        it is known, it is kept fresh for a while."""
+        """The queues of a topic, created from its metadata; None if the metadata is not known.
+        Known metadata is kept fresh for metadata_max_idle_ms."""
         state = self._topics.get(topic)
         cluster = self._cluster
         if topic in cluster.topics:

@@ -81,8 +81,8 @@ class Producer:
 
     def _set_up(self, config: ProducerConfig, network: NetworkClient | None) -> None:
         self.config = config
-        # The class is looked up in its module, where a simulation replaces it with another
-        # generator.
+        # A simulation replaces the attribute `random.Random`, so the class is not imported
+        # directly.
         self._random = random_module.Random()
         self._wall_clock = time.time
         self._owns_network = network is None
@@ -220,7 +220,8 @@ class Producer:
             self._warn_of_lost_records()
 
     def _warn_of_lost_records(self) -> None:
-        """Log a warning besides the ResourceWarning, because Python shows that only on request."""
+        """Log the loss, and warn. A log line is needed because Python hides a ResourceWarning by
+        default."""
         accumulator = self._accumulator
         if accumulator is None or self._pid != os.getpid():
             return  # never started; or the copy of a producer in a forked child
@@ -250,8 +251,8 @@ class Producer:
         """Buffer a record; await the returned `Delivery` to know that it is written.
 
         `value` and `key` are bytes or None, unless there is a serializer. `headers` are (name,
-        bytes) pairs, or a mapping. `timestamp_ms` is since 1970, or a datetime; the present time if
-        None. Waits for metadata and for memory, at most max_block_ms (C-11). Raises
+        bytes) pairs, or a mapping. `timestamp_ms` is in ms since 1970, or a datetime; None: the
+        present time. Waits for metadata and for memory, at most max_block_ms (C-11). Raises
         MetadataTimeout, BufferTimeout, RecordTooLarge (C-12), InvalidTopic,
         TopicAuthorizationFailed, Closed, TypeError, ValueError.
         """
@@ -293,8 +294,9 @@ class Producer:
         timestamp_ms: Time | None = None,
     ) -> Delivery:
         """Buffer a record like `send`, without waiting. BufferFull if there is no memory,
-        MetadataTimeout if the topic's metadata is not known yet (await `partitions_for` once). A
-        loop over this method must let the event loop run at times, or nothing is sent."""
+        MetadataTimeout if the topic's metadata is not known yet (await `partitions_for` first).
+        Nothing is sent until the event loop runs, so a loop over this method must await at
+        times."""
         if self._serializes:
             key, value = self._serialize(key, value)
         delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
@@ -317,8 +319,8 @@ class Producer:
         The columns are: `value`, and optionally `key`, `headers`, `partition` and `timestamp`
         (docs/use/arrow.md). The arguments `partition` and `timestamp_ms` apply to all rows, instead
         of those columns. All rows are checked before the first is buffered: TypeError, ValueError
-        and RecordTooLarge name the row and the column. Otherwise raises like `send`; BufferTimeout
-        tells how many rows were buffered before. Serializers are not called.
+        and RecordTooLarge name the row and the column. Otherwise raises like `send`; the text of
+        BufferTimeout has the number of rows that were buffered. Serializers are not called.
         """
         appender = self._checked_appender()
         appender.check_transaction()
@@ -333,10 +335,10 @@ class Producer:
     ) -> None:
         """Buffer lines as the values of records of the delivery's topic, without an object per
         record, up to the first line that is too large; await `delivery` to know that they are
-        written. All have the present time.
+        written. The timestamp of all records is the present time.
 
-        Raises like `send`; `delivery.buffered` is the number of lines that were buffered before.
-        Serializers are not called, nor is a partitioner of the user.
+        Raises like `send`; `delivery.buffered` is the number of lines that were buffered. Neither
+        serializers nor a custom partitioner are called.
         """
         appender = self._checked_appender()
         rows = Lines(self.config, lines, partition, self._timestamp(None))
@@ -348,8 +350,9 @@ class Producer:
         """Buffer a whole batch, whose bytes stay as they are; wait for the returned batch to know
         its offsets.
 
-        The method is for programs that copy batches. The event loop must be able to run between
-        calls. Raises like `send`; ValueError for a partition that the topic does not have.
+        The method is for programs that copy batches. Nothing is sent until the event loop runs, so
+        a loop over this method must await at times. Raises like `send`; ValueError for a partition
+        that the topic does not have.
         """
         return await self._checked_appender().append_batch(topic, partition, records)
 
@@ -455,8 +458,9 @@ class Producer:
 
         Waits until every record is written. The result has everything that `resume_transaction`
         needs, even in another process. When the producer is closed, the transaction stays open.
-        Needs transaction_two_phase_commit_enable=True, or `may_time_out`: then the broker aborts it
-        after transaction_timeout_ms. Raises Abortable, Fatal, IllegalState.
+        Needs transaction_two_phase_commit_enable=True, or `may_time_out`; with `may_time_out`, the
+        broker aborts the transaction after transaction_timeout_ms. Raises Abortable, Fatal,
+        IllegalState.
         """
         return await self._transactional().prepare(self.flush, may_time_out=may_time_out)
 
@@ -471,7 +475,7 @@ class Producer:
 
     async def _abort_quietly(self) -> None:
         """Abort the transaction after an exception. An error of the abort is only logged, so that
-        the exception is raised."""
+        it does not replace the exception."""
         calls = self._transactional()
         if not self._closing:
             await calls.abort_quietly()

@@ -259,7 +259,7 @@ class Sender:
     def _still_ready(
         self, plan: Plan, node_id: int, queues: list[PartitionQueue], now_ms: float
     ) -> list[PartitionQueue]:
-        """The queues that have another batch, after the drained batch, to send in this pass."""
+        """The queues that have another batch to send in this pass, after the drained batch."""
         again = []
         for queue in queues:
             if queue.batches and not queue.muted:
@@ -276,8 +276,8 @@ class Sender:
         """The highest version of Produce for these batches; None: any.
 
         If a topic id is unknown (brokers before Metadata 10 send none), the version must be one
-        with topic names. From TRANSACTIONS_V2_SINCE on, the version of the request means
-        transactions of version 2 (T-60).
+        with topic names. A request of version TRANSACTIONS_V2_SINCE or later means transactions of
+        version 2 (T-60).
         """
         if self._transactions is not None and not self._transactions.is_v2:
             return TRANSACTIONS_V2_SINCE - 1

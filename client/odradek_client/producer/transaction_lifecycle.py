@@ -100,7 +100,7 @@ class TransactionLifecycle:
         return IllegalState(f"{name}() cannot be called now: {_ADVICE[self.state]}")
 
     def not_before(self, pending: Operation, name: str) -> IllegalState:
-        """The error of a call while the outcome of another one is not known yet."""
+        """The error of a call while the outcome of another call is not known yet."""
         return IllegalState(
             f"{name}() cannot be called before the outcome of {pending.name}() is known, which was "
             f"not waited for to its end; call {pending.name}() again"

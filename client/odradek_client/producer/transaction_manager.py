@@ -293,7 +293,7 @@ class TransactionManager:
         In v2 a request is needed whenever anything was sent, because only the brokers know the
         partitions that they added (T-61). If nothing was sent, no request may be sent: while the
         markers of the previous transaction are being written, the coordinator takes the present
-        epoch for that of a fenced producer (T-65).
+        epoch for the epoch of a fenced producer (T-65).
         """
         return not self._started or not self.identity.is_valid
 
@@ -376,7 +376,7 @@ class TransactionManager:
 
     @property
     def has_open_transaction(self) -> bool:
-        """True if closing must end a transaction (C-34); a prepared one stays."""
+        """True if closing must end a transaction (C-34). A prepared transaction stays open."""
         return not self.is_prepared and self.state in {
             State.IN_TRANSACTION,
             State.COMMITTING,

@@ -92,14 +92,14 @@ class TransactionQueue:
             self.in_flight.finish(error)
 
     def drop_for_abort(self, error: OdradekError) -> None:
-        """Drop the requests of a transaction that will not be committed, except those that must
-        survive an abort. The callers of all of them get the error."""
+        """Drop the requests of a transaction that will not be committed, except requests that must
+        survive an abort. The callers of dropped and kept requests get the error."""
         waiting = self._waiting
         self.fail(error)
         self._waiting = [handler for handler in waiting if survives_abort(handler)]
 
 
 def survives_abort(handler: TxnRequestHandler) -> bool:
-    """True if an abort must keep repeating the request, because it may have begun the transaction
-    at the coordinator."""
+    """True if the request must be repeated in spite of an abort, because the request may have begun
+    the transaction at the coordinator."""
     return handler.was_sent and handler.kind in {Kind.ADD_PARTITIONS, Kind.ADD_OFFSETS}

@@ -136,8 +136,8 @@ class OAuthBearerExchange:
         return OAuthBearerMessage(self._token.value, extensions=self._token.extensions).encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """The answer to the broker: None if it accepts the token, otherwise a message after which
-        it ends the exchange with its error (RFC 7628)."""
+        """The answer to the broker: None if the broker accepts the token, otherwise a message after
+        which the broker ends the exchange with its error (RFC 7628)."""
         if not token:
             return None
         status = _status(token)

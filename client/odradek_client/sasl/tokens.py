@@ -42,7 +42,8 @@ class RefreshWindow:
 
         The token is replaced after `factor` of its lifetime, but neither during the last
         `buffer_ms` of its lifetime nor during its first `min_period_ms`. For a token whose lifetime
-        is too short for these two limits, only `factor` counts.
+        is too short for these two limits, only `factor` applies. A token without a known expiry is
+        replaced now.
         """
         if token.expires_ms is None:
             return now_ms

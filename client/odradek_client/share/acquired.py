@@ -1,6 +1,6 @@
 """The records of one partition in one answer to a ShareFetch, taken in parts.
 
-The answer has whole batches, of which only some offsets are acquired: the others belong to other
+The answer has whole batches, of which only some offsets are acquired; other offsets belong to other
 members and are left out. An acquired offset without a record (compacted away, or a control record)
 is a gap, and is acknowledged as GAP. Unreadable records are never accepted: the records of a
 damaged batch, and those for which a deserializer raises, are released or rejected, and the poll
@@ -108,7 +108,7 @@ class AcquiredBatch:
         return list(self._left)
 
     def take(self, limit: int) -> Taken:
-        """Take up to `limit` records, but none after the first that cannot be read."""
+        """Take up to `limit` records, up to the first record that cannot be read."""
         taken = Taken()
         while len(taken.records) < limit and self._left:
             if not self._decoded:

@@ -94,8 +94,8 @@ class ShareConsumer:
             self.subscribe(topics)
 
     def wrap_holder(self, wrap: Callable[[Holder], Holder]) -> None:
-        """Replace the object that records call by the result of `wrap`, for programs that use
-        records in other threads. Call this method before `start`."""
+        """Replace the holder (the object that records call) by `wrap(holder)`, for programs that
+        use records in other threads. Call this method before `start`."""
         self._fetcher.holder = wrap(self._fetcher.holder)
 
     # --- life -------------------------------------------------------------------------------------
@@ -120,8 +120,8 @@ class ShareConsumer:
 
         Records that are not acknowledged are released, even in implicit mode; to accept them, call
         `commit` before. `timeout_ms` limits the wait for handlers and brokers together. Records
-        that are still being handled after it are also released. Records whose acknowledgement
-        reaches no broker are delivered again when their locks expire.
+        that are still being handled when it has passed are also released. Records whose
+        acknowledgement reaches no broker are delivered again when their locks expire.
         """
         if self._closed:
             return
@@ -275,8 +275,8 @@ class ShareConsumer:
                     self._warn_full(room)
                     return []
                 if collects or fetcher.wanted_records != max(room, 0):
-                    # The loop is woken only for a reason, because each pass of the loop wakes this
-                    # poll again.
+                    # The share loop is woken only if it has something to do, because each of its
+                    # passes wakes this poll again.
                     fetcher.wanted_records = max(room, 0)
                     self._loop.wake()
                 await self._wait(left_ms)
@@ -445,7 +445,6 @@ class _DirectHolder:
         self._consumer = consumer
 
     def answer(self, record: ShareRecord, kind: AcknowledgeType) -> None:
-        """See `Holder`."""
         consumer = self._consumer
         consumer._fetcher.acknowledge(record, kind, consumer._network.now_ms())
         if kind is AcknowledgeType.RENEW:
@@ -453,23 +452,19 @@ class _DirectHolder:
         consumer._wake()
 
     def begin_handling(self, record: ShareRecord) -> None:
-        """See `Holder`."""
         consumer = self._consumer
         consumer._fetcher.held.begin_handling(record, consumer._network.now_ms())
         consumer._loop.wake()
 
     def end_handling(self, record: ShareRecord) -> None:
-        """See `Holder`."""
         self._consumer._fetcher.held.end_handling(record)
         self._consumer._signal()
 
     def note_decision(self, record: ShareRecord, decision: Reject | Release) -> None:
-        """See `Holder`."""
         outcome = "rejected" if isinstance(decision, Reject) else "released"
         log.debug("%r: %s by the application: %s", record, outcome, decision)
 
     def new_waiter(self) -> asyncio.Future[None]:
-        """See `Holder`."""
         return self._consumer._network.loop.create_future()
 
 

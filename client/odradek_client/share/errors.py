@@ -1,5 +1,5 @@
-"""The exceptions of a share consumer, besides those for the error codes of brokers, and the two
-that an application raises in `async with record`.
+"""The exceptions of a share consumer, in addition to those for the error codes of brokers, and the
+two exceptions that an application raises in `async with record`.
 
 ::
 

@@ -3,9 +3,9 @@ handling of answers.
 
 A leader gets one request at a time, because each request has the epoch of its share session.
 Acknowledgements are sent with the next ShareFetch to the leader from which the records were
-acquired. If there is no such fetch, they are sent in a ShareAcknowledge after a short wait. Records
-are fetched only while a poll waits and no record is buffered, because their locks begin to run when
-the broker answers.
+acquired. If no ShareFetch to this leader follows, they are sent in a ShareAcknowledge after a short
+wait. Records are fetched only while a poll waits and no record is buffered, because the time of
+their locks begins when the broker answers.
 """
 
 from __future__ import annotations
@@ -184,8 +184,9 @@ class ShareFetcher:
             self._add(batch.node_id, batch.partition, offset, release, now_ms)
 
     def collect(self, limit: int, now_ms: float) -> list[ShareRecord]:
-        """Take up to `limit` buffered records. If there is no record to return before it, raises
-        the error of a partition or of unreadable records."""
+        """Take up to `limit` buffered records. A waiting error of a partition is raised first.
+        Unreadable records end the result; their error is raised now if there is no record,
+        otherwise by the next call."""
         if self._errors:
             raise self._errors.pop(0)
         found: list[ShareRecord] = []
@@ -592,8 +593,8 @@ class ShareFetcher:
         self.counts.bytes += len(data.records or b"")
         pending = node.pending.get(partition)
         for offset in batch.offsets:
-            # The broker would apply a waiting acknowledgement of an earlier acquisition to this
-            # acquisition.
+            # A waiting acknowledgement of an earlier acquisition is dropped, because the broker
+            # would apply it to this acquisition.
             self.held.lent_again(partition, offset)
             if pending is not None:
                 pending.drop(offset)

@@ -51,8 +51,8 @@ class HeldRecords:
         self.unanswered += 1
 
     def lent_again(self, partition: SharePartition, offset: int) -> None:
-        """Note that a record was acquired again. A lock from an earlier acquisition has expired
-        then."""
+        """Note that a record was acquired again, which means that its lock from an earlier
+        acquisition has expired."""
         before = self._records.get((partition, offset))
         if before is not None:
             self._end(before, LockExpired(before.topic_partition, offset))
@@ -112,8 +112,8 @@ class HeldRecords:
 
     def expire(self, now_ms: float) -> list[ShareRecord]:
         """End and return the records whose locks have expired. A record that the application has
-        not acknowledged ends immediately. An acknowledged one ends after a further request timeout
-        without an answer of the broker."""
+        not acknowledged ends immediately. An acknowledged record ends after a further request
+        timeout without an answer of the broker."""
         if now_ms < self._next_expiry_ms:
             return []
         expired = [each for each in self._records.values() if self._expires_at_ms(each) <= now_ms]
@@ -154,8 +154,8 @@ class HeldRecords:
         self._handled.pop((record.place, record.offset), None)
 
     def to_renew(self, now_ms: float) -> list[ShareRecord]:
-        """The records whose locks must be renewed now. Each is returned only once until its renewal
-        has a result."""
+        """The records whose locks must be renewed now. A record is not returned again until its
+        renewal has a result."""
         if not self._renew_locks:
             return []
         found = [

@@ -1,10 +1,10 @@
 """A share session: the partitions that a leader fetches for one member, and the epoch of the next
 request (KIP-932).
 
-Epoch 0 opens a session with all partitions, later requests name only changes, and epoch -1 closes
-the session. A broker adds every partition in a ShareFetch to the session, even a partition that the
-request contains only for its acknowledgements. The broker would then acquire records of this
-partition. So the same request removes the partition from the session again.
+A request with epoch 0 opens a session with all partitions, later requests have only the changes,
+and epoch -1 closes the session. A broker adds every partition in a ShareFetch to the session, even
+a partition that the request contains only for its acknowledgements. The broker would then acquire
+records of this partition. So the same request removes the partition from the session again.
 """
 
 from __future__ import annotations

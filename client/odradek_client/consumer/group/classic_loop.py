@@ -108,8 +108,8 @@ class ClassicGroupLoop(GroupLoop):
         if versions != self._checked_versions:
             self._checked_versions = versions
             membership.check_subscription(cluster)
-        # A rebalance that this consumer has begun also counts, because its join may end between two
-        # polls.
+        # The join may have ended since the last poll, so the state of the membership alone does not
+        # show that this consumer still has to take over its assignment.
         return (
             membership.rebalancing
             or self._join_prepared

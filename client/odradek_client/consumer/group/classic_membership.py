@@ -394,8 +394,8 @@ class ClassicMembership(Membership):
                 raise error_for(code, about=self.about)
 
     def reset_generation(self, reason: str) -> None:
-        """React to ILLEGAL_GENERATION: the group has a newer generation; the member id may be used
-        to join again."""
+        """React to ILLEGAL_GENERATION: the group has a newer generation; the next join may use the
+        same member id."""
         self.generation = NO_GENERATION
         self.lost = True
         self._leader_assignment = None

@@ -93,12 +93,13 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
         self._heartbeat_wanted.set()
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if the member ids are equal. The epochs may differ, because a newer epoch alone
-        revokes no partitions."""
+        """True if the member ids are equal. The epochs may differ, because a new epoch does not by
+        itself revoke partitions."""
         return identity.member_id == now.member_id
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """This consumer's identity in the group, or its last one (KIP-447)."""
+        """This consumer's identity in the group, or its last identity if it is no longer a member
+        (KIP-447)."""
         self._remember_metadata()
         return super().metadata()
 

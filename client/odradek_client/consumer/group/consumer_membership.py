@@ -16,8 +16,8 @@ in one of these states; `MEMBER_STATE_STEPS` has the legal steps::
     STALE            left because the application did not poll; joins again at the next poll
     FATAL            the group refuses the member, and would refuse it again
 
-Unlike a classic member, such a member sends heartbeats in every state inside the group, even while
-listeners are running.
+Unlike a classic member, a member of the consumer protocol sends heartbeats in every state inside
+the group, even while listeners are running.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ _REDISCOVER = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AV
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSettings(GroupSettings):
-    """The constants of a membership. `remote_assignor` None: the broker chooses.
+    """The constants of a membership. `remote_assignor` None: the broker chooses the assignor.
 
     `session_timeout_ms` is an assumption: only the broker knows the group's session timeout.
     """
@@ -182,8 +182,8 @@ class TargetAssignment:
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
     """A step towards a target. `assigned`: all partitions that the member has after the step.
-    `owned`: these partitions by topic id. `complete`: true if the step reaches the target, false
-    while names of some topics are unknown."""
+    `owned`: these partitions by topic id. `complete`: true if the step reaches the target; false if
+    some topic names of the target are unknown."""
 
     assigned: frozenset[TopicPartition]
     owned: Mapping[bytes, frozenset[int]]

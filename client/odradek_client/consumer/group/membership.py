@@ -104,7 +104,8 @@ class Membership(ABC):
     # --- heartbeats and the session ---
 
     def heartbeat_due_ms(self, now_ms: int) -> int:
-        """The time until the next heartbeat may be sent, in ms; -1 in a state that sends none."""
+        """The time until the next heartbeat may be sent, in ms; -1 in a state without
+        heartbeats."""
         if self.state not in self._heartbeating:
             return -1
         return max(0, self._next_heartbeat_ms - now_ms)
