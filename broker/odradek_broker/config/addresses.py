@@ -8,7 +8,7 @@ from odradek_protocol.settings import INT32_MAX, Check, read_list
 
 
 def plain_address(text: str) -> str:
-    """The canonical spelling of an address; an IPv4-mapped IPv6 address becomes IPv4.
+    """The canonical spelling of an address; an IPv4-mapped IPv6 address becomes IPv4. Raises
     ValueError."""
     address = ip_address(text)
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
@@ -17,7 +17,7 @@ def plain_address(text: str) -> str:
 
 
 def parse_counts(text: str) -> dict[str, int]:
-    """Parse "ADDRESS:COUNT,..." into counts by address. ValueError."""
+    """Parse "ADDRESS:COUNT,..." into counts by address. Raises ValueError."""
     counts = {}
     for part in read_list(text):
         address, _, number = part.rpartition(":")

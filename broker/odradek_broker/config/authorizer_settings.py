@@ -11,7 +11,7 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def read_super_users(text: str) -> tuple[str, ...]:
-    """The principals in a value of super.users. ValueError if one is not TYPE:NAME."""
+    """The principals in a value of super.users. Raises ValueError if one is not TYPE:NAME."""
     found = read_list(text, ";")
     for principal in found:
         kind, colon, name = principal.partition(":")

@@ -78,7 +78,7 @@ Layers = tuple[tuple[ConfigSource, Mapping[str, str]], ...]
 
 @dataclass(frozen=True)
 class Notice:
-    """A log line about a configuration that is accepted."""
+    """A line for the log about a setting that is accepted."""
 
     level: str  # "warning", "info" or "debug"
     text: str
@@ -101,7 +101,7 @@ class BrokerConfig(BrokerSettings):
     layers: Layers = field(default=(), repr=False)
 
     def value_of(self, row: Setting) -> Value:
-        """The effective value of any setting, even of one without effect."""
+        """The value in effect of any setting, including settings that are accepted but not used."""
         if row.name in SETTINGS:
             own: Value = getattr(self, row.attribute)
             return own
@@ -158,8 +158,8 @@ class BrokerConfig(BrokerSettings):
         return self.value_of(row) if text is None else row.read(text)
 
     def listener_int(self, listener: str, name: str) -> int:
-        """The value of a setting for one listener; if there is none, the setting's default and not
-        the broker's value, because the broker's value applies in addition."""
+        """The value of a setting for one listener; if there is none, the setting's default. The
+        broker's value is not used, because it limits all listeners together."""
         row = PER_LISTENER[name]
         text = self.listener_text(listener, name)
         value = row.default if text is None else row.read(text)
@@ -171,7 +171,7 @@ class BrokerConfig(BrokerSettings):
         names = [name for name in PER_LISTENER if name.startswith("ssl.")]
         values = {name.replace(".", "_"): self.listener_value(listener, name) for name in names}
         if any(each.name == listener and each.protocol.is_sasl for each in self.broker_listeners):
-            # A SASL listener asks for certificates only if its own setting says so (KIP-684).
+            # For a SASL listener only its own ssl.client.auth is used, not the broker's (KIP-684).
             values["ssl_client_auth"] = self.listener_text(listener, "ssl.client.auth") or "none"
         return tls_settings(values)
 
@@ -186,7 +186,7 @@ class BrokerConfig(BrokerSettings):
         return parse_address("http.listen", self.http_listen)
 
     def default_log_config(self) -> LogConfig:
-        """The settings for logs of topics that have no own settings."""
+        """The settings of the logs of topics without settings of their own."""
         values = {
             name: getattr(self, row.broker.attribute)
             for name, row in LOG_SETTINGS.items()
@@ -204,9 +204,9 @@ class BrokerConfig(BrokerSettings):
 def parse_properties(text: str) -> dict[str, str]:
     """The keys and values of a file in Kafka's server.properties syntax.
 
-    ConfigError for an invalid escape.
+    Raises ConfigError for an invalid escape.
     """
-    # Importing the parser takes a noticeable part of the start, and most brokers have no file.
+    # Imported here, because the import is slow, and most brokers have no file.
     import javaproperties
 
     try:
@@ -216,7 +216,8 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """Parse "KEY=VALUE" texts; the last text for a key wins. ConfigError for a text without "="."""
+    """Parse "KEY=VALUE" texts; the last text for a key wins. Raises ConfigError for a text without
+    "="."""
     given = {}
     for text in assignments:
         key, equals, value = text.partition("=")
@@ -229,8 +230,8 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
     """The configuration, and notices about unused keys.
 
-    The defaults of an emulated broker are treated as if they were given. ConfigError for the first
-    bad value.
+    The defaults of an emulated broker are treated as if the user had set them. Raises ConfigError
+    for the first bad value.
     """
     given = {**_emulated_defaults(given), **given}
     known = {key: value for key, value in given.items() if find_setting(key) is not None}
@@ -281,7 +282,7 @@ def with_dynamic(
 ) -> BrokerConfig:
     """The static configuration of `config` with new dynamic settings (IncrementalAlterConfigs).
 
-    ConfigError for a bad value; the caller should have refused the value before.
+    Raises ConfigError for a bad value, although the caller should have refused such a value.
     """
     static = tuple(layer for layer in config.layers if layer[0] is ConfigSource.STATIC_BROKER)
     dynamic = (
@@ -292,16 +293,15 @@ def with_dynamic(
 
 
 def settings_of_every_broker(config: BrokerConfig, given: Mapping[str, str]) -> dict[str, str]:
-    """The dynamic settings of all brokers: `given`, and those that every cluster has from its first
-    start."""
+    """The dynamic settings of all brokers: `given`, and the settings that every cluster has from
+    its first start."""
     static = dict(config.layers).get(ConfigSource.STATIC_BROKER, {})
     return {**_of_every_broker(static), **given}
 
 
 def _of_every_broker(static: Mapping[str, str]) -> dict[str, str]:
-    """`min.insync.replicas` with its value. Every cluster has it as a dynamic setting of all
-    brokers, as Kafka does when eligible leader replicas are enabled (KIP-966).
-    """
+    """`min.insync.replicas` and its value. In every cluster this is a dynamic setting of all
+    brokers, as in Kafka with eligible leader replicas (KIP-966)."""
     row = SETTING_OF_KEY[MIN_INSYNC_REPLICAS]
     return {MIN_INSYNC_REPLICAS: static.get(MIN_INSYNC_REPLICAS, write_value(row.default))}
 
@@ -356,13 +356,14 @@ HTTP = "HTTP"
 
 
 def _has_sasl(config: BrokerConfig) -> bool:
-    """True if a listener uses SASL. Without SASL the module is not imported, so that a broker
-    starts faster."""
+    """True if a listener uses SASL. Otherwise the caller does not import the SASL module, so that
+    the broker starts faster."""
     return any(each.protocol.is_sasl for each in config.broker_listeners)
 
 
 def _check_http(config: BrokerConfig) -> None:
-    """Refuse HTTP for other machines without TLS and a token, unless a setting allows it (N-35)."""
+    """Refuse an HTTP endpoint that other machines can use without TLS and a token, unless
+    insecure.listeners allows this (N-35)."""
     if config.http_address is None:
         return
     protected = config.http_security_protocol == "SSL" and config.http_token
@@ -378,7 +379,8 @@ def _check_http(config: BrokerConfig) -> None:
 
 
 def _check_together(config: BrokerConfig) -> None:
-    """Check that the settings are consistent. ConfigError names the setting to change."""
+    """Check that the settings are consistent. Raises ConfigError, which names the setting to
+    change."""
     map_is_given = config._is_given(_PROTOCOL_MAP)
     check_listeners(config, map_is_given=map_is_given)
     known = {

@@ -24,9 +24,8 @@ MATCHED = (
 
 
 def read_match(items: Iterable[str]) -> dict[str, Pattern]:
-    """The patterns of a `match`, by attribute; the last pattern for an attribute counts. ValueError
-    for an item that is not NAME=PATTERN.
-    """
+    """The patterns of a `match`, by attribute; if an attribute has several patterns, the last one
+    is used. Raises ValueError for an item that is not NAME=PATTERN."""
     patterns = {}
     for item in items:
         name, equals, text = item.partition("=")

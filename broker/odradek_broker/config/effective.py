@@ -1,7 +1,7 @@
 """Effective values of the settings of topics and of the broker, and their sources.
 
-The first of these counts: the topic's own setting, the broker's dynamic setting, the setting in the
-broker's file, the default.
+A topic's own setting takes precedence over the broker's dynamic setting, which takes precedence
+over the setting in the broker's file. Without these settings the default is used.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class ConfigEntry:
 class TopicConfigs:
     """The settings of topics, with the broker's configuration as the default.
 
-    `config` may be replaced while the broker runs; no value is cached.
+    No value is cached, because `config` may be replaced while the broker runs.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
 
     def value(self, name: str, overrides: Mapping[str, str]) -> Value:
-        """The effective value of a setting for a topic whose own settings are `overrides`. KeyError
-        for an unknown setting."""
+        """The effective value of a setting for a topic whose own settings are `overrides`. Raises
+        KeyError for an unknown setting."""
         row = TOPIC_SETTINGS[name]
         if name in overrides:
             return row.read(overrides[name])
@@ -77,7 +77,7 @@ class TopicConfigs:
 
     def text(self, name: str, overrides: Mapping[str, str]) -> str:
         """The effective value as text. A topic's own value is returned as it was stored, even if it
-        would be refused now. KeyError for an unknown setting."""
+        would be refused now. Raises KeyError for an unknown setting."""
         own = overrides.get(name)
         return write_value(self.value(name, overrides)) if own is None else own
 
@@ -95,8 +95,8 @@ class TopicConfigs:
     def validate(
         self, overrides: Mapping[str, str | None], stored: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """The given settings of a topic, checked and normalized. ConfigError names the first bad
-        setting (INVALID_CONFIG).
+        """The given settings of a topic, checked and normalized. Raises ConfigError, which names
+        the first bad setting (INVALID_CONFIG).
 
         `stored`: the topic's present settings. Unchanged values are not checked again, because a
         check that became stricter would prevent changes of the topic's other settings.
@@ -140,8 +140,8 @@ class TopicConfigs:
         return ConfigEntry(
             name=row.name,
             value=self.text(row.name, overrides),
-            # A broker's value under another name of the setting (hours, for example) counts as a
-            # default here, as in Kafka.
+            # As in Kafka, the source is DEFAULT if the broker's value was given under another name
+            # of the setting (log.retention.hours, for example).
             source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
             read_only=False,
             sensitive=False,
@@ -152,7 +152,7 @@ class TopicConfigs:
 
 
 def topic_setting(name: str) -> TopicSetting:
-    """The row of a topic setting. UnknownSettingError if there is none."""
+    """The row of a topic setting. Raises UnknownSettingError if there is none."""
     row = TOPIC_SETTINGS.get(name)
     if row is not None:
         return row
@@ -184,9 +184,8 @@ def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -
 
 def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> ConfigEntry:
     """Describe a setting under one of its names. As in Kafka, a name that was not given has its own
-    default and not the value that was given under another name, except a synonym of the same
-    meaning (`broker.id`).
-    """
+    default, even if the setting was given under another name. Only a synonym in the same unit
+    without a default of its own (`broker.id`) has the setting's value."""
     synonyms = broker_synonyms(config, row, name)
     synonym = next((each for each in row.synonyms if each.name == name), None)
     if synonyms:
@@ -210,8 +209,8 @@ def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> Confi
 
 
 def broker_synonyms(config: BrokerConfig, row: Setting, key: str) -> list[SynonymEntry]:
-    """The values of a broker setting, strongest first, its default last. As in Kafka, values that
-    precede the first value under the name `key` are left out."""
+    """The values of a broker setting, strongest first, its default last. As in Kafka, the list
+    begins with the first value that was given under the name `key`."""
     synonyms = [
         SynonymEntry(name, given[name], source)
         for source, given in config.layers

@@ -22,9 +22,9 @@ from odradek_protocol.settings import (
 class GroupSetting(ConfigRow):
     """A setting of a group.
 
-    `synonym`: the name of the broker's setting in Kafka. `broker`: the broker's setting that is the
-    default; `least`, `most`: the broker's settings that are the bounds. None if there is no such
-    setting.
+    `synonym`: the name of Kafka's broker setting that gives the default. `broker`: this broker's
+    setting that gives the default; `least`, `most`: this broker's settings that give the bounds;
+    each is None if this broker has no such setting.
     """
 
     synonym: str

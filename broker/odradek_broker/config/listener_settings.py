@@ -1,7 +1,7 @@
 """The settings of listeners: addresses, advertised addresses, protection of connections.
 
-Some of them (`PER_LISTENER`) may be given for one listener as `listener.name.NAME.KEY`, with its
-name in lower case, as in Kafka.
+Some of them (`PER_LISTENER`) may be given for one listener as `listener.name.NAME.KEY`, with NAME
+in lower case, as in Kafka.
 """
 
 from __future__ import annotations

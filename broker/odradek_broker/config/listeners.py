@@ -1,6 +1,6 @@
 """The listeners of a broker, from its settings: names, addresses, protocols, advertised addresses.
 
-Combinations that Apache Kafka refuses are refused here (N-17); nothing is opened.
+Combinations that Apache Kafka refuses are refused (N-17). The module opens no sockets.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def is_this_machine(host: str) -> bool:
 
 
 def parse_address(key: str, text: str) -> tuple[str, int]:
-    """(host, port) of "HOST:PORT" or "[IPv6]:PORT"; ConfigError naming `key` otherwise."""
+    """(host, port) of "HOST:PORT" or "[IPv6]:PORT". Raises ConfigError, which names `key`, for
+    another text."""
     host, colon, port = text.strip().rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:
@@ -90,7 +91,7 @@ def with_plaintext_address(listeners: str | None, address: str) -> str:
     """`listeners` as text, with "HOST:PORT" as the address of PLAINTEXT; PLAINTEXT alone if
     `listeners` is not set.
 
-    ConfigError for an invalid address, or if there is no listener PLAINTEXT.
+    Raises ConfigError for an invalid address, or if there is no listener PLAINTEXT.
     """
     parse_address("--listen", address)
     own = f"PLAINTEXT://{address}"
@@ -108,9 +109,9 @@ def with_plaintext_address(listeners: str | None, address: str) -> str:
 
 
 def broker_listeners(settings: ListenerSettings, *, map_is_given: bool) -> tuple[Listener, ...]:
-    """The listeners to open, in order, without those of a controller.
+    """The listeners to open, in order, without the controller's listeners.
 
-    `map_is_given`: true if listener.security.protocol.map is set explicitly. ConfigError.
+    `map_is_given`: true if listener.security.protocol.map is set explicitly. Raises ConfigError.
     """
     found = _parse("listeners", settings.listeners, _protocols(settings, map_is_given))
     _check_names_and_ports(settings, found)
@@ -121,7 +122,7 @@ def advertised_addresses(
     settings: ListenerSettings, *, map_is_given: bool
 ) -> dict[str, tuple[str, int]]:
     """The advertised (host, port) by listener name. An empty host stands for the machine's name,
-    and port 0 for the bound port (N-12). ConfigError.
+    and port 0 for the bound port (N-12). Raises ConfigError.
 
     A listener that advertised.listeners does not name is left out.
     """
@@ -132,9 +133,8 @@ def advertised_addresses(
 
 
 def check_listeners(settings: ListenerSettings, *, map_is_given: bool) -> None:
-    """Check that listeners and advertised addresses are consistent. ConfigError names the setting
-    to change.
-    """
+    """Check that listeners and advertised addresses are consistent. Raises ConfigError, which names
+    the setting to change."""
     listeners = broker_listeners(settings, map_is_given=map_is_given)
     shown = write_value(settings.listeners)
     if not listeners:

@@ -46,7 +46,7 @@ class MappingRule:
 
 def parse_rules(text: str) -> tuple[MappingRule, ...]:
     """The rules, in order: "DEFAULT" or "RULE:pattern/replacement/[LU]", separated by commas.
-    ValueError."""
+    Raises ValueError."""
     rules, position = [], 0
     text = text.strip() or _DEFAULT
     while position < len(text):

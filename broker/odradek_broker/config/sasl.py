@@ -85,7 +85,7 @@ class SaslListenerSettings:
     tokens: SignedTokens | UnsecuredTokens | None = None
 
 
-#: Returns the secret to which a text refers; other texts are returned unchanged. TlsError.
+#: Returns the secret to which a text refers; other texts are returned unchanged. Raises TlsError.
 Resolve = Callable[[str], str]
 _REFERENCE = "${"
 
@@ -132,8 +132,8 @@ def sasl_settings(
 
 
 def check_sasl(config: Settings, listeners: Iterable[Listener]) -> None:
-    """Check that each SASL listener has all its settings. ConfigError names the setting to
-    change."""
+    """Check that each SASL listener has all its settings. Raises ConfigError, which names the
+    setting to change."""
     for each in listeners:
         if each.protocol.is_sasl:
             sasl_settings(config, each.name)

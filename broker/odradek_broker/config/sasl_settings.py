@@ -29,7 +29,7 @@ _OLD_VALIDATOR = (
 _DAY_MS = 86_400_000
 
 INITIAL_USERS = "sasl.scram.initial.users"
-#: The kinds of sources for the password of an initial user.
+#: The prefixes of a source for the password of an initial user: an environment variable or a file.
 USER_SOURCES = ("env:", "file:")
 
 

@@ -26,8 +26,8 @@ from odradek_protocol.settings import (
 
 Value = bool | int | float | str | tuple[str, ...]
 
-#: The limit of the characters of a value, because values are kept in memory and in the metadata
-#: log.
+#: The maximum number of characters in a value. It is limited because values are kept in memory and
+#: in the metadata log.
 VALUE_CHARACTERS_MAX = 32_768
 _SHOWN_CHARACTERS_MAX = 200
 
@@ -134,7 +134,8 @@ def allowed_text(kind: Kind, check: Check) -> str:
 
 
 def read_value(key: str, text: str | None, kind: Kind, check: Check = ANYTHING) -> Value:
-    """The value of a text. ConfigError names the key, the text and what is allowed."""
+    """The value of a text. Raises ConfigError, which names the key, the text and what is
+    allowed."""
     try:
         if text is None or len(text) > VALUE_CHARACTERS_MAX:
             raise ValueError(key)
@@ -203,7 +204,7 @@ class ConfigRow(Row[Kind, Value]):
         return allowed_text(self.kind, self.check)
 
     def read(self, text: str | None) -> Value:
-        """The value of a text. ConfigError if it is bad."""
+        """The value of a text. Raises ConfigError if it is bad."""
         return read_value(self.name, text, self.kind, self.check)
 
     def check_parts(self, text: str | None) -> None:
@@ -237,7 +238,8 @@ class Setting(ConfigRow):
         return (self.name, *(synonym.name for synonym in self.synonyms))
 
     def read(self, text: str | None, key: str = "") -> Value:
-        """The value of a text given under `key`, one of `names`. ConfigError if it is bad."""
+        """The value of a text given under `key`, one of `names`. Raises ConfigError if it is
+        bad."""
         key = key or self.name
         factors = {synonym.name: synonym.factor for synonym in self.synonyms}
         factor = factors.get(key, 1)

@@ -1,5 +1,6 @@
-"""The settings of a virtual cluster: the settings of the test override those of the host, and both
-override the defaults for tests."""
+"""The settings of a virtual cluster. The settings of the test override those of the host, and the
+host's settings override the defaults for tests.
+"""
 
 from __future__ import annotations
 

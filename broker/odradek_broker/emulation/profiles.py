@@ -17,17 +17,17 @@ from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Versions
 
-#: The versions in answers to ApiVersions; - for an API that the answer does not have.
+#: The versions in answers to ApiVersions; "-" stands for an API that is not in the answer.
 #: Sources by column:
 #: kafka-3.9, kafka-4.0: answers of Apache Kafka 3.9.1 and 4.0.1, recorded in
 #: tests/oracle/emulation/.
 #: redpanda: github.com/redpanda-data/redpanda, tag v24.3.2-rc5, src/v/kafka/server/handlers/*.h.
 #: event-hubs: keys 0 to 13 from github.com/oliveigah/klife/issues/13; keys 24 to 44 from
 #: github.com/Azure/azure-event-hubs-for-kafka/issues/209, without transactions, ACLs and changes of
-#: settings; keys 14 to 23 from issue 69 there. Three differ: ApiVersions is from
-#: github.com/twmb/franz-go/pull/1022; SaslHandshake is there because SaslAuthenticate needs it
-#: (KIP-152), and InitProducerId because the service's FAQ promises idempotent producers (its
-#: version is not published).
+#: settings; keys 14 to 23 from issue 69 of the same repository. The sources of three rows differ:
+#: ApiVersions is from github.com/twmb/franz-go/pull/1022; SaslHandshake is listed because
+#: SaslAuthenticate needs it (KIP-152), and InitProducerId, whose version is not published, because
+#: the service's FAQ promises idempotent producers.
 _VERSIONS = """
                                 kafka-3.9  kafka-4.0  redpanda  event-hubs
 Produce                         0-11       0-12       0-7       0-7
@@ -176,8 +176,8 @@ class Profile:
 
     @property
     def versions(self) -> Mapping[ApiKey, Versions] | None:
-        """The versions that ApiVersions names; None if it names all of Kafka's APIs, in the
-        versions of this broker."""
+        """The versions in answers to ApiVersions; None if the answers have all of Kafka's APIs, in
+        the versions of this broker."""
         return _versions_of(self.name) if self.has_versions else None
 
 
@@ -190,8 +190,8 @@ _PROFILES = (
     Profile(
         "kafka-3.9",
         "Apache Kafka 3.9.1",
-        # Kafka lists them in ApiVersions only if it has a plugin for them, but answers requests
-        # even without a plugin.
+        # Kafka lists the telemetry APIs in ApiVersions only if it has a plugin for metrics of
+        # clients, but answers their requests even without a plugin.
         unadvertised=_TELEMETRY,
         features={"kraft.version": Feature(0, 1), "metadata.version": Feature(1, 21, 21)},
         separate_updates=True,
@@ -299,7 +299,7 @@ _PROFILES = (
             # for a fetch
             "message.max.bytes": "2097164",
             "fetch.max.bytes": "57671680",
-            # A topic has one replica here, whatever replication factor is requested.
+            # A topic of this broker has one replica, whatever replication factor is requested.
             "replication.factor.policy": "accept",
         },
         topic_rules=(

@@ -17,7 +17,7 @@ class ServedApi(NamedTuple):
     ApiVersions leaves the API out).
 
     The answered versions are the versions that this broker and the emulated broker have in common.
-    There may be none, because all versions of the emulated broker may be older.
+    If the emulated broker has only older versions of the API, no version is answered.
     """
 
     api: Api

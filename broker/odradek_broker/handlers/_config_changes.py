@@ -83,8 +83,8 @@ def change_configs(
 
 
 def _apply(node: ConfigChangeParts, records: Iterable[MetadataRecord]) -> None:
-    """Apply changed settings to running logs; a setting of the broker may be the default of any
-    topic."""
+    """Apply changed settings to running logs: to the topic's logs, or to all logs after a change of
+    the broker's settings, because these may be defaults of topics."""
     topics: set[str] = set()
     for record in records:
         if isinstance(record, ConfigRecord):

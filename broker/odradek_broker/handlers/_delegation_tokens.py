@@ -16,7 +16,7 @@ from odradek_broker.request import ANONYMOUS, RequestContext
 from odradek_protocol.constants import NO_TIMESTAMP
 from odradek_protocol.errors import ErrorCode
 
-#: The type of principal of users.
+#: The principal type of a user.
 USER = "User"
 
 Response = TypeVar("Response")
@@ -47,8 +47,9 @@ def change_expiry(
     period_ms: int,
     respond: Callable[[ErrorCode, int], Response],
 ) -> Response | Deferred[Response]:
-    """Give a token another expiry, and answer `respond(error, expiry in ms)` when it is durable.
-    `decide`: returns the change, given state, principal, HMAC, period and time."""
+    """Change the expiry time of a token, and answer `respond(error, expiry time in ms)` when the
+    change is durable. `decide`: returns the change, given the metadata, the principal, the HMAC,
+    the period in ms and the wall time in ms."""
     if not may_ask(context):
         return respond(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIMESTAMP)
     now_ms = node.clock.wall_ms()
@@ -59,7 +60,8 @@ def change_expiry(
 def answer_change(
     node: TokenParts, change: TokenChange, respond: Callable[[ErrorCode, int], Response]
 ) -> Response | Deferred[Response]:
-    """Record a change, and answer `respond(error, expiry in ms)` when it is durable."""
+    """Record a change, and answer `respond(error, expiry time in ms)` when the change is
+    durable."""
     if change.error:
         return respond(change.error, change.expires_ms)
     return when_durable(

@@ -10,7 +10,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class Leadership(NamedTuple):
-    """The leader of a partition and the ids of its nodes; `error` if there is no leader."""
+    """The leader of a partition and the ids of its nodes. `error` is NONE if there is a leader."""
 
     error: ErrorCode
     leader: int
@@ -19,8 +19,8 @@ class Leadership(NamedTuple):
 
 
 def partition_leadership(node: PartitionAndMetadataParts, topic: Topic, index: int) -> Leadership:
-    """The leader of an existing partition. After an error of its disk the partition has no leader
-    (D5): there is no other replica."""
+    """The leader of an existing partition. After an error of its disk a partition has no leader
+    (D5), because there is no other replica."""
     state = topic.partitions[index]
     partition = node.partition(topic.name, index)
     if partition is None or partition.log.offline:

@@ -1,4 +1,4 @@
-"""The parts of the node that a handler needs, for handlers that need few of them."""
+"""Protocols of the node for handlers that need only a few of its parts."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def ask_each(
     if not group_id or (needs_partitions and not all(partitions for _, partitions in topics)):
         return Deferred.of([])
     if not node.metadata.partition_count(SHARE_STATE_TOPIC):
-        # The sender creates the topic by FindCoordinator.
+        # After this error the sender sends FindCoordinator, which creates the topic.
         refused = _explained(StateResult(ErrorCode.NOT_COORDINATOR), doing)
         return Deferred.of(_refused(topics, refused))
     keys = []
@@ -103,7 +103,7 @@ def _by_topic(results: Iterable[tuple[ShareKey, StateResult]]) -> TopicResults:
 
 
 def _explained(result: StateResult, doing: str) -> StateResult:
-    """The result, with a text for an error of the coordinator itself."""
+    """The result. An error without a message gets a text that names the failed action."""
     if result.error is ErrorCode.NONE or result.message is not None:
         return result
     text = _COORDINATOR_ERRORS.get(result.error, result.error.name)

@@ -17,8 +17,8 @@ _CONTROLLER_LISTENER = "CONTROLLER"
 def refusal(
     node: ClusterParts, allowed: bool, request: AddRaftVoterRequest | RemoveRaftVoterRequest
 ) -> tuple[ErrorCode, str]:
-    """The error and its message; every request is refused. `allowed`: true if the client may alter
-    the cluster."""
+    """The error and the message with which a request is refused. `allowed`: true if the client may
+    alter the cluster."""
     if not allowed:
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denial(Operation.ALTER, CLUSTER)
     if request.cluster_id is not None and request.cluster_id != node.cluster_id:

@@ -13,7 +13,7 @@ from odradek_protocol.schemas.add_raft_voter import AddRaftVoterRequest, AddRaft
 def handle(
     node: ClusterParts, context: RequestContext, request: AddRaftVoterRequest
 ) -> AddRaftVoterResponse:
-    """The refusal; errors of the request itself are checked before."""
+    """Refuse the request: with its own error if it has one, otherwise as unsupported."""
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
     error, text = refusal(node, allowed, request)
     return AddRaftVoterResponse(error_code=error, error_message=text)

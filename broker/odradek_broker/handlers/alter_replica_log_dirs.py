@@ -20,8 +20,8 @@ from odradek_protocol.schemas.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-#: The limit of the length of a directory's name, and the length of the suffix that Kafka adds to
-#: topic and index in the name of a moving replica's directory.
+#: The maximum length of a directory's name, and the length of the suffix that Kafka appends to the
+#: directory name TOPIC-INDEX of a replica that is being moved.
 _NAME_LENGTH_MAX = 255
 _FUTURE_SUFFIX_LENGTH = len(".") + 32 + len("-future")
 

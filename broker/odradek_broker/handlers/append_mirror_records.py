@@ -16,7 +16,7 @@ from odradek_protocol.schemas.append_mirror_records import (
     MirroredTopicResult,
 )
 
-#: The lower limit of the timeout of the wait for the disk, if the request has a shorter one.
+#: The minimum wait for the disk. A shorter timeout in a request is raised to this.
 _WAIT_MS_MIN = 1_000
 
 

@@ -70,7 +70,7 @@ def _refusal(
     if not may_ask(context):
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     owner = ":".join(_owner(context, request))
-    # An owner other than the client.
+    # A client that creates a token for another owner needs a right on that owner.
     if owner != principal_of(context) and not node.authorizer.allows(
         context, Operation.CREATE_TOKENS, Resource(ResourceType.USER, owner)
     ):

@@ -40,7 +40,7 @@ _SECTIONS = frozenset(range(wire.COUNTERS, wire.SAMPLES + 1))
 def handle(
     node: Node, context: RequestContext, request: DescribeBrokerRequest
 ) -> DescribeBrokerResponse:
-    """The requested sections; an unknown section is error 42."""
+    """The requested sections; the answer to an unknown section is INVALID_REQUEST."""
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return DescribeBrokerResponse(error_code=_E.CLUSTER_AUTHORIZATION_FAILED)
     unknown = sorted(set(request.sections) - _SECTIONS)
@@ -233,7 +233,8 @@ def _events(
 ) -> tuple[int, list[wire.NumberedEvent]]:
     """The value of `after` for the next request, and the events, oldest first.
 
-    Numbers begin again with each start, so an `after` from an earlier start is ignored.
+    The numbers of events begin again with each start. So an `after` above all numbers is from an
+    earlier start, and is ignored.
     """
     last = max((number for _, ring in _rings(node) for number in _last_number(ring)), default=-1)
     if after > last:

@@ -28,7 +28,7 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-#: The resources that are described in one turn of the loop.
+#: The number of resources that are described in one turn of the loop.
 _SLICE = 50
 #: The upper limit of the response's size without its results, which is the size of the throttle
 #: time, the number of results and the tagged fields.
@@ -105,7 +105,7 @@ def _in_slices(
 
 
 def _size_bytes(results: list[DescribeConfigsResult], version: int) -> int:
-    """The encoded size of results, or a little less."""
+    """The encoded size of results in bytes, or a few bytes less."""
     whole = codec.encode(DescribeConfigsResponse(results=results), version)
     return max(sum(map(len, whole)) - _FRAME_BYTES, 0)
 
@@ -187,8 +187,9 @@ def _loggers(resource: DescribeConfigsResource, levels: Mapping[str, str]) -> De
 
 
 def _in_force(node: Node, entry: ConfigEntry) -> ConfigEntry:
-    """The entry with the value in force. The addresses for clients (N-12) are known only when the
-    broker listens."""
+    """The entry with the value in force, if the configuration does not have this value: the
+    addresses for clients, which are known when the broker listens (N-12), and the default of
+    security.inter.broker.protocol."""
     if entry.name == "advertised.listeners":
         addresses = node.advertised_addresses().items()
         return replace(

@@ -1,6 +1,6 @@
-"""DescribeHistory (key 10000, Odradek's own): the recent events of a transactional id, a producer
-id, a group, a partition, a record of a share group, a client or a mirror topic as text, and its
-current state.
+"""DescribeHistory (key 10000, Odradek's own): the recent events, as text, and the current state of
+a transactional id, a producer id, a group, a partition, a record of a share group, a client or a
+mirror topic.
 
 Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic; for a record of a
 share group, DESCRIBE on the group and the topic; for a client, DESCRIBE on the cluster. For a
@@ -438,7 +438,7 @@ def _answer_about(
     now: Iterable[CurrentState],
     events: list[Event],
 ) -> DescribeHistoryResponse:
-    """The answer with these events, as far as the ring has kept them."""
+    """The answer with the newest of `events`, up to the request's limit; negative: all."""
     if request.limit >= 0:
         events = events[max(len(events) - request.limit, 0) :]
     may_describe = Rights(

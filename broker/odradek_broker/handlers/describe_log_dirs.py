@@ -25,8 +25,8 @@ from odradek_protocol.schemas.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-#: The partitions that are described in one turn of the event loop. The number is limited because
-#: logs that were not used since the start have to be opened.
+#: The number of partitions that are described in one turn of the event loop. There is a limit
+#: because logs that were not used since the start have to be opened.
 _SLICE = 200
 
 #: The partitions by topic.

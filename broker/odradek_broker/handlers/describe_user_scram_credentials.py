@@ -35,7 +35,7 @@ def handle(
             DescribeUserScramCredentialsResult(
                 user=result.user,
                 error_code=result.error,
-                # Empty without an error, as in Kafka.
+                # As in Kafka, the message for success is an empty text, not null.
                 error_message=result.message or "",
                 credential_infos=[
                     CredentialInfo(mechanism=mechanism.number, iterations=credential.iterations)

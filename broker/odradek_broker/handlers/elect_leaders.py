@@ -22,7 +22,7 @@ from odradek_protocol.schemas.elect_leaders import (
     TopicPartitions,
 )
 
-#: The topics that are processed in one turn of the loop, for a request with all topics.
+#: The number of topics that are processed in one turn of the loop, for a request with all topics.
 _SLICE = 1_000
 #: Preferred and unclean elections.
 _ELECTION_TYPES = (0, 1)

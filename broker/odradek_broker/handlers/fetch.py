@@ -73,7 +73,7 @@ def handle(
 
 _Reply = FetchResponse | list[codec.Buffer]
 
-#: Compiled for speed, because a fetch may have the answers of thousands of partitions.
+#: Compiled for speed, because a response may have thousands of partitions.
 _make_answer = codec.struct_maker(
     PartitionData,
     diverging_epoch=EpochEndOffset(),
@@ -109,7 +109,7 @@ class Fetch:
         self._node = node
         self._plan = plan
         self._context = context
-        #: The common-shape request, or None.
+        #: The request, if it has the common shape; otherwise None.
         self._request = request if isinstance(request, OneFetch) else None
         self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = max_bytes
@@ -117,8 +117,8 @@ class Fetch:
         self._partitions: dict[RequestedPartition, _Resolved] = {}
 
     def look_up(self, replica_id: int, *, skips: bool) -> None:
-        """Find the partitions of the plan. `skips`: an incremental fetch may skip partitions in
-        which nothing has changed for the client."""
+        """Find the partitions that the session plans for this fetch. `skips`: true to leave out,
+        from an incremental fetch, partitions in which nothing has changed for the client."""
         plan = self._plan
         session = plan.session if plan.incremental and skips else None
         for requested in plan.partitions:
@@ -133,7 +133,8 @@ class Fetch:
             self._refuse_denied(self._context, replica_id)
 
     def _refuse_denied(self, context: RequestContext, replica_id: int) -> None:
-        """Check the rights in every fetch of a session, as they may be taken away (A-09)."""
+        """Refuse partitions that the client may not read. Every fetch of a session checks this,
+        because rights can be withdrawn (A-09)."""
         authorizer = self._node.authorizer
         named = (
             requested.topic
@@ -162,7 +163,7 @@ class Fetch:
         )
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Add a partition to this fetch; see `fetch/parked.py`."""
+        """Add a partition that has changed while this fetch is parked; see `fetch/parked.py`."""
         self._partitions[requested] = partition, ErrorCode.NONE
 
     def _resolve(self, requested: RequestedPartition, replica_id: int) -> _Resolved:
@@ -184,7 +185,8 @@ class Fetch:
         return partition, error
 
     def partitions(self) -> list[Partition]:
-        """The partitions that exist, that the client may read, and that have changed."""
+        """The existing partitions of this fetch that the client may read, without those that
+        `look_up` skipped."""
         return [partition for partition, _ in self._partitions.values() if partition is not None]
 
     def _bound(self, partition: Partition) -> int:
@@ -192,7 +194,7 @@ class Fetch:
         return log.last_stable_offset if self._committed else log.high_watermark
 
     def satisfied(self) -> bool:
-        """True if there are enough bytes, or an error to answer (F-01, F-04)."""
+        """True if the fetch can be answered now: enough bytes, or an error (F-01, F-04)."""
         missing = self._min_bytes
         limited = False
         for requested, (partition, error) in self._partitions.items():
@@ -213,8 +215,8 @@ class Fetch:
         return self._answer_bytes() >= self._min_bytes
 
     def _answer_bytes(self) -> int:
-        """Bytes of records in a response that is given now (F-04). The first batch of the first
-        partition with records counts with its whole size (F-06)."""
+        """The size of the records in an immediate response, in bytes (F-04). The first batch of the
+        first partition with records is included with its whole size (F-06)."""
         total_bytes = 0
         for requested in self._in_order():
             partition = self._partitions[requested][0]
@@ -286,14 +288,14 @@ class Fetch:
 
     def _in_order(self) -> list[RequestedPartition]:
         """The partitions in reading order. They are sorted, because `include` appends partitions
-        that have an earlier turn."""
+        whose turn may be earlier."""
         if self._plan.incremental and len(self._partitions) > 1:
             return sorted(self._partitions, key=lambda requested: requested.turn)
         return list(self._partitions)
 
     def _is_over(self, quota: RateQuota, included: Answers) -> bool:
-        """True if the answer exceeds the rest of the client's quota. Such an answer is not
-        counted."""
+        """True if the answer exceeds the rest of the client's quota. The size of such an answer is
+        not charged to the quota."""
         parts = codec.encode(
             response_of(self._plan.session_id, included), self._context.api_version
         )
@@ -362,7 +364,7 @@ def _aborted(
     partition: Partition, start: int, bound: int, records: bytes
 ) -> list[AbortedTransaction]:
     """The aborted transactions with records in the answer, which begins at `start` (F-08, F-09).
-    StorageError."""
+    Raises StorageError."""
     aborted = partition.log.aborted_transactions(start, bound) if records else []
     if not aborted:
         return []

@@ -42,7 +42,8 @@ TOPIC_OF_KEY_TYPE: dict[int, str] = {
     SHARE_COORDINATOR: SHARE_STATE_TOPIC,
 }
 
-#: The right that each type of key needs, and the error without this right (A-12).
+#: The right that each type of key needs: operation, resource of a key, and error without the right
+#
 _DENIED: dict[int, tuple[Operation, Callable[[str], Resource], ErrorCode]] = {
     GROUP_COORDINATOR: (Operation.DESCRIBE, group, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     TRANSACTION_COORDINATOR: (
@@ -145,7 +146,8 @@ def _response(many: bool, found: list[Coordinator]) -> FindCoordinatorResponse:
     only = found[0]
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        # Kafka's message for success, "NONE", is only in answers for one key.
+        # In Kafka the message for success is "NONE" if the request has one key, and empty if it has
+        # a list.
         error_message=only.error_message or ErrorCode.of(only.error_code).name,
         node_id=only.node_id,
         host=only.host,

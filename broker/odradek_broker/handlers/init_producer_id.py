@@ -1,7 +1,7 @@
 """InitProducerId (key 22): assigns a producer id and epoch (rules P-29, P-30, T-10 to T-16, A-04).
 
-Versions: 3 has the producer's present id and epoch; below 4 the error of a fenced producer is
-INVALID_PRODUCER_EPOCH (T-15); 6 may request two-phase commit (T-70 to T-77).
+Versions: from 3 on the request has the producer's present id and epoch; below 4 the error of a
+fenced producer is INVALID_PRODUCER_EPOCH (T-15); 6 can request two-phase commit (T-70 to T-77).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from odradek_protocol.schemas.init_producer_id import (
 def handle(
     node: Node, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
-    """Answer a request without a transactional id with a new producer id, others with the
-    coordinator's answer."""
+    """Answer a request without a transactional id with a new producer id, and any other request
+    with the coordinator's answer."""
     name = request.transactional_id
     if name is None:
         if not may_write_idempotently(node.authorizer, context):

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13): members leave, or an administrator removes static ones (G-80, A-13)."""
+"""LeaveGroup (key 13): members leave, or an administrator removes static members (G-80, A-13)."""
 
 from __future__ import annotations
 

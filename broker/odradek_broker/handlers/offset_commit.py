@@ -30,7 +30,7 @@ def handle(
     names = _names(node, context, request)
     for topic, (name, refusal) in zip(request.topics, names, strict=True):
         if name is not None and not topic.partitions:
-            continue  # as in Kafka
+            continue  # As in Kafka, the answer does not have such a topic.
         answers = []
         for asked in topic.partitions:
             index = asked.partition_index
@@ -83,8 +83,8 @@ T = TypeVar("T", bound=AnsweredTopic)
 
 
 def one_entry_each(topics: Iterable[T], key: Callable[[T], object]) -> list[T]:
-    """The topics, where the entries of a topic that is named several times are joined into one
-    entry. Kafka joins them if a partition is refused before the coordinator decides."""
+    """The topics, with all entries of one topic joined into one entry. Kafka joins the entries if a
+    partition is refused before the coordinator decides."""
     entries: dict[object, T] = {}
     for topic in topics:
         entry = entries.setdefault(key(topic), topic)
@@ -96,8 +96,8 @@ def one_entry_each(topics: Iterable[T], key: Callable[[T], object]) -> list[T]:
 def _names(
     node: GroupAndMetadataParts, context: RequestContext, request: OffsetCommitRequest
 ) -> list[tuple[str | None, ErrorCode]]:
-    """A pair for each topic: its name and the error for partitions that do not exist. If no offset
-    of the topic may be stored, the pair is None and the error for all its partitions (A-14)."""
+    """For each topic, its name and the error for partitions that do not exist. If no offset of the
+    topic may be stored, the name is None, and the error is for all partitions (A-14)."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
         return [(None, ErrorCode.GROUP_AUTHORIZATION_FAILED)] * len(request.topics)
     names: list[str | None] = [topic.name for topic in request.topics]

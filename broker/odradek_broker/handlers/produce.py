@@ -49,7 +49,7 @@ from odradek_protocol.schemas.produce import (
 
 R = TypeVar("R")
 _E = ErrorCode
-#: Members of enumerations are slow to look up with each request.
+#: A name of its own, because looking up a member of an enumeration in each request is slow.
 _NONE = ErrorCode.NONE
 _make_answer = struct_maker(PartitionProduceResponse, current_leader=LeaderIdAndEpoch())
 _Reply = ProduceResponse | NoResponse | CloseConnection
@@ -177,8 +177,8 @@ def _append_all(
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """The last batch of each partition, as in Kafka: the response has one result per partition, so
-    it cannot have those of two batches."""
+    """The last batch of each partition, as in Kafka, because the response has one result per
+    partition."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     found: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
@@ -427,8 +427,8 @@ class _Produce:
         batch: memoryview,
         producer: tuple[int, int],
     ) -> _Outcome:
-        """Append when the transaction is verified to be open at its coordinator. Even a duplicate
-        is verified, because its transaction may have ended."""
+        """Append the batch, if necessary after its coordinator has verified that the transaction is
+        open. Even the transaction of a duplicate batch is verified, because it may have ended."""
         where = (topic, index)
         verification = self._node.verification
         try:
@@ -439,7 +439,7 @@ class _Produce:
             return _refused(index, error.error, error.message)
         waiting = _WaitingBatch(index)
         self.open.add(waiting)
-        # The caller may release its own view of the frame.
+        # A view of its own, because the caller may release `batch` before the verification ends.
         batch = memoryview(batch)
 
         def verified(error: ErrorCode) -> None:
@@ -486,8 +486,8 @@ class _Produce:
     # --- The reply ---
 
     def reply(self, make: Callable[[], Any], timeout_ms: int | None) -> Deferred[Any]:
-        """The reply that `make` returns. `make` is called when no batch is open any more, or after
-        `timeout_ms` (None: no limit)."""
+        """The reply that `make` returns. `make` is called when every batch is durable or refused,
+        or after `timeout_ms` (None: no limit)."""
         self._make = make
         reply: Deferred[Any] = Deferred()
         self._reply = reply

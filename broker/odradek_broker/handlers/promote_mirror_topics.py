@@ -15,7 +15,7 @@ from odradek_protocol.schemas.promote_mirror_topics import (
     PromoteMirrorTopicsResponse,
 )
 
-#: The lower limit of the timeout of the wait for the disk, if the request has a shorter one.
+#: The minimum wait for the promotions. A shorter timeout in a request is raised to this.
 _WAIT_MS_MIN = 1_000
 _LATE = Promoted(
     ErrorCode.REQUEST_TIMED_OUT, "the promotion continues; send the request again to get its result"
@@ -25,7 +25,7 @@ _LATE = Promoted(
 def handle(
     node: Node, context: RequestContext, request: PromoteMirrorTopicsRequest
 ) -> PromoteMirrorTopicsResponse | Deferred[PromoteMirrorTopicsResponse]:
-    """Promote each topic, and answer when that is durable; errors are per topic."""
+    """Promote each topic, and answer when all promotions are durable; errors are per topic."""
     names = list(dict.fromkeys(request.topics))
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         refused = Promoted(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

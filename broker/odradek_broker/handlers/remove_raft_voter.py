@@ -16,7 +16,7 @@ from odradek_protocol.schemas.remove_raft_voter import (
 def handle(
     node: ClusterParts, context: RequestContext, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:
-    """The refusal; errors of the request itself are checked before."""
+    """Refuse the request: with its own error if it has one, otherwise as unsupported."""
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
     error, text = refusal(node, allowed, request)
     return RemoveRaftVoterResponse(error_code=error, error_message=text)

@@ -1,5 +1,6 @@
-"""SaslAuthenticate (key 36): a token of an authentication (N-25); ILLEGAL_SASL_STATE if the
-connection needs no authentication (N-24)."""
+"""SaslAuthenticate (key 36): the client's next token in a SASL authentication (N-25);
+ILLEGAL_SASL_STATE if the connection needs no authentication (N-24).
+"""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def _both(
     outcomes: Deferred[Outcomes],
     make: _Make,
 ) -> Deferred[ShareFetchResponse]:
-    """The response when both parts of the request are carried out."""
+    """The response, once the fetch and the acknowledgements of the request are done."""
     response: Deferred[ShareFetchResponse] = Deferred()
     response.on_abandon = answers.abandon
 
@@ -265,8 +265,8 @@ def _fetched(asked: AskedPartition, answer: ShareFetched) -> ShareFetchedPartiti
 def _add_outcomes(
     partitions: dict[AskedPartition, ShareFetchedPartition], outcomes: Outcomes
 ) -> None:
-    """Add the outcomes of acknowledgements to the partitions of the answer, and those partitions
-    that have only an outcome."""
+    """Add the outcomes of acknowledgements to the answer. A partition without records in the answer
+    is added to it."""
     for each, (error, message) in outcomes.items():
         if each not in partitions:
             partitions[each] = _fetched(each, ShareFetched())

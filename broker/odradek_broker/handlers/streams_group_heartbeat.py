@@ -43,7 +43,7 @@ from odradek_protocol.schemas.streams_group_heartbeat import (
 
 _E = ErrorCode
 
-#: The limit of topics that a status lists as not created.
+#: The maximum number of topics that a status lists as not created.
 _ERRORS_SHOWN_MAX = 3
 
 
@@ -111,7 +111,8 @@ def _is_legal(name: str) -> bool:
 
 
 def _create_missing(node: StreamsParts, context: RequestContext, answer: StreamsAnswer) -> None:
-    """Create internal topics, if the user may; if not, the reason is added to the status (J-24)."""
+    """Create the missing internal topics, if the user may create them; otherwise add the reason to
+    the status (J-24)."""
     denied = [
         name for name in answer.missing if not may_create_topic(node.authorizer, context, name)
     ]

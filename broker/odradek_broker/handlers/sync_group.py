@@ -1,5 +1,6 @@
-"""SyncGroup (key 14): a member gets its assignment; the leader sends the assignments of all (G-60
-to G-65, A-13)."""
+"""SyncGroup (key 14): a member gets its assignment; the leader sends the assignments of all members
+(G-60 to G-65, A-13).
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def handle(
     def result_of(feature: str) -> UpdatableFeatureResult:
         error = refused.get(feature)
         if error is None:
-            # Kafka's message is the name of the error.
+            # As in Kafka, the message for success is the name of the error code, NONE.
             return UpdatableFeatureResult(feature=feature, error_message=ErrorCode.NONE.name)
         return UpdatableFeatureResult(
             feature=feature, error_code=error.error, error_message=error.message

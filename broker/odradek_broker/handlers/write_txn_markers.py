@@ -39,8 +39,8 @@ class _Parts(Authorized, Protocol):
 def handle(
     node: _Parts, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Deferred[WriteTxnMarkersResponse]:
-    """Write the markers; the answer has a code for each partition of each marker, once all are
-    durable or refused."""
+    """Write the markers; the answer, given when all markers are durable or refused, has a code for
+    each partition of each marker."""
     if not may_write_markers(node.authorizer, context):
         return _response((marker, None) for marker in request.markers)
     if not request.markers:
@@ -53,8 +53,8 @@ def handle(
 
 def _write(node: _Parts, marker: WritableTxnMarker) -> Deferred[MarkerResults]:
     if marker.producer_id < 0 or marker.producer_epoch < 0:
-        # A marker ends a producer's transaction; a marker without a producer must not be written to
-        # a log.
+        # A marker without a producer id or epoch belongs to no transaction, so it must not be
+        # written.
         return Deferred.of(
             {
                 (topic.name, index): ErrorCode.UNKNOWN_SERVER_ERROR

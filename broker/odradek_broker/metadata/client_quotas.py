@@ -138,8 +138,8 @@ def _refused(message: str) -> AdminError:
 
 
 def _legal_keys(entity: QuotaEntity) -> Sequence[QuotaKey]:
-    """The keys of quotas that the entity may have. AdminError if such an entity cannot have
-    quotas."""
+    """The keys of quotas that the entity may have. Raises AdminError if an entity with these types
+    and names cannot have quotas."""
     names = dict(entity)
     if not names:
         raise _refused("Quotas are of users, client ids or addresses; the entity is empty.")
@@ -189,7 +189,8 @@ class MatchType(IntEnum):
 
 @dataclass(frozen=True)
 class FilterComponent:
-    """The condition of a filter on one entity type. `match` is a name, and only given for EXACT."""
+    """The condition of a filter on one entity type. `match`: the name if the match type is EXACT,
+    otherwise None."""
 
     entity_type: str
     match_type: int
@@ -219,7 +220,7 @@ class _Filter:
 def describe_client_quotas(
     metadata: ClusterMetadata, components: Sequence[FilterComponent], strict: bool
 ) -> list[tuple[QuotaEntity, Mapping[str, float]]]:
-    """The entities that match a filter, with their quotas. AdminError for an invalid filter.
+    """The entities that match a filter, with their quotas. Raises AdminError for an invalid filter.
 
     `strict`: entities with types besides those of the filter are left out.
     """

@@ -70,9 +70,10 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPI
 
 #: The ids in one block (rule P-29).
 PRODUCER_ID_BLOCK = 1000
-#: Topic ids that Kafka does not use: two are reserved, and an id with a leading "-" in base64 looks
-#: like an option.
+#: Kafka's reserved ids, which no topic, token or ACL gets.
 _RESERVED_IDS = (ZERO_UUID, bytes(15) + b"\x01")
+#: The base64 digit "-". As in Kafka, no topic id begins with it, because the id would look like an
+#: option of a command.
 _BASE64_DASH = 62
 _ID_TRIES_MAX = 1000
 
@@ -418,7 +419,7 @@ class ClusterMetadata:
     def internal_topic_records(self, name: str) -> list[MetadataRecord]:
         """The records that create an internal topic; empty if it exists (O-01, T-01, H-101).
 
-        KeyError for a topic that is not internal.
+        Raises KeyError for a topic that is not internal.
         """
         config = self._static
         counts = {
@@ -462,8 +463,8 @@ class ClusterMetadata:
         return self.leader_epoch_records(name, epochs) if epochs else []
 
     def leader_epoch_records(self, name: str, epochs: Mapping[int, int]) -> list[MetadataRecord]:
-        """Records that give partitions of a topic these leader epochs. KeyError for a topic or a
-        partition that does not exist."""
+        """Records that give partitions of a topic these leader epochs. Raises KeyError for a topic
+        or a partition that does not exist."""
         topic = self.topics[name]
         return [
             PartitionRecord(
@@ -529,11 +530,11 @@ class ClusterMetadata:
         return encode_record(record)
 
     def replay_bytes(self, value: bytes | memoryview) -> None:
-        """Replay an encoded record. DecodeError if it is not valid."""
+        """Replay an encoded record. Raises DecodeError if it is not valid."""
         self.replay(decode_record(value))
 
     def replay(self, record: Message) -> None:
-        """Apply one record to the state. MetadataError if it contradicts the state."""
+        """Apply one record to the state. Raises MetadataError if it contradicts the state."""
         check_record(record, self)
         _REPLAY[type(record)](self, record)
 
@@ -611,7 +612,7 @@ class ClusterMetadata:
 
     def _replay_acl(self, record: AccessControlEntryRecord) -> None:
         self.acls.add(record.id, acl_of(record))
-        # The regular expressions of groups may match other topics from here on (A-67).
+        # The ACL may change which topics the regular expressions of groups match (A-67).
         self.topics_version += 1
 
     def _replay_remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:

@@ -12,7 +12,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 Response = TypeVar("Response")
-#: The minimum wait. Some clients send a timeout of 0, but nevertheless wait for the answer.
+#: The minimum wait, because some clients send a timeout of 0 although they wait for the answer.
 _SHORTEST_WAIT_MS = 5_000
 DEFAULT_WAIT_MS = 60_000
 
@@ -37,9 +37,10 @@ def when_durable(
     """Append the records, and answer `respond()` when everything that was replayed so far is on
     disk.
 
-    The answer is `timed_out()` if that takes longer than `timeout_ms`; the records stay. The same
-    answer is given if the records cannot be appended, because clients retry after it. With a
-    negative timeout, the answer is `timed_out()` immediately, and no record is appended.
+    The answer is `timed_out()` if the disk takes longer than `timeout_ms`, and longer than
+    _SHORTEST_WAIT_MS; the records then stay in the log. The answer is also `timed_out()` if the
+    records cannot be appended, because clients retry after this answer. With a negative timeout,
+    the answer is `timed_out()` immediately, and no record is appended.
     """
     if timeout_ms < 0:
         return timed_out()

@@ -278,7 +278,8 @@ class BrokerConfigResource:
         return checked
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """AdminError if `min.insync.replicas` is set for a single broker, or removed (N-45)."""
+        """Raise AdminError if `min.insync.replicas` is set for a single broker, or removed
+        (N-45)."""
         if name and MIN_INSYNC_REPLICAS in keys:
             raise AdminError(
                 ErrorCode.INVALID_CONFIG,
@@ -457,8 +458,8 @@ class ResourceKind(Protocol):
     def check(
         self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
     ) -> dict[str, str]:
-        """The resource's own settings after a change, in their stored form. ConfigError for an
-        invalid value."""
+        """The resource's own settings after a change, in their stored form. Raises ConfigError for
+        an invalid value."""
         ...
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
@@ -507,7 +508,7 @@ def configured_resource(resource_type: int, name: str) -> Resource:
 
 
 def resource_kind(resource_type: int) -> ResourceKind:
-    """The kind of a resource. AdminError for a type that has no settings here."""
+    """The kind of a resource. Raises AdminError for a type that has no settings here."""
     kind = _KINDS.get(resource_type)
     if kind is None:
         raise AdminError(

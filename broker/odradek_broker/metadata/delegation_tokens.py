@@ -47,9 +47,8 @@ def create_token(
     lifetime_ms: int,
     now_ms: int,
 ) -> TokenChange:
-    """Create a token. `lifetime_ms`: its longest life; the broker's setting if this is not above
-    0.
-    """
+    """Create a token. `lifetime_ms`: the token's maximum lifetime; the broker's setting if this is
+    not above 0."""
     tokens, config = metadata.delegation_tokens, metadata.config
     if not tokens.enabled:
         return TokenChange(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)

@@ -102,8 +102,8 @@ def update_features(
     updates: Iterable[FeatureUpdate],
     supported: Mapping[str, FeatureLevels] = FEATURES,
 ) -> list[MetadataRecord]:
-    """The records that set features to the requested levels. AdminError, without any change, if one
-    of the levels is not possible.
+    """The records that set features to the requested levels. Raises AdminError, without any change,
+    if one of the levels is not possible.
 
     If several updates name the same feature, the last update is used, as in Kafka. An update of
     metadata.version selects a release; updates of features that belong to the release, but that

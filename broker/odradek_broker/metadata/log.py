@@ -86,8 +86,8 @@ class MetadataLog:
     def load(self) -> None:
         """Open the log, or create it if it is missing, and replay it. To be called once.
 
-        DataDirectoryError if the log is not readable, because without the metadata log no other log
-        would belong to a topic.
+        Raises DataDirectoryError if the log is not readable, because without the metadata log no
+        other log would belong to a topic.
         """
         if self._partition is not None:
             return
@@ -180,8 +180,7 @@ class MetadataLog:
         return usable
 
     def maintain(self) -> list[str]:
-        """Take a snapshot and trim the log if that is due; returns the problems since the last
-        call."""
+        """Take a snapshot and trim the log if due; returns the problems since the last call."""
         refusals, self._refusals = self._refusals, []
         return refusals + ([] if self._snapshotter is None else self._snapshotter.maintain())
 
@@ -207,9 +206,9 @@ class MetadataLog:
     def commit(self, records: Sequence[MetadataRecord]) -> Deferred[None]:
         """Append records and publish them; resolves when they are durable.
 
-        StorageError if the records cannot be appended (to a full disk, for example) or contradict
-        the state; nothing has changed then. If the records are written but do not become durable,
-        the broker stops, and the result never resolves.
+        Raises StorageError if the records cannot be appended (to a full disk, for example) or
+        contradict the state; nothing has changed then. If the records are written but do not become
+        durable, the broker stops, and the result never resolves.
         """
         deferred: Deferred[None] = Deferred()
         if not records:
@@ -240,7 +239,7 @@ class MetadataLog:
         return deferred
 
     def _check(self, records: Sequence[MetadataRecord]) -> None:
-        """Refuse records that a start could not replay. StorageError."""
+        """Refuse records that a start could not replay. Raises StorageError."""
         try:
             check_all(records, self._metadata)
         except MetadataError as problem:
@@ -257,8 +256,8 @@ class MetadataLog:
         )
 
     def durable(self) -> Deferred[None]:
-        """Resolves when every record replayed so far is on disk, so that answers may show its
-        effect (D4)."""
+        """Resolves when every record replayed so far is on disk, so that answers can show the
+        effects of these records (D4)."""
         deferred: Deferred[None] = Deferred()
 
         def finished(error: ErrorCode) -> None:

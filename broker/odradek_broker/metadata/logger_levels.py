@@ -24,7 +24,7 @@ def describe_loggers(
     levels: LogLevels, node_id: int, name: str, keys: Collection[str] | None
 ) -> dict[str, str]:
     """The level of each logger, or only of the loggers in `keys`; unknown names are left out.
-    AdminError if `name` is another broker."""
+    Raises AdminError if `name` is another broker."""
     _check_broker(levels, node_id, name)
     present = levels.levels()
     return present if keys is None else {key: present[key] for key in present if key in keys}
@@ -90,8 +90,8 @@ def _check_broker(levels: LogLevels, node_id: int, name: str) -> None:
 
 
 def _level(present: Mapping[str, str], change: Change) -> str | None:
-    """The requested level; None for the level of the parent logger. AdminError if the level is not
-    possible."""
+    """The requested level; None for the level of the parent logger. Raises AdminError if the level
+    is not possible."""
     name = change.name
     try:
         operation = Operation(change.operation)

@@ -172,7 +172,7 @@ class _Ahead:
 
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:
-    """The ACL of a record. MetadataError."""
+    """The ACL of a record. Raises MetadataError."""
     try:
         return Acl(
             AclResourceType(record.resource_type),
@@ -188,7 +188,7 @@ def acl_of(record: AccessControlEntryRecord) -> Acl:
 
 
 def scram_mechanism(number: int) -> ScramMechanism:
-    """The mechanism that has this number in records. MetadataError."""
+    """The mechanism that has this number in records. Raises MetadataError."""
     mechanism = ScramMechanism.of_number(number)
     if mechanism is None:
         raise MetadataError(f"a credential of the unknown mechanism {number}")
@@ -211,8 +211,9 @@ def _check_remove_topic(record: RemoveTopicRecord, known: Known) -> None:
 
 
 def _check_setting(record: ConfigRecord) -> None:
-    """Raise MetadataError if a start could not read a setting. Called only before the record is
-    written: an older version may have written such a value, and a later record replaces it."""
+    """Raise MetadataError if a start could not read a setting. Not called for records that are
+    replayed, because an older version may have written such a value, which a later record then
+    replaces."""
     row = _READ_AT_START.get(record.resource_type, {}).get(record.name)
     if row is not None and record.value is not None:
         try:

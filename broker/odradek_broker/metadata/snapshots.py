@@ -86,8 +86,8 @@ def parse_file_name(name: str) -> SnapshotId | None:
 def encode_snapshot(
     values: Iterator[bytes], epoch: int, timestamp_ms: int, now_ms: int
 ) -> Iterator[bytes | bytearray]:
-    """The content of a snapshot file, batch by batch. Each batch is encoded when the iterator gets
-    there. `timestamp_ms`: see `Snapshot`."""
+    """The content of a snapshot file, batch by batch. Each batch is encoded when the iterator
+    reaches it. `timestamp_ms`: see `Snapshot`."""
     yield snapshot_control_batch(
         ControlType.SNAPSHOT_HEADER, now_ms, 0, epoch, last_contained_ms=timestamp_ms
     )

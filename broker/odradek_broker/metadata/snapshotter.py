@@ -52,9 +52,9 @@ class MetadataSnapshotter:
 
     A snapshot of the image is encoded in slices on the loop, and written in another thread. The
     snapshot is written only when all records that it covers are durable, and the files of deleted
-    topics are removed. If a crash interrupts a removal, the next start finishes the removal because
-    it finds the record of the removal in the log. Once there is a snapshot, the log may lose this
-    record.
+    topics are removed. Without the snapshot, a start after a crash finishes an interrupted removal,
+    because it finds the removal's record in the log. Once there is a snapshot, this record may be
+    deleted from the log.
     """
 
     def __init__(

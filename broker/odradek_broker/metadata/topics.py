@@ -43,7 +43,7 @@ class TopicResult:
 
 
 def check_topic_name(name: str) -> None:
-    """AdminError for an illegal topic name."""
+    """Raise AdminError for an illegal topic name."""
     problem = topic_name_problem(name)
     if problem:
         shown = name if len(name) <= TOPIC_NAME_MAX else name[:TOPIC_NAME_MAX] + "..."
@@ -53,7 +53,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_assignment(metadata: ClusterMetadata, brokers: Sequence[int]) -> None:
-    """AdminError unless the replicas of a partition may be on these brokers."""
+    """Raise AdminError unless the replicas of a partition may be on these brokers."""
     problem = None
     unknown = [broker for broker in brokers if broker != metadata.node_id]
     if not brokers:
@@ -77,7 +77,7 @@ def too_many_partitions() -> AdminError:
 
 
 def check_quota(take: TakeQuota, partitions: int) -> None:
-    """Count new partitions against a quota. AdminError if it is exhausted."""
+    """Count new partitions against a quota. Raises AdminError if it is exhausted."""
     if not take(partitions):
         raise AdminError(
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -94,7 +94,7 @@ class PartitionLimit:
         self._in_request = PARTITIONS_PER_REQUEST_MAX
 
     def check(self, count: int) -> None:
-        """AdminError if `count` more partitions would exceed a limit."""
+        """Raise AdminError if `count` more partitions would exceed a limit."""
         if count > self._in_request:
             raise too_many_partitions()
         if count > self._on_broker:
@@ -242,7 +242,8 @@ def _numbers(metadata: ClusterMetadata, topic: NewTopic) -> tuple[int, int]:
 
 
 def _check_replication(metadata: ClusterMetadata, factor: int) -> str:
-    """The message about an accepted replication factor above 1; AdminError if it is refused."""
+    """The message about an accepted replication factor above 1. Raises AdminError if it is
+    refused."""
     if metadata.config.replication_factor_policy == "accept":
         return (
             f"replication factor {factor} was asked for; one copy is kept, because there is one"
@@ -325,8 +326,8 @@ def _add_partitions(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         )
     if topic.is_internal:
-        # The number of partitions decides which partition coordinates a key, so it must never
-        # change.
+        # The partition of an internal topic that stores a key follows from the number of
+        # partitions, so the number must never change.
         raise AdminError(
             ErrorCode.INVALID_REQUEST,
             f"The number of partitions of the internal topic {more.name} cannot be changed.",
@@ -442,7 +443,7 @@ def _named_once(
 
 
 def _find(metadata: ClusterMetadata, ref: TopicRef) -> Topic:
-    """The topic to delete. AdminError if it may not be deleted."""
+    """The topic to delete. Raises AdminError if it may not be deleted."""
     if ref.name is not None and ref.topic_id != ZERO_UUID:
         raise AdminError(
             ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."

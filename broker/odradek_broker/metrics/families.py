@@ -27,8 +27,8 @@ _HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
 
 def labels_text(names: Sequence[str], values: Sequence[str]) -> str:
-    """The labels of a sample: `{topic="t",partition="0"}`; empty without labels. ValueError if the
-    numbers of names and values differ."""
+    """The labels of a sample: `{topic="t",partition="0"}`; empty without labels. Raises ValueError
+    if the numbers of names and values differ."""
     if not names and not values:
         return ""
     pairs = zip(names, values, strict=True)
@@ -37,8 +37,8 @@ def labels_text(names: Sequence[str], values: Sequence[str]) -> str:
 
 
 class Family:
-    """A metric with its samples. `value`: the value of the only sample of a metric without
-    labels."""
+    """A metric with its samples. `value`: for a metric without labels, the value of its only
+    sample."""
 
     __slots__ = ("_lines", "labels", "name", "sample")
     kind = "gauge"
@@ -49,7 +49,7 @@ class Family:
     ) -> None:
         self.name = name
         self.labels = labels
-        #: The name of a plain sample.
+        #: The name of samples without a further suffix, such as `_sum`.
         self.sample = name + self.suffix
         head = self.sample
         self._lines = [

@@ -77,7 +77,7 @@ class UnreadTimes:
     """The timestamps of first unread records, kept from scrape to scrape."""
 
     def __init__(self) -> None:
-        #: The samples that were left out so far.
+        #: The number of samples that were left out so far.
         self.left_out = 0
         self._known: dict[_Key, int] = {}
         self._used: dict[_Key, int] = {}
@@ -243,9 +243,8 @@ def lag_families(node: Node, times: UnreadTimes) -> Families:
 
 
 def verdict_families(node: Node) -> Families:
-    """The verdict about each consumer group that has committed offsets, and the group's generation,
-    which grows with every rebalance.
-    """
+    """The generation of each group that is not a share group, and the status (a verdict) of each of
+    these groups that has committed offsets. The generation grows with every rebalance."""
     status = Gauge(
         "kafka_consumergroup_status",
         "1 for the status of a consumer group: OK, WARNING, STALLED or STOPPED.",

@@ -296,9 +296,8 @@ def _group_families(node: Node) -> Families:
 
 
 def _transaction_families(node: Node) -> Families:
-    """The number of transactional ids in each state, and the open transactions, because these keep
-    read_committed consumers from reading further (T-45).
-    """
+    """The number of transactional ids in each state, and the open transactions, which keep
+    read_committed consumers from reading further (T-45)."""
     states = Gauge(
         "odradek_transactional_ids", "Transactional ids in each state.", labels=["state"]
     )

@@ -184,8 +184,8 @@ def _counted_families(node: Node) -> Families:
 
 
 def _fetch_families(node: Node) -> Families:
-    """The share of a fetch's partitions from which records could be acquired, and the time that the
-    fetch waited for such partitions."""
+    """The percentage of a fetch's partitions from which records could be acquired, and the time
+    that the fetch waited for such partitions."""
     used = Summary(
         "kafka_server_sharegroupmetrics_requesttopicpartitionsfetchratio",
         "Percentage of the partitions of a fetch from which records could be acquired.",
@@ -215,8 +215,8 @@ def _share_groups(node: Node) -> Generator[None, None, set[str]]:
 
 
 def _counted(node: Node, groups: set[str]) -> Iterator[tuple[list[str], PartitionStatistics]]:
-    """The counters of the share partitions of these groups whose topic exists, with their
-    labels."""
+    """The labels and counters of each share partition of these groups. Partitions of deleted topics
+    are left out."""
     for key, counted in list(node.share_partitions.statistics.partitions.items()):
         labels = _labels(node, key)
         if labels is not None and key.group_id in groups:

@@ -103,8 +103,8 @@ class _Named:
 
 
 def _client_families(node: Node) -> Families:
-    """The series of all clients by name. Clients choose the kinds, so the same name may come with
-    several kinds; its family is then untyped."""
+    """The series of all clients by name. Clients choose the kinds of their metrics. If metrics of
+    one name have several kinds, their family is untyped."""
     by_name: dict[str, _Named] = {}
     clients = yield from in_order(node.telemetry.series.ids())
     for instance_id in clients:

@@ -56,7 +56,8 @@ class MirrorAppend(NamedTuple):
 
 
 class MirrorAppends:
-    """Appends to the mirror topics of this broker. `appended_bytes` counts bytes."""
+    """Appends to the mirror topics of this broker. `appended_bytes` is called with the size of each
+    append in bytes."""
 
     def __init__(self, parts: MirrorParts, appended_bytes: Callable[[int], None]) -> None:
         self._metadata, self._metadata_log, self._partition = parts[:3]
@@ -95,8 +96,8 @@ class MirrorAppends:
         leader epochs, because clients compare them with the epochs of batches (I-07), and used
         producer ids (I-06).
 
-        There is at most one record for each partition and one for the producer ids, because these
-        numbers must not decrease.
+        There is at most one record for each partition, with the highest epoch of the request, and
+        at most one for the producer ids, with the highest id.
         """
         metadata, highest = self._metadata, -1
         epochs: dict[TopicPartition, int] = {}
@@ -128,7 +129,8 @@ class MirrorAppends:
                 )
 
     def _check(self, wanted: MirrorAppend) -> Partition:
-        """The partition, if it belongs to a mirror topic that accepts records. AppendRejected."""
+        """The partition, if it belongs to a mirror topic that accepts records. Raises
+        AppendRejected."""
         topic, part, metadata = wanted.topic, wanted.part, self._metadata
         partition = self._partition(*wanted.where)
         if partition is None:
@@ -203,8 +205,8 @@ class MirrorAppends:
     def _take(
         self, wanted: MirrorAppend, partition: Partition, budget: DecompressionBudget
     ) -> None:
-        """Append batches until the decompression limit of one request is reached. StorageError if a
-        batch is refused; the batches before it stay appended."""
+        """Append batches until the decompression limit of one request is reached. Raises
+        StorageError if a batch is refused; the batches before it stay appended."""
         part, log, now_ms = wanted.part, partition.log, self._clock.wall_ms()
         log.ensure_loaded(now_ms)
         expected = part.expected_end_offset
@@ -337,7 +339,7 @@ class MirrorAppends:
 
 def _check_fetch_offset(log: PartitionLog, part: MirroredPartition) -> None:
     """Refuse batches that the mirror did not fetch from the log end on: earlier batches, whose
-    append failed, might be missing (I-04). AppendRejected."""
+    append failed, might be missing (I-04). Raises AppendRejected."""
     fetched, end = part.fetch_offset, log.log_end_offset
     if fetched != end and not end < fetched <= part.source_log_start_offset:
         raise AppendRejected(

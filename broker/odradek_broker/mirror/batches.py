@@ -15,15 +15,16 @@ from odradek_protocol.records.batch import (
 )
 
 #: The limits of the offsets, producer ids and leader epochs that are accepted from a source. The
-#: limits are below those of the types, because this broker later assigns larger numbers itself.
+#: limits are below the maximum values of int64 and int32, because this broker later assigns larger
+#: numbers.
 OFFSET_MAX = 2**62
 PRODUCER_ID_MAX = 2**62
 LEADER_EPOCH_MAX = 2**31 - 2
 
 
 def batches_of(records: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """Each batch with its header; the checksum is not verified. AppendRejected at bytes that are
-    not a whole batch, after the preceding batches were yielded."""
+    """Each batch with its header; the checksum is not verified. Raises AppendRejected at bytes that
+    are not a whole batch, after the preceding batches were yielded."""
     position = 0
     while position < len(records):
         try:
@@ -39,7 +40,7 @@ def batches_of(records: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
 
 
 def check_source(header: BatchHeader, source_leader_epoch: int, last_leader_epoch: int) -> None:
-    """Refuse a batch that a source cannot have at this position. AppendRejected.
+    """Refuse a batch that a source cannot have at this position. Raises AppendRejected.
 
     `source_leader_epoch`: the epoch of the source's leader, -1 if it is not known;
     `last_leader_epoch`: the newest leader epoch in the mirror's log.

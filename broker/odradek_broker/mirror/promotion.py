@@ -52,7 +52,7 @@ class MirrorPromotions:
 
     def promote(self, name: str) -> Deferred[Promoted]:
         """Promote a topic; resolves when the topic accepts records of producers. A topic that is
-        being promoted is not promoted twice, and an ordinary one is left unchanged."""
+        being promoted is not promoted twice, and an ordinary topic is left unchanged."""
         running = self._running.get(name)
         if running is not None:
             return running.map(lambda outcome: outcome)
@@ -103,14 +103,14 @@ class MirrorPromotions:
             elif self._metadata.topics.get(topic.name) is not topic:
                 fail(_E.UNKNOWN_TOPIC_OR_PARTITION)
             elif topic.partitions.keys() != partitions.keys():
-                self._begin(topic, outcome, aborted)  # Partitions were added since.
+                self._begin(topic, outcome, aborted)  # Partitions were added during the promotion.
             else:
                 self._record(topic, partitions, outcome, aborted)
 
         gather(aborts).then(are_aborted)
 
     def _partitions(self, topic: Topic) -> dict[int, Partition]:
-        """The partitions of a topic. _Failed if one cannot be used."""
+        """The partitions of a topic. Raises _Failed if one cannot be used."""
         found = {}
         for index in topic.partitions:
             partition = self._partition(topic.name, index)
@@ -123,7 +123,7 @@ class MirrorPromotions:
         return found
 
     def _abort(self, partition: Partition) -> list[Deferred[ErrorCode]]:
-        """Write a marker for every open transaction. StorageError."""
+        """Write a marker for every open transaction. Raises StorageError."""
         now_ms = self._clock.wall_ms()
         partition.log.ensure_loaded(now_ms)
         opened = [
@@ -145,8 +145,7 @@ class MirrorPromotions:
 
     def _forget_producers(self, partition: Partition) -> Deferred[ErrorCode]:
         """Drop the producers of the source, because producers of this cluster may get the same ids.
-        StorageError, OSError.
-        """
+        Raises StorageError and OSError."""
         done: Deferred[ErrorCode] = Deferred()
         log = partition.log
         log.forget_producers(self._clock.wall_ms())

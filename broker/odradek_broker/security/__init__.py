@@ -1,1 +1,1 @@
-"""Authorization."""
+"""Authentication and authorization."""

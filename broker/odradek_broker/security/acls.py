@@ -157,7 +157,7 @@ class AclIndex:
         return acl_id in self._by_id
 
     def add(self, acl_id: bytes, acl: Acl) -> None:
-        """Add an ACL. ValueError if the id or the ACL exists already."""
+        """Add an ACL. Raises ValueError if the id or the ACL exists already."""
         if acl_id in self._by_id or acl in self._ids:
             raise ValueError(f"the ACL {acl} is created twice")
         self.version += 1
@@ -166,7 +166,7 @@ class AclIndex:
         self._types.setdefault(acl.resource_type, _OfType()).add(acl)
 
     def remove(self, acl_id: bytes) -> None:
-        """Remove an ACL. KeyError if no ACL has this id."""
+        """Remove an ACL. Raises KeyError if no ACL has this id."""
         acl = self._by_id.pop(acl_id)
         self.version += 1
         del self._ids[acl]

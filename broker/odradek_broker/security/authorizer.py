@@ -16,13 +16,14 @@ from odradek_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: Kafka's ResourceType and AclOperation.
+#: The types and operations of Kafka's ACLs.
 ResourceType = AclResourceType
 Operation = AclOperation
 
 
 class Resource(NamedTuple):
-    """A resource. The resource for the whole cluster has Kafka's name for it."""
+    """A resource. The whole cluster is the resource of type CLUSTER with Kafka's name,
+    kafka-cluster."""
 
     type: ResourceType
     name: str

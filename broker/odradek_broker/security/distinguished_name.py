@@ -93,7 +93,7 @@ def _escape(text: str) -> str:
     escaped = "".join(
         "\\00" if char == "\0" else f"\\{char}" if char in _ESCAPED else char for char in text
     )
-    # Escape each blank at both ends, where it is significant.
+    # Blanks at the beginning and at the end are significant, so each of them is escaped.
     body = escaped.strip(" ")
     if not body:
         return "\\ " * len(escaped)

@@ -108,9 +108,8 @@ class _OAuthBearerExchange:
 
 
 def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
-    """The time of a claim in ms; the claim is in seconds since 1970. TokenRefused for any other
-    value.
-    """
+    """The time of a claim in ms; the claim is in seconds since 1970. Raises TokenRefused for any
+    other value."""
     value = claims.get(name)
     if value is None:
         return None
@@ -131,7 +130,7 @@ def _user(claims: Mapping[str, Any], name: str) -> str:
 
 
 def _check_times(claims: Mapping[str, Any], now_ms: int, skew_ms: int) -> int:
-    """The time at which a token expires; TokenRefused if the token is not valid at the time
+    """The time at which a token expires. Raises TokenRefused if the token is not valid at the time
     `now_ms`."""
     expires_ms = _time_ms(claims, "exp")
     begins_ms, issued_ms = _time_ms(claims, "nbf"), _time_ms(claims, "iat")
@@ -223,7 +222,7 @@ class SignedValidator:
         self._now_ms = now_ms
 
     def validate(self, token: str) -> Authenticated | Deferred[Authenticated | TokenRefused]:
-        """The user of a signed token. A Deferred if the keys have to be read first. Raises
+        """The user of a signed token, as a Deferred if the keys have to be read first. Raises
         TokenRefused."""
         header, _, _ = _parts(token)
         algorithm, key_id = header.get("alg"), header.get("kid")

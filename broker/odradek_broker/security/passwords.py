@@ -62,7 +62,7 @@ def hash_password(password: str, salt: bytes) -> PasswordHash:
 
 
 def parse_password_hash(text: str) -> PasswordHash:
-    """The hash in a text. PasswordHashError with the problem."""
+    """The hash in a text. Raises PasswordHashError with the problem."""
     found = _HASH.fullmatch(text)
     if found is None:
         raise PasswordHashError("it is not of the form scrypt$14$8$1$SALT$KEY")

@@ -2,8 +2,8 @@
 hashes of their passwords.
 
 A wrong password and an unknown user take the same time. Hashes are computed in another thread, one
-at a time, and addresses take turns. A keyed hash of each correct password is kept, so that no
-scrypt hash has to be computed when the client connects again (A-44).
+at a time; the addresses of waiting clients take turns. A keyed hash of each correct password is
+kept, so that no scrypt hash has to be computed when the client connects again (A-44).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class PlainUsers:
         found: list[bool] = []
 
         def done(problem: Exception | None) -> None:
-            # The file may have changed in the meantime.
+            # The user's hash may have been replaced while this check waited.
             right = found == [True] and stored is not None and self._hashes.get(name) is stored
             if right:
                 self._remember(name, seen)

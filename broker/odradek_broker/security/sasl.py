@@ -39,7 +39,7 @@ class Refused:
     """The failed end of an exchange.
 
     `reason`: the reason for the log, without any secret. `client_message`: the message for the
-    client; None for the message that the client's credentials are invalid.
+    client; if it is None, the client is told that its credentials are invalid.
     """
 
     reason: str

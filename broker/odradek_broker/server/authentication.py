@@ -149,7 +149,7 @@ class Authentication:
     # --- Called by handlers (see `odradek_broker.request.Authentication`) ---
 
     def versions_asked(self) -> ErrorCode:
-        """The error code for ApiVersions."""
+        """The error code for ApiVersions; NONE unless a token is expected."""
         if self.state is State.MESSAGES:
             return self._out_of_place("ApiVersions")
         self._move(Event.VERSIONS_TOLD)

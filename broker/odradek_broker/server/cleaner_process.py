@@ -153,7 +153,8 @@ class CleanerProcess:
             [sys.executable, "-P", "-m", "odradek_broker.server.cleaner_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # The environment alone does not tell the child where modules are found.
+            # The child needs the module path of this process. An inherited environment may not
+            # contain it.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             text=True,
         )

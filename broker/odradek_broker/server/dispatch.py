@@ -43,8 +43,8 @@ from odradek_protocol.settings import INT32_MAX
 
 log = structlog.get_logger("odradek.dispatch")
 
-#: The limit of elements in all arrays of a request: while they are handled, every other connection
-#: waits (D11).
+#: The maximum number of elements in all arrays of a request together. It is limited because all
+#: other connections wait while a request is handled (D11).
 REQUEST_ELEMENTS_MAX = 100_000
 
 #: APIs whose responses have limits of their own (F-05, F-06), and whose requests are too large to
@@ -118,17 +118,18 @@ _COMMON_SHAPES = {
         CommonShape(APIS[ApiKey.FETCH], read_one_fetch, fetch.handle),
     )
 }
-#: APIs that are exempt from the quota of request time. Kafka exempts the requests between brokers;
-#: a mirror is like a follower.
+#: APIs that are exempt from the quota of request time. Like Kafka, this broker exempts requests
+#: between brokers, and also requests of a mirror, which replicates as a follower does.
 _EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS, ApiKey.APPEND_MIRROR_RECORDS})
 _KNOWN_KEYS = frozenset(map(int, ApiKey))
-#: One percent of a second.
+#: One percent of a second, in microseconds; quotas of request time are in percent.
 _PERCENT_US = 10_000
 
 
 @dataclass(slots=True)
 class _InFlight:
-    """A request in flight. `request` is None if its response may have any size.
+    """A request in flight. `request` is kept to refuse a response that is too large; it is None for
+    Produce and Fetch, whose responses have limits of their own.
 
     `handled_us`: the handler's processor time, if a quota counts it.
     """
@@ -187,10 +188,10 @@ class Dispatcher:
         self._served = node.served
         self._handlers = handlers
         self._control_bytes_max = control_bytes_max
-        # Common forms are not used if handlers inject faults, because these take only requests of
-        # the generated codec, or if another broker is emulated, because the second codec serves
-        # versions that the other broker may not have. A Fetch has no batches, so it has the smaller
-        # limit.
+        # Common forms are not used with handlers that inject faults, because these handlers take
+        # only requests of the generated codec. Nor are they used in the emulation of a broker with
+        # fewer versions, because the second codec serves all versions. A Fetch has no batches, so
+        # the smaller size limit applies to it.
         self._common_shapes = {
             key: shape if shape.api.key in _APPENDS else shape._replace(bytes_max=control_bytes_max)
             for key, shape in _COMMON_SHAPES.items()
@@ -283,7 +284,7 @@ class Dispatcher:
         throttle_ms = in_flight.context.throttle_ms
         if throttle_ms:
             # The throttle time takes effect before the response is complete, because the response
-            # may take long, and the client may send more requests before it arrives.
+            # may take long, and the client may send more requests before the response arrives.
             in_flight.peer.throttle_ms = max(in_flight.peer.throttle_ms, throttle_ms)
         if not isinstance(reply, Deferred):
             return encode(in_flight, reply)

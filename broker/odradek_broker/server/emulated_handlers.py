@@ -63,9 +63,8 @@ def emulated_handlers(
 
 
 def _after(reply: Reply, change: Callable[[Any], Any]) -> Reply:
-    """The reply after `change` is applied to it, immediately or when the reply arrives. Only a
-    response is changed.
-    """
+    """Apply `change` to the response when the reply is complete. A reply without a response stays
+    unchanged."""
 
     def changed(answer: HandlerReply) -> HandlerReply:
         if isinstance(answer, Message):
@@ -101,7 +100,8 @@ def _accepts(rule: TopicRule, value: str | int) -> bool:
 
 def _values_of(topic: CreatableTopic) -> dict[str, str | int | None]:
     values: dict[str, str | int | None] = {each.name: each.value for each in topic.configs}
-    # -1 stands for the broker's default. A given assignment replaces both numbers.
+    # -1 stands for the broker's default. If replicas are assigned, the assignment decides both
+    # numbers.
     if topic.replication_factor != -1 and not topic.assignments:
         values[REPLICATION_FACTOR] = topic.replication_factor
     if topic.num_partitions != -1:

@@ -276,8 +276,8 @@ class Acceptor:
                 accepted.close()
 
     def _make_room(self, most: int) -> None:
-        """Cancel the oldest handshakes, because honest peers would have finished them by now
-        (N-23)."""
+        """Cancel the oldest handshakes until fewer than `most` are in progress. An honest peer
+        would have finished the oldest handshake by now (N-23)."""
         while len(self._shaking) >= most:
             oldest = next(iter(self._shaking))
             del self._shaking[oldest]
@@ -343,7 +343,7 @@ class RealHost:
         )
 
     def open_files(self) -> FileBudget:
-        """The limit of this process, after its soft limit was raised."""
+        """Raise this process's soft limit of open files, and divide the limit."""
         return divide_files(raise_open_files_limit())
 
     def bind(self, host: str, port: int) -> Listener:

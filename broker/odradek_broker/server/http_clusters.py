@@ -22,8 +22,8 @@ _ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
 def _as_short_as_it_came(body: Any) -> bytes:
-    """The body as JSON that is no longer than the received text, so that it stays below the size
-    limit of orders."""
+    """The body as JSON. The JSON is at most as long as the received text, so that it stays below
+    the size limit of orders."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
@@ -82,7 +82,8 @@ class ClusterRelay:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
-            # The environment alone does not tell the child where modules are found.
+            # The child needs the module path of this process. An inherited environment may not
+            # contain it.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         assert process.stdin is not None and process.stdout is not None

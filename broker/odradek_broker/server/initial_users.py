@@ -30,7 +30,7 @@ def initial_user_records(
     """The credentials of both mechanisms for users without credentials, and the names of these
     users.
 
-    `present`: the users that have credentials; they stay unchanged. StartError for a missing
+    `present`: the users that have credentials; they stay unchanged. Raises StartError for a missing
     password.
     """
     records: list[MetadataRecord] = []

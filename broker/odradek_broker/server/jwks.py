@@ -86,8 +86,8 @@ def parse_jwks(data: bytes) -> list[jwt.PyJWK]:
 class JwksKeys:
     """The keys of one listener. `beside`: a thread for reading. `now_ms`: a monotonic clock.
 
-    StartError if PyJWT is not installed, or if the keys are in a file and the file has no usable
-    key.
+    Raises StartError if PyJWT is not installed, or if the keys are in a file and the file has no
+    usable key.
     """
 
     def __init__(self, settings: SignedTokens, beside: Beside, now_ms: Callable[[], int]) -> None:
@@ -118,7 +118,7 @@ class JwksKeys:
 
     def key(self, key_id: str | None) -> Any | Deferred[Any]:
         """The key with this id, or the only key if `key_id` is None; None if there is no such key.
-        A Deferred if the keys have to be read first."""
+        The result is a Deferred if the keys have to be read first."""
         found = self._find(key_id)
         now_ms = self._now_ms()
         if found is not None:

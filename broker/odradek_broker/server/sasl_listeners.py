@@ -173,8 +173,8 @@ class SaslListener:
 
     def begin(self, host: str, close: Close) -> bool:
         """Count an unauthenticated connection; False if its address has too many. `close` is called
-        if later connections are too many. The caller has to call `ended` when the client has
-        authenticated or the connection is closed."""
+        if this connection has to be closed to make room for a later connection. The caller has to
+        call `ended` when the client has authenticated or the connection is closed."""
         if self._unauthenticated.begin(host, close):
             return True
         self._peer_log.warn(
@@ -211,8 +211,8 @@ def random_bytes(randomness: Randomness, count: int) -> bytes:
 
 
 class UsersFile:
-    """The file of a listener's users of PLAIN, read again when it changes. StartError if it is not
-    valid."""
+    """The file of a listener's users of PLAIN, read again when it changes. Raises StartError if it
+    is not valid."""
 
     def __init__(self, listener: str, path: str, users: PlainUsers) -> None:
         self._listener = listener

@@ -89,7 +89,8 @@ async def serve(
     reopen_log: Callable[[], None] | None = None,
     on_started: Callable[[Server], None] | None = None,
 ) -> None:
-    """Serve until a signal or cancellation; then drain and stop. StartError if it cannot start.
+    """Serve until a signal or cancellation; then drain and stop. Raises StartError if it cannot
+    start.
 
     `reopen_log`: reopens the log file, at SIGHUP; None if the log goes to stderr. `on_started` is
     called with the server when it listens, before `on_ready`.

@@ -89,7 +89,7 @@ PAUSES: dict[Pause, bool] = {
     Pause.NO_MEMORY: True,
 }
 _READING_ONLY = frozenset(pause for pause, handles in PAUSES.items() if handles)
-#: Members of enumerations are slow to look up with each request.
+#: A name of its own, because looking up a member of an enumeration in each request is slow.
 _OPEN = SessionState.OPEN
 
 
@@ -331,8 +331,9 @@ class Session(asyncio.BufferedProtocol):
     def _work(self) -> None:
         """Handle the backlog, send the responses, and read on if nothing prevents it."""
         if self._working:
-            # The caller is a handler that has just completed an earlier request. The response to
-            # its own request must be sent before the next requests are handled.
+            # The handler that is running has completed an earlier request. The outer call of
+            # `_work` handles the next requests, and sends the responses, after this handler has
+            # returned.
             return
         self._working = True
         try:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 #: The size up to which requests are always read completely.
 _SMALL_BYTES = 64 * 1024
-#: The divisor of the memory limit that gives the limit for all unauthenticated peers together.
+#: All unauthenticated peers together may use the memory limit divided by this number.
 _UNAUTHENTICATED_SHARE = 8
 #: The limit of the waiting connections that resume reading at a time. There is a limit because the
 #: requests of these connections may exceed the memory limit again.
@@ -77,9 +77,9 @@ class SessionLimits:
         return max(self.total_bytes_max - self.bytes_held, 0)
 
     def arriving(self, receiving: Receiving, held_bytes: int, size_bytes: int) -> bool:
-        """Note that `held_bytes` of a request of `size_bytes` have arrived on a connection; 0 if
-        no request is unfinished. False if the connection must not be read until `read_on` is
-        called."""
+        """Note that `held_bytes` of a request of `size_bytes` have arrived on a connection;
+        `held_bytes` is 0 if the connection has no unfinished request. Returns False if the
+        connection must not be read until `read_on` is called."""
         before = self._unfinished.get(receiving, 0)
         self.unfinished_bytes += held_bytes - before
         if not held_bytes:
@@ -104,8 +104,9 @@ class SessionLimits:
             each.read_on()
 
     def stalled(self, now_s: float) -> Receiving | None:
-        """The connection whose unfinished request has been the oldest for ARRIVAL_S while others
-        wait for memory; None if there is none. To be called periodically."""
+        """The connection whose unfinished request has been the oldest of all for more than
+        ARRIVAL_S while connections wait for memory; None if there is no such connection. To be
+        called periodically."""
         first = next(iter(self._unfinished), None)
         if first is not self._first or not self.waiting:
             self._first, self._first_since_s = first, now_s

@@ -38,7 +38,7 @@ class TlsListener:
     """A listener with TLS. `handshakes`: the number of unfinished handshakes by address, for all
     listeners together.
 
-    TlsError if it has no usable certificate.
+    Raises TlsError if it has no usable certificate.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class TlsListener:
         say("refused a TLS connection", host, reason, listener=self.name)
 
     def user_of(self, ssl_object: Any) -> str:
-        """The user that the peer's certificate names; ANONYMOUS without a certificate. ValueError
-        if the certificate names none.
+        """The user that the peer's certificate names; ANONYMOUS without a certificate. Raises
+        ValueError if the certificate names none.
 
         `ssl_object`: the transport's extra info "ssl_object".
         """
@@ -167,7 +167,7 @@ class TlsListener:
 
 
 def open_tls(config: BrokerConfig, peer_log: PeerLog) -> dict[str, TlsListener]:
-    """The listeners with TLS, by name. StartError if one has no usable certificate."""
+    """The listeners with TLS, by name. Raises StartError if one has no usable certificate."""
     handshakes: Counter[str] = Counter()
     found = {}
     for each in config.broker_listeners:
@@ -182,8 +182,8 @@ def open_tls(config: BrokerConfig, peer_log: PeerLog) -> dict[str, TlsListener]:
 
 
 def open_http_tls(config: BrokerConfig, peer_log: PeerLog) -> TlsListener | None:
-    """The TLS settings of the HTTP endpoint; None without TLS. StartError if it has no usable
-    certificate."""
+    """The TLS settings of the HTTP endpoint; None without TLS. Raises StartError if it has no
+    usable certificate."""
     if config.http_address is None or config.http_security_protocol != "SSL":
         return None
     try:
@@ -193,8 +193,8 @@ def open_http_tls(config: BrokerConfig, peer_log: PeerLog) -> TlsListener | None
 
 
 def http_token(config: BrokerConfig) -> str:
-    """The token that requests to the HTTP endpoint must have; empty if none is required. StartError
-    for a reference that cannot be resolved."""
+    """The token that requests to the HTTP endpoint must have; empty if none is required. Raises
+    StartError for a reference that cannot be resolved."""
     try:
         return files.resolve(config.http_token)
     except TlsError as error:
@@ -202,8 +202,8 @@ def http_token(config: BrokerConfig) -> str:
 
 
 def with_token_key(config: BrokerConfig) -> BrokerConfig:
-    """The settings with the secret key of delegation tokens that they refer to. StartError for a
-    reference that cannot be resolved."""
+    """The settings with the secret key of delegation tokens that they refer to. Raises StartError
+    for a reference that cannot be resolved."""
     try:
         key = files.resolve(config.delegation_token_secret_key)
     except TlsError as problem:
@@ -212,7 +212,8 @@ def with_token_key(config: BrokerConfig) -> BrokerConfig:
 
 
 def check_changed(listeners: Mapping[str, TlsListener], config: BrokerConfig) -> None:
-    """Check changed settings before they are used. ConfigError names the listener's keystore."""
+    """Check changed settings before they are used. Raises ConfigError, which names the listener's
+    keystore."""
     for listener in listeners.values():
         settings = config.tls_settings(listener.name)
         if settings != listener._settings:

@@ -51,7 +51,7 @@ def refusal(api: Api, version: int, request: Message, text: str) -> Message:
     """The response that refuses a request; `text` is the reason, if the response has a field for
     it.
 
-    If the response has no error code, a CloseConnection with the text.
+    Raises CloseConnection with the text if the response has no error code.
     """
     match request:
         case DescribeGroupsRequest():

@@ -67,7 +67,7 @@ class MetricsError(ValueError):
 
 
 def read_metrics(compression_type: int, data: bytes | memoryview, points_max: int) -> Points:
-    """The first `points_max` data points of a push. MetricsError if the bytes cannot be
+    """The first `points_max` data points of a push. Raises MetricsError if the bytes cannot be
     decompressed or read."""
     try:
         plain = decompress(Codec(compression_type), data, DECOMPRESSED_BYTES_MAX)

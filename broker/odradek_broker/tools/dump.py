@@ -80,7 +80,7 @@ def dump_file(
 ) -> Rows:
     """The rows of one file of `topic`. Raises Damaged after all rows before the damage were
     yielded. A batch with a wrong checksum is not damage, but a row with `valid` False. `wait`: see
-    `SegmentFile`. OSError."""
+    `SegmentFile`. Raises OSError."""
     reader = _SMALL.get(name.kind)
     if reader is not None:
         yield from islice(reader(_text(files, path), selection), selection.count)
@@ -106,7 +106,7 @@ def dump_file(
 
 
 def _journal_rows(file: File) -> Rows:
-    """The entries that a start after a crash would read, in the same order. Damaged."""
+    """The entries that a start after a crash would read, in the same order. Raises Damaged."""
     try:
         header = decode_header(file.read_at(0, ALIGN_BYTES))
     except (CorruptJournal, UnknownJournal) as problem:
@@ -235,9 +235,8 @@ def _control(record: Record) -> tuple[Any, Any]:
 
 
 def entries(file: File, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
-    """The entries of an index, which are read a few thousand at a time. Damaged if the last entry
-    is incomplete.
-    """
+    """The entries of an index, which are read a few thousand at a time. Raises Damaged if the last
+    entry is incomplete."""
     size_bytes = file.size()
     whole = size_bytes - size_bytes % entry.size
     for position in range(0, whole, _ENTRIES_PER_READ * entry.size):

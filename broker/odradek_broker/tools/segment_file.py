@@ -60,7 +60,7 @@ class SegmentFile:
         self._wait = wait
 
     def batches(self) -> Iterator[StoredBatch]:
-        """All whole batches. Raises Damaged at the first position without a whole batch;
+        """All whole batches. Raises Damaged at the first position without a whole batch, and
         OSError."""
         scan = SegmentScan(self, self._grow)
         position = 0

@@ -82,7 +82,7 @@ async def _serve(config: BrokerConfig, root: Path, lifeline: int, told: int) -> 
     loop = asyncio.get_running_loop()
 
     def orphaned() -> None:
-        # Threads of this and of other brokers may still create files.
+        # Deleted repeatedly, because threads of this and of other brokers may still create files.
         for _ in range(_DELETIONS_MAX):
             shutil.rmtree(root, ignore_errors=True)
             if not root.exists():

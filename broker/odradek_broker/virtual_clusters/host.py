@@ -149,7 +149,7 @@ class Cluster:
         return self.folder / "data"
 
     def change(self, state: State) -> None:
-        """Enter a state. RuntimeError for a step that is not in the table."""
+        """Enter a state. Raises RuntimeError for a step that is not in the table."""
         if state not in _NEXT[self.state]:
             raise RuntimeError(f"a cluster cannot go from {self.state} to {state}")
         self.state = state
@@ -188,7 +188,7 @@ class Cluster:
 
 class ClusterHost:
     """The host of clusters, with their data under `root`. `settings`: the settings that an order
-    does not override. `after`: the number after which the numbers of clusters begin."""
+    does not override. `after`: the highest number that earlier clusters had."""
 
     def __init__(
         self, root: Path, settings: Mapping[str, str], after: int = 0, spares: int = SPARES

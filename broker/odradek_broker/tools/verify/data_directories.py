@@ -49,7 +49,7 @@ class DataDirectoriesCheck:
         self.totals = Totals()
 
     def run(self) -> Totals:
-        """Check all directories. OSError if a directory itself cannot be read."""
+        """Check all directories. Raises OSError if a directory itself cannot be read."""
         for each in self._all:
             each.read()
         with_metadata = [each for each in self._all if each.has_metadata]

@@ -101,13 +101,13 @@ class DataDirectoryCheck:
         return METADATA_DIRECTORY in self._names
 
     def read(self) -> None:
-        """Read names and checkpoints. OSError if the directory itself cannot be read."""
+        """Read names and checkpoints. Raises OSError if the directory itself cannot be read."""
         self._names = self._files.list(self.data_dir)
         self.clean = CLEAN_SHUTDOWN in self._names
         self.offsets = {name: self._read_offsets(name) for name in _CHECKPOINTS}
 
     def check_partitions(self, metadata: StoredMetadata | None) -> None:
-        """Check every partition separately, and meta.properties. OSError."""
+        """Check every partition separately, and meta.properties. Raises OSError."""
         self._metadata = metadata
         for name, partition in self._explain(self._names):
             self._check_partition(name, partition)

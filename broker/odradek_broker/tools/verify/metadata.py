@@ -69,8 +69,7 @@ def read_metadata(
     files: Files, data_dir: str, randomness: Randomness, findings: Findings
 ) -> StoredMetadata:
     """Replay the newest snapshot, if there is a snapshot, and the log. This function does not
-    report damaged batches; the check of the partition reports them. OSError.
-    """
+    report damaged batches; the check of the partition reports them. Raises OSError."""
     metadata = StoredMetadata(randomness)
     for path, offset, value in _values(files, f"{data_dir}/{METADATA_DIRECTORY}", findings):
         try:

@@ -57,7 +57,7 @@ class ProducerReplay:
         self._state, self.exact = self._empty(), True
 
     def begin_at(self, content: bytes, offset: int) -> None:
-        """Continue from a snapshot. CorruptSnapshot."""
+        """Continue from a snapshot. Raises CorruptSnapshot."""
         entries = decode_snapshot(content, map_end_offset=offset)
         self._state = self._empty()
         self._state.restore(entries, offset)
@@ -65,7 +65,7 @@ class ProducerReplay:
 
     def follow(self, batch: StoredBatch) -> AbortedTransaction | None:
         """Apply a batch. Returns the entry that the transaction index must have for it, if any.
-        BatchError, ValueError."""
+        Raises BatchError and ValueError."""
         header = batch.header
         marker = None
         if header.is_control and batch.data is not None:
@@ -85,7 +85,7 @@ class ProducerReplay:
 
     def differences(self, content: bytes, offset: int) -> str:
         """The differences between a snapshot at the present offset and the replayed state, as text;
-        empty if there are none. CorruptSnapshot."""
+        empty if there are none. Raises CorruptSnapshot."""
         stored = {
             entry.producer_id: entry for entry in decode_snapshot(content, map_end_offset=offset)
         }
@@ -205,7 +205,7 @@ class PartitionCheck:
         self.summary = Summary()
 
     def run(self) -> Summary:
-        """Check the directory. OSError."""
+        """Check the directory. Raises OSError."""
         self._there = sort_files(self._directory, self._files.list(self._directory), self._findings)
         skip_unfinished_swaps(self._files, self._there, self._findings, live=self._expected.live)
         self.summary.topic_id = self._read_topic_id()

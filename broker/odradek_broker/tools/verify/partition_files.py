@@ -86,8 +86,7 @@ def skip_unfinished_swaps(
 ) -> None:
     """Leave out the segments that compaction was replacing when the broker was killed, or that it
     is replacing now if the broker is `live`. The files of these segments may already have been
-    deleted (L-27). OSError.
-    """
+    deleted (L-27). Raises OSError."""
     for name in sorted(found.names):
         parsed = parse_file(name)
         if parsed is None or parsed.kind is not FileKind.SOURCES or parsed.leftover != "swap":

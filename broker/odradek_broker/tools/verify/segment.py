@@ -16,7 +16,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.records.record import read_columns
 
-#: The size from which on a segment certainly has an entry in its offset index.
+#: A segment of more than this size certainly has an entry in its offset index.
 _SURELY_INDEXED_BYTES = 64 * 1024
 _ANEW = "the broker creates it again"
 _REMOVE_IT = "remove it while the broker is stopped, which then creates it again"
@@ -73,7 +73,7 @@ class SegmentCheck:
 
     def batches(self) -> Iterator[StoredBatch]:
         """The batches whose checksum is right, and whose offsets follow those of the batches
-        before. OSError."""
+        before. Raises OSError."""
         file = self._open(self.path)
         segment = SegmentFile(file, self._wait)
         self._open_indexes(segment.size_bytes)
