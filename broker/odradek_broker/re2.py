@@ -3,11 +3,11 @@
 Clients send expressions (KIP-848, KIP-1152), and some expressions make Python's matcher run for an
 exponential time. A program (`Pattern`) follows all alternatives at the same time, as in Thompson's
 construction, so that the time is proportional to the length of the text and of the program. Back
-references and look-around, which need memory, exist neither in RE2 nor here. A name must match as a
+references and look-around, which need memory, are not supported, as in RE2. A name must match as a
 whole.
 
-The syntax: literals, `.`, classes with ranges, negation, `\\d \\w \\s` and their opposites and
-POSIX names, groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one
+The syntax: literals, `.`, classes (with ranges, negation, POSIX names, `\\d \\w \\s` and their
+opposites), groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one
 line), alternatives, `* + ? {n,m}` greedy or not, the anchors `^ $ \\A \\z`, `\\b \\B`, `\\Q...\\E`,
 and escapes of characters.
 """
@@ -334,8 +334,7 @@ class _Parser:
         return _Part(whole.start, end)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """The bounds of a repetition: (least, most or None). None if there is no repetition
-        here."""
+        """The bounds of a repetition: (least, most or None). None if no repetition follows."""
         found: tuple[int, int | None] | None = None
         if self._take("*"):
             found = (0, None)

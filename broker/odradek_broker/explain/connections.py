@@ -21,8 +21,8 @@ class Connections:
         self.history = history
         self._wall_ms = wall_ms
         self.peers: dict[int, Peer] = {}
-        #: Connection id -> the client id under which the connection is recorded, once it has sent a
-        #: request.
+        #: The client id under which a connection is recorded, by connection id. A connection
+        #: without a request has no entry.
         self._subjects: dict[int, str] = {}
 
     def opened(self, peer: Peer) -> None:
@@ -46,7 +46,7 @@ class Connections:
         )
 
     def closed(self, peer: Peer) -> None:
-        """Record the end of a connection, with the reason in its peer."""
+        """Record the end of a connection; the reason is `peer.end`."""
         if self.peers.pop(peer.connection_id, None) is None:
             return
         subject = self._subjects.pop(peer.connection_id, None)
@@ -63,8 +63,7 @@ class Connections:
             )
 
     def matching(self, text: str) -> Iterator[Peer]:
-        """The peers whose client id, host or user contains a text, in the order of their
-        connections."""
+        """The peers whose client id, host or user contains a text, the oldest connection first."""
         for peer in self.peers.values():
             if not text or text in (peer.client_id or "") or text in peer.host or text in peer.user:
                 yield peer

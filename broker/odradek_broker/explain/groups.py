@@ -42,11 +42,11 @@ from odradek_broker.explain.modern_groups import members_left_out, record_replay
 from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
 from odradek_protocol.errors import ErrorCode
 
-#: Reasons of members that left by themselves, for causes that only the client knows.
+#: The removal reasons of members that left at their own request. Only the client knows the cause.
 LEAVES = {RemovalReason.LEFT, RemovalReason.LEFT_BY_HEARTBEAT}
 
-#: Parts of the reasons of clients that did not poll in time: Java's clients send "consumer poll
-#: timeout has expired.", and ours names the setting.
+#: Parts of the reasons that clients send when they leave because they did not poll in time: Java's
+#: client sends "consumer poll timeout has expired.", and ours names the setting.
 _NO_POLL = ("poll timeout", "max.poll.interval")
 
 _REMOVALS = {
@@ -141,7 +141,7 @@ def why_removed(removal: Removal, settings: GroupSettings) -> str:
 
 
 def why_refused(event: RequestRefused, settings: GroupSettings) -> str:
-    """The reason why a request was refused, such as the value that was expected."""
+    """The reason why a request was refused, for example with the expected value."""
     if event.message is not None:
         return event.message
     if event.join is not None and event.error in _JOIN_REFUSALS:
@@ -390,7 +390,7 @@ def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> l
         "leader": group.leader_id if group.members else None,
         "members": len(group.members),
         "offsets": offsets,
-        # A group with nothing but commits has never changed its state.
+        # A group that has only committed offsets has never changed its state.
         "updated": duration_text(wall_ms - group.state_since_ms) if group.state_since_ms else None,
     }
     states = [CurrentState.of(EventKind.NOW_GROUP, fields)]

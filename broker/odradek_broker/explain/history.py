@@ -78,8 +78,8 @@ class CurrentState(NamedTuple):
         fields: Mapping[str, Value | None],
         partitions: Iterable[TopicPartition] = (),
     ) -> CurrentState:
-        """A state with these fields. Their texts are cut like texts of events; fields that are None
-        are left out."""
+        """A state with those of the fields that are not None. Long texts and lists are cut, as in
+        events."""
         shown = {name: _cut(value) for name, value in fields.items() if value is not None}
         return cls(kind, shown, tuple(sorted(partitions)))
 
@@ -203,7 +203,7 @@ class Ring(Generic[S, E]):
 
 
 class History(Ring[str, Event]):
-    """The events of many subjects that have names."""
+    """The events of many subjects, by the name of the subject."""
 
     def record(
         self,
@@ -216,8 +216,8 @@ class History(Ring[str, Event]):
     ) -> None:
         """Record an event of this subject at the present time. Fields that are None are left out.
 
-        Texts and lists are cut (`TEXT_MAX`, `LIST_MAX`). An event that equals the subject's last
-        one is only counted.
+        Texts and lists are cut (`TEXT_MAX`, `LIST_MAX`). If the event equals the subject's last
+        event, only the count of the last event is increased.
         """
         now_ms = self.now_ms()
         kept, more = _cut_partitions(partitions)
@@ -250,7 +250,6 @@ def _cut(value: Value) -> Value:
 
 
 def _size_bytes(subject: str, event: Event) -> int:
-    """The approximate memory of an event; the names of states are shared."""
     size_bytes = _EVENT_BYTES + sys.getsizeof(subject)
     for name, _ in event.partitions:
         size_bytes += _PARTITION_BYTES + sys.getsizeof(name)

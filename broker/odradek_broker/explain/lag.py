@@ -1,8 +1,9 @@
 """The lag of a consumer group, as the age of the oldest record that the group has not read.
 
 The header of one batch is read for each partition in which the group is behind, and no record is
-decoded. If the group has read a part of the batch, the age of the batch's newest record is a lower
-bound. Only metrics decode such batches, in a worker thread (`metrics/lag.py`).
+decoded. If the group has read a part of the batch, the result is the age of the batch's newest
+record, which is a lower bound. Only metrics decode such batches, in a worker thread
+(`metrics/lag.py`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class BlockedPartition(NamedTuple):
 
     `producer_id`, `epoch`: the producer of the earliest open transaction; None if the blocking
     transaction has ended, but its marker is not durable yet. `open_behind`: the number of open
-    transactions after it.
+    transactions after the blocking transaction.
     """
 
     where: TopicPartition
@@ -51,7 +51,7 @@ def blocked_partition(log: PartitionLog) -> BlockedPartition | None:
 
 
 def state_of_everything_stable(log: PartitionLog) -> CurrentState:
-    """The state of a partition without an open transaction."""
+    """The state of a partition whose last stable offset is the high watermark."""
     fields = {"offset": log.high_watermark}
     return CurrentState.of(EventKind.NOW_STABLE, fields)
 
@@ -64,7 +64,7 @@ def state_of_blocked(
     may_describe: bool,
     wall_ms: int,
 ) -> CurrentState:
-    """The state of a partition with an open transaction.
+    """The state of a partition whose last stable offset is below the high watermark.
 
     `owners`: the transactional ids with this producer id; None if the coordinator is not available.
     `may_read`: true if the producer id may be shown; `may_describe`: the transactional ids that may

@@ -1,7 +1,7 @@
 """The present problems of a broker as sentences (DescribeBroker), for the first page of the console
 and for `odradek top`.
 
-A problem has the subject under which its history is found, as in DescribeHistory.
+A problem names the subject whose history DescribeHistory returns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ TRANSACTION_OPEN_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem. `subject_type` has the numbers of DescribeHistory, or 0 without a subject."""
+    """A problem. `subject_type`: the number of a subject type of DescribeHistory; 0 without a
+    subject."""
 
     name: str
     text: str

@@ -11,8 +11,8 @@ from odradek_broker.storage.producers.state import Duplicate, ProducerEntry
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.records.batch import BatchHeader, next_sequence
 
-#: The state of a producer id that belongs, or belonged, to a transactional id, and is in no
-#: partition.
+#: The state of a present or former producer id of a transactional id, if no partition knows the
+#: producer id.
 NOT_IN_ANY_PARTITION = CurrentState(
     EventKind.NOW_NOTHING,
     {"reason": "no partition has its state: it has written nothing here, or its state has expired"},

@@ -280,8 +280,7 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 def sentence(kind: EventKind, fields: Fields) -> str:
-    """The sentence of an event or state. A field that is missing where it is not optional is shown
-    as `?`."""
+    """The sentence of an event or state. A required field that is missing is shown as `?`."""
     filled = _OPTIONAL.sub(lambda part: _filled(part[1], fields, optional=True), kind.value)
     return _filled(filled, fields, optional=False)
 
@@ -301,8 +300,8 @@ def _text(value: Value) -> str:
 
 
 def visible(text: str) -> str:
-    """The text without line ends and escape sequences: clients choose their names, and people read
-    them on terminals."""
+    """The text with unprintable characters escaped, because clients choose names, and people read
+    the names on terminals."""
     if text.isprintable():
         return text
     return "".join(
@@ -311,8 +310,7 @@ def visible(text: str) -> str:
 
 
 def describe_client(client_id: str | None, host: str) -> str:
-    """A client in the form that events have. The slash that Java writes before an address is left
-    out."""
+    """A client as events show it, without the slash that Java writes before an address."""
     return f"client {client_id or '(no id)'} at {host.removeprefix('/') or '(unknown)'}"
 
 

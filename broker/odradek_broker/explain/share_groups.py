@@ -1,4 +1,4 @@
-"""Explanations of share partitions and their records: their present state."""
+"""The present states of share partitions, and of single records in them (`odradek explain`)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def state_of_share_record(
     now_ms: int,
 ) -> CurrentState:
     """The present state of one record. `led`: the share partition in memory; None if no member has
-    a session, and `stored` is used instead. `now_ms`: the leader's monotonic time."""
+    a session, and then `stored` is used. `now_ms`: the leader's monotonic time."""
     state = _restored(stored) if led is None else led.state
     fields: dict[str, Value | None]
     run = None if state is None else state.run_at(offset)
@@ -123,7 +123,7 @@ def _note(text: str) -> dict[str, Value | None]:
 
 
 def _of_run(run: Run, now_ms: int) -> dict[str, Value | None]:
-    """The fields of the state of a record in flight."""
+    """The fields that explain the state of a run of records."""
     fields: dict[str, Value | None] = {"count": run.count or None}
     if run.change is not None and not run.change.member_id:
         fields["note"] = "it was given up, and its dead letter is being written"

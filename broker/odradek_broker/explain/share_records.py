@@ -172,7 +172,6 @@ def _compact(event: RecordsAcknowledged) -> RecordsAcknowledged:
 
 
 def _size_bytes(event: ShareEvent) -> int:
-    """The approximate memory of an event."""
     if isinstance(event, RecordsAcknowledged):
         runs = len(event.acknowledgements) + len(event.stored)
         types = sum(len(each.types) for each in event.acknowledgements)

@@ -38,7 +38,7 @@ _BY_LEADER = "AddPartitionsToTxn by a partition's leader"
 
 
 class _Fenced(TypedDict):
-    """The fenced client and its identity; None if no client was fenced."""
+    """The fenced client with its producer id and epoch; all are None if no client was fenced."""
 
     fenced: str | None
     fenced_id: int | None

@@ -2,10 +2,10 @@
 STALLED or STOPPED.
 
 Every ten seconds a sample of each committed offset is compared with the end of its partition. A
-group is behind in a partition if its committed offset is below the end of the partition at the
-previous sample. For each partition in which a group is behind, a window keeps the last ten commits
-that samples found. The verdict about the partition is the first in this list whose condition is
-true:
+group is behind in a partition if its committed offset is below the end that the partition had at
+the previous sample. Records that were added after that sample do not make it behind. For each
+partition in which a group is behind, a window keeps the last ten commits that samples found. The
+verdict about the partition is the first in this list whose condition is true:
 
 - OK: at least one of the last ten samples found that the group was not behind.
 - STOPPED: no sample of the last ten found a new commit, and the time since the last commit is
@@ -15,9 +15,7 @@ true:
 - WARNING: the window is full, and the lag did not fall from any commit to the next.
 - OK otherwise.
 
-The verdict of a group is the worst of its partitions. In Burrow, too, a window has the last ten
-commits, but the ends of partitions are sampled less often. In this module, records that were added
-since the previous sample do not count as lag.
+The verdict about a group is the worst of its partitions.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ SAMPLE_INTERVAL_MS = 10_000
 #: The limit of the commits of a window. It is also the number of consecutive samples at which a
 #: group has to be behind for a verdict other than OK.
 WINDOW = 10
-#: A group with members has STOPPED after this many samples without a commit, if only one commit,
-#: and so no interval, is known.
+#: A group with members is STOPPED after this many samples without a new commit, if its window has
+#: only one commit, and therefore no interval.
 SLOW_SAMPLES = 60
 #: The number of committed offsets that are sampled in one step.
 STEP_OFFSETS = 1_000
@@ -49,7 +47,7 @@ _NUMBERS = 3
 
 
 class Verdict(IntEnum):
-    """The verdict about a group or a partition, from the best to the worst."""
+    """Verdicts about a group or a partition, from the best to the worst."""
 
     OK = 0
     WARNING = 1
@@ -169,7 +167,8 @@ class GroupVerdicts:
         self.unwatched = 0
 
     def step(self, monotonic_ms: int) -> None:
-        """Take the next samples of the present round, and begin a round when it is due."""
+        """Take the next samples of the present round. If no round is under way, begin one when it
+        is due."""
         if self._round is None:
             if monotonic_ms < self._next_round_ms:
                 return

@@ -1,8 +1,8 @@
 """The names in a request or an answer, and the error answer of every API.
 
 An error answer has one code for each part of the request, or one for the whole request. If the
-answer has no field for a code, the connection is closed instead. This concerns DescribeLogDirs
-before version 3, and Produce with acks=0, because it has no answer.
+answer has no field for a code, the connection is closed instead: for DescribeLogDirs before version
+3, and for Produce with acks=0, which has no answer.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ class _Part(NamedTuple):
     """A list in a request, and the list in the answer that has a row for each element. `asked` is
     the name of the request's list, `answered` the name of the answer's list.
 
-    `names`: (field of the answer, field of the request), "" if the element itself is the value.
+    `names`: pairs of a field of the answer's row, and the field of the request's element that has
+    its value. "" in place of the second field: the element itself is the value.
     """
 
     asked: str
@@ -291,10 +292,10 @@ _PARTS: dict[ApiKey, tuple[_Part, ...]] = {
 
 
 class Refused(NamedTuple):
-    """A request that was refused in part or as a whole. `answer`: the errors. `parts`: the answer's
-    list with the errors; None if the answer has one code.
+    """The answer to a request that was refused in part or as a whole.
 
-    `rest`: true if the request is not empty without its refused parts.
+    `answer`: the message with the errors. `parts`: the name of the answer's list with the errors;
+    None if the answer has one code. `rest`: true if a part of the request was not refused.
     """
 
     answer: Message
@@ -345,10 +346,10 @@ class _Maker:
     def rows(
         self, part: _Part, asked: Any, answer: type[Struct], about: tuple[str | None] | None = None
     ) -> tuple[list[Struct], list[Any]]:
-        """(the rows of the answer with errors, the elements of the request that are not refused)
+        """(the answer's rows with errors, the request's elements that are not refused).
 
-        `about`: the topic of the elements, in a tuple with None for a topic without a name; None
-        for elements that belong to no topic.
+        `about`: a tuple with the topic of the elements, or with None if the topic's name is
+        unknown; None instead of a tuple for elements that belong to no topic.
         """
         row_type = _element_of(answer, part.answered)
         rows: list[Struct] = []
@@ -398,7 +399,7 @@ def _element_of(cls: type[Struct], name: str) -> type[Struct]:
 
 
 def _set(row: Struct, version: int, name: str, value: Any) -> bool:
-    """Set a field if this version has it. False if it does not."""
+    """Set a field; False if this version does not have the field."""
     spec = _field(type(row), name)
     if spec is None or version not in spec.versions:
         return False

@@ -151,8 +151,8 @@ class Rules:
         return rule
 
     def meet(self, api: ApiKey, named: Named, client_id: str | None, now_ms: int) -> Rule | None:
-        """Find the rule that applies to a request with these names, and count the match; None if
-        there is none."""
+        """Find the rule that applies to a request with these names, and count the match; None if no
+        rule applies."""
         for rule in self._rules.values():
             if (
                 rule.action.of_disk
@@ -207,7 +207,7 @@ class DiskFaults:
             raise OSError(errno.ENOSPC, "No space left on device (ordered)")
 
     def before_sync(self) -> None:
-        """Wait for as long as the rules for a slow disk say."""
+        """Wait as long as the rules for a slow disk require."""
         slow = self._meet(Action.SLOW_DISK)
         if slow is not None:
             self._sleep(slow.delay_ms / 1000)
@@ -221,8 +221,8 @@ class DiskFaults:
         return _FaultyFile(file, self)
 
     def wrap_blocks(self, file: BlockFile) -> BlockFile:
-        """A wrapper around a block file whose writes are as slow as the rules for a slow disk say.
-        A full disk does not affect these writes, because the blocks are already allocated."""
+        """A wrapper around a block file that delays writes as the rules for a slow disk require. A
+        full disk does not affect the writes, because the blocks are already allocated."""
         return _FaultyBlockFile(file, self)
 
 

@@ -1,7 +1,7 @@
 """Fault injection: a broker under test ends itself at a fault point (`fault_points.py`) by SIGKILL.
 
-Nothing is flushed or closed. At the points that tear, half of the next write is written, as a power
-cut may leave it.
+Nothing is flushed or closed. At a point that tears a write, only half of the next write is written,
+as after a power cut.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-#: The environment variable, with `NAME`, or `NAME:N` for the Nth time that the point is reached.
+#: The environment variable that arms a point. Its value is `NAME`, or `NAME:N` for the Nth time
+#: that the point is reached.
 FAULT_POINT_VARIABLE = "ODRADEK_FAULT_POINT"
 
 

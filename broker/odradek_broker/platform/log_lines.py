@@ -69,7 +69,7 @@ def configure_logging(
 ) -> None:
     """Send log lines of `level` and above to stderr, or to a file that is rotated.
 
-    `format_name`: "console", "json" or "auto": console if stderr is a terminal, otherwise json. A
+    `format_name`: "console", "json", or "auto" (console if stderr is a terminal, otherwise json). A
     later call replaces the configuration. OSError if the file cannot be opened.
     """
     handler: logging.Handler
@@ -157,8 +157,8 @@ class ProcessLogLevels:
         return [name for name in known if isinstance(known[name], logging.Logger)]
 
     def _filter(self) -> None:
-        """Make structlog drop lines that are below the levels of all loggers, before any other
-        step. This saves time, because some lines are made for every transaction."""
+        """Make structlog drop a line before any processing if the line is below the levels of all
+        loggers, because some lines are made for every transaction."""
         numbers = [logging.getLogger().level]
         numbers += [logging.getLogger(name).level or numbers[0] for name in self._names()]
         lowest = max(min(numbers), logging.DEBUG)

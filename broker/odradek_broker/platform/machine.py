@@ -322,9 +322,8 @@ class ReadOnlyFiles(RealFiles):
         self._refuse(path)
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take a shared lock. While the file exists, the lock excludes writers, but not other
-        readers. Raises BlockingIOError.
-        """
+        """Take a shared lock on an existing file. The lock excludes writers, but not other readers.
+        Raises BlockingIOError."""
         fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
         return _locked(fd, fcntl.LOCK_SH)
 
@@ -334,8 +333,8 @@ class ReadOnlyFiles(RealFiles):
 
 
 def _locked(fd: int, kind: int) -> Callable[[], None]:
-    """Lock an open file, and close it if that fails. Returns the function that releases the lock.
-    Raises BlockingIOError."""
+    """Lock an open file, and close the file if it cannot be locked. Returns the function that
+    releases the lock. Raises BlockingIOError."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BaseException:

@@ -9,15 +9,15 @@ from types import ModuleType
 
 def import_libraries() -> None:
     """Import structlog without rich (for coloured tracebacks), and construct without pdb (for its
-    debugging aids). Such a process uses neither rich nor pdb, and their imports take as long as the
-    two libraries themselves."""
+    debugging aids). The programs use neither rich nor pdb, and importing rich and pdb takes as long
+    as importing structlog and construct."""
     _import("structlog", "rich", None)  # structlog tolerates the ImportError
     _import("construct", "pdb", ModuleType("pdb"))
 
 
 def _import(library: str, left_out: str, instead: ModuleType | None) -> None:
-    """Import a library that gets the module `instead` when it imports `left_out`; None: an
-    ImportError."""
+    """Import a library. If it imports `left_out`, it gets the module `instead`, or an ImportError
+    if `instead` is None."""
     if library in sys.modules or left_out in sys.modules:
         return
     sys.modules[left_out] = instead  # type: ignore[assignment]

@@ -127,8 +127,8 @@ class Files(Protocol):
     def make_dirs(self, path: str) -> None: ...
 
     def rename(self, source: str, target: str) -> None:
-        """Rename; files are replaced atomically, directories may be renamed if the target does not
-        exist."""
+        """Rename. An existing file is replaced atomically; a directory can be renamed only if the
+        target does not exist."""
         ...
 
     def remove(self, path: str) -> None:
