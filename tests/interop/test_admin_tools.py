@@ -53,8 +53,8 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, s
         broker.stop()
 
 
-#: Patterns of output that always differs between brokers, and their replacements. Our quorum has no
-#: listener for controllers.
+#: Patterns of output that always differs between brokers, and their replacements. For example, our
+#: quorum has no listener for controllers.
 OWN = (
     (r"TopicId: \S{22}", "TopicId: ID"),
     (r"(ClusterId:\s+)\S{22}", r"\1ID"),
@@ -158,7 +158,7 @@ def test_kafkas_share_groups_tool_prints_the_same_at_both_brokers(
 async def _with_streams_groups(address: str, tool: Callable[[], str]) -> str:
     """Run a tool while there are two streams groups for a topic of two partitions.
 
-    `streams-m` has a member that sends heartbeats; `streams-e` has had a member.
+    `streams-m` has a member that sends heartbeats; the member of `streams-e` has left.
     """
     host, _, port = address.rpartition(":")
     client = RawClient(*await asyncio.open_connection(host, int(port)))

@@ -39,7 +39,8 @@ class Group:
         member.leave()
 
     def settle(self) -> None:
-        """Wait until every partition has one owner, and all members have equally many."""
+        """Wait until every partition has one owner, and all members have equally many
+        partitions."""
         share = PARTITIONS // len(self.members)
 
         def settled() -> bool:

@@ -103,7 +103,7 @@ async def test_records_are_written_with_every_acks(
 async def test_a_group_shares_partitions_and_resumes_at_its_commits(
     nodes: KafkaCluster, topic: str, protocol: str
 ) -> None:
-    """Two members read every record once; a later member begins after their commits."""
+    """Two members read every record once; a later member begins at the committed offsets."""
     bootstrap = nodes.bootstrap
     settings: dict[str, Any] = {
         "bootstrap_servers": bootstrap,

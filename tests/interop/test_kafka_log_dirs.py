@@ -75,7 +75,7 @@ async def _alter(client: RawClient, path: object, name: str, index: int) -> int:
 
 
 async def _produce(client: RawClient, index: int) -> int:
-    """Produce a batch of which two do not fit into one segment. Returns the error code."""
+    """Produce a batch that is larger than half a segment. Returns the error code."""
     request = produce_request("t", batch_of(b"x" * 600_000), partition=index)
     error: int = (await client.call(request, 9)).responses[0].partition_responses[0].error_code
     return error

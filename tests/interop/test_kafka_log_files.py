@@ -1,7 +1,7 @@
 """Files of each broker read by the other's software: Kafka's kafka-dump-log on our files, and
 partitions that are moved between the brokers in both directions.
 
-Whole data directories cannot be moved: the metadata log of a KRaft quorum has records that this
+Whole data directories cannot be moved: the metadata log of a KRaft quorum has records that our
 broker does not use.
 """
 

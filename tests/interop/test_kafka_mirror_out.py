@@ -126,8 +126,8 @@ async def rewrite(bootstrap: str, topic: str, first: int) -> None:
 
 
 async def compacted(bootstrap: str, topic: str) -> list[list[Row]]:
-    """Make a topic in which compaction has removed records of each partition. Then compaction is
-    stopped; returns the remaining records."""
+    """Make a topic in which compaction has removed records of each partition, and stop compaction.
+    Returns the remaining records."""
     await make_topic(
         bootstrap,
         topic,

@@ -27,7 +27,8 @@ def test_share_commands_work_with_both_brokers(either: str, unique_topic: str) -
     assert name in odradek.run("share", "list").split()
     (row,) = odradek.rows("share", "describe", name)
     assert (row["state"], row["members"]) == ("Empty", [])
-    # Kafka stores the start offset only with the next change, so it shows 3 or 2 finished records.
+    # Kafka stores the start offset only with the next change, so the command shows 3 or 2 finished
+    # records.
     before, *others = odradek.rows("share", "offsets", name)
     assert before["start_offset"] in (2, 3) and before["lag"] in (3, 4)
     assert [each["start_offset"] for each in others] in ([], [None], [0])

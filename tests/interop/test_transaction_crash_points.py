@@ -383,7 +383,7 @@ def test_t50f_a_decided_abort_is_completed(client: TransactionalClient, tmp_path
 def test_t50e_t50f_a_transaction_with_some_markers_is_completed(
     client: TransactionalClient, tmp_path: Path, commit: bool
 ) -> None:
-    """The broker has written one of the two markers, those of `target` and of the offsets topic."""
+    """The broker has written one of two markers: that of `target` or that of the offsets topic."""
     carried_out(client, tmp_path, P.MARKER_WRITTEN, commit=commit)
 
 

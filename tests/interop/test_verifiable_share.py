@@ -198,8 +198,8 @@ def test_killing_a_member_and_the_broker_loses_no_record(broker: Killable, tmp_p
             each.close()
     accepted = sum((each.acknowledged() for each in members), Counter())
     assert set(accepted.values()) == {1}, "a record was acknowledged twice"
-    # The broker may have stored an acknowledgement or a record whose response a kill lost. The
-    # producer does not retry the record.
+    # A kill may lose the response to an acknowledgement or to a record that the broker has stored.
+    # The producer does not retry the record.
     doubtful = sum((each.consumed() for each in members), Counter()).keys() - accepted.keys()
     read, written = accepted.keys() | doubtful, produced(writer)
     assert written <= read

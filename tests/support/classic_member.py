@@ -33,7 +33,8 @@ ALL = frozenset(range(10))
 
 @dataclass
 class ClassicMember:
-    """A client of the classic protocol. `eager`: it revokes all partitions before it joins."""
+    """A client of the classic protocol. `eager`: the member revokes all partitions before it
+    joins."""
 
     world: GroupWorld
     instance: str | None = None

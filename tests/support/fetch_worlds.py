@@ -94,7 +94,7 @@ class FetchWorld(NodeWorld):
         self._numbers = itertools.count()
 
     def send(self, frame: bytes, connection: int = 1) -> int:
-        """Send a request. Returns its number; `answers` has the response under it, perhaps
+        """Send a request. Returns its number, by which `answers` has the response, perhaps only
         later."""
         number = next(self._numbers)
         peer = self.peers.setdefault(connection, Peer("/127.0.0.1", connection))

@@ -1,7 +1,7 @@
 """Clients of other projects, unmodified, with one small interface.
 
 Each adapter drives one library: confluent-kafka (librdkafka), aiokafka or kafka-python. All waits
-end after DEADLINE_S. `Member` is a group member of any of them, in a thread.
+end after DEADLINE_S. `Member` is a group member of any library, in a thread.
 """
 
 from __future__ import annotations

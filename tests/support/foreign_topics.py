@@ -26,7 +26,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str)
 
 
 def configure_group(bootstrap: str, group: str, settings: Mapping[str, str]) -> None:
-    """Change settings of a group, and wait until the broker has done it."""
+    """Change settings of a group, and wait until the broker has applied the changes."""
     kafka_admin: Any = confluent_kafka.admin
     client = kafka_admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     operation = kafka_admin.AlterConfigOpType.SET

@@ -272,7 +272,7 @@ def read_epochs(path: Path) -> list[tuple[int, int]]:
 def _read_entries(path: Path) -> list[str]:
     """The lines of a checkpoint file in Kafka's format.
 
-    This broker appends to each line its CRC-32C, encoded in blanks; Kafka appends nothing.
+    Our broker appends to each line its CRC-32C, encoded in blanks; Kafka appends nothing.
     """
     version, count, *lines = path.read_text().splitlines()
     assert (version, int(count)) == ("0", len(lines))

@@ -189,8 +189,8 @@ class InterleavedHistory(CompactedHistory):
     # ---- checks
 
     def check_all(self) -> None:
-        """Compare the log with the model, both as a consumer sees it and as the next cleaning
-        will."""
+        """Compare the log with the model: its records, the records of open transactions, and the
+        records that a read_committed consumer gets."""
         log = self.log
         open_firsts = [each.first for each in self.model.transactions if each.marker is None]
         assert log.log_start_offset == 0

@@ -1,4 +1,4 @@
-"""The leader of share partitions without a node.
+"""A test world with the leader of share partitions, but without a node.
 
 There is one topic in memory. A test sets the stored states, and moves the clock.
 """
@@ -54,7 +54,8 @@ class Alarm:
 
 @dataclass
 class States:
-    """The stored states. With `hold`, reads and writes wait for `flush`. `error`: their result."""
+    """The stored states. With `hold`, reads and writes wait for `flush`. `error`: the error of
+    every read and write."""
 
     states: dict[ShareKey, ShareState] = field(default_factory=dict)
     writes: list[tuple[int, tuple[StateBatch, ...]]] = field(default_factory=list)

@@ -89,8 +89,8 @@ class StreamsGroupWorld(GroupWorld):
         return self.groups.streams_heartbeat(request, "client", "/127.0.0.1").result()
 
     def report(self, member_id: str, epoch: int, **partitions: Iterable[int]) -> int:
-        """Send a heartbeat that reports the member's active tasks. Returns the member's epoch after
-        it."""
+        """Send a heartbeat that reports the member's active tasks. Returns the member epoch in the
+        response."""
         answer = self.beat(
             member_id,
             epoch,

@@ -97,8 +97,8 @@ def _values(address: str, topic: str, partitions: int, wanted: int) -> list[str]
 
 
 def distributed(classes: Path, place: Place) -> Iterator[Check]:
-    """Copy a file into a topic exactly once, and the topic into another file. The worker and the
-    broker are killed during this."""
+    """Copy a file into a topic exactly once, and the topic into another file, while the worker and
+    the broker are killed."""
     port = free_ports(1)[0]
     rest, lines = Rest(port), _Lines(place.folder / "given")
     copy, topic = place.folder / "copied", f"{place.name}-lines"

@@ -1,5 +1,5 @@
 """The combinations of listener settings that Apache Kafka accepts: `recorded.json`, and the program
-that records it.
+that records this file.
 
-python -m tests.oracle.listeners records it again
+    python -m tests.oracle.listeners    record the file again
 """

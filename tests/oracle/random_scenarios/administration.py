@@ -208,7 +208,8 @@ _QUOTA_PARTS: tuple[tuple[str, str | None], ...] = (
 
 
 def client_quotas(random: Random) -> list[Step]:
-    """Quotas of users, client ids and both, good and bad; filters for them."""
+    """Set, remove and describe client quotas: valid and invalid ones, of one entity or of
+    several."""
     steps: list[Step] = []
     for _ in range(random.randint(5, 14)):
         if random.random() < 0.6:

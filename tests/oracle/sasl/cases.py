@@ -62,8 +62,8 @@ class Token:
 
 @dataclass(frozen=True)
 class Scram:
-    """A handshake, and then both messages of a client. `bare`: these are frames without a
-    header."""
+    """A handshake, and then both messages of a client. `bare`: the messages are sent without
+    request headers."""
 
     mechanism: str
     user: str

@@ -1,4 +1,5 @@
-"""The APIs of ACLs on a broker without an authorizer; `tests/oracle/rights` has those with one."""
+"""The APIs of ACLs on a broker without an authorizer; `tests/oracle/rights` has cases with an
+authorizer."""
 
 from __future__ import annotations
 

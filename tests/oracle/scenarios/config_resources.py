@@ -36,7 +36,8 @@ _SESSION = "consumer.session.timeout.ms"
 
 
 def _removed(*names: str) -> list[Ask]:
-    """Remove subscriptions: otherwise every later client would have them."""
+    """Remove the subscriptions of client metrics, which would otherwise apply to every later
+    client."""
     return [_set(_METRICS, name, _INTERVAL, None, 1) for name in names]
 
 

@@ -21,7 +21,7 @@ def share_heartbeat(
 ) -> Ask:
     """A heartbeat that is repeated until its answer has the values in `until`.
 
-    The first answers may not have them yet: share partitions get their state in the background, and
+    The first answers may lack these values: share partitions get their state in the background, and
     a coordinator computes assignments at most once a second.
     """
     body: dict[str, Any] = {"group_id": "@g", "member_id": member_id, "member_epoch": epoch}

@@ -1,7 +1,7 @@
 """Streams groups (KIP-1071): members, topologies, tasks, descriptions and committed offsets.
 
-By settings of the group, there is no initial rebalance delay, and assignments are computed without
-delay. Scenarios about these delays use other settings.
+The settings of the groups disable the initial rebalance delay, and the delay of assignments.
+Scenarios about these delays use other settings.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def streams_described(*names: str, **more: Any) -> Ask:
 
 
 def _settings(**values: int) -> Ask:
-    """Set settings of the group. The names are those after `streams.`, with underscores for
+    """Set settings of the group. The keywords lack the prefix `streams.`, and have underscores for
     dots."""
     return Ask(
         "IncrementalAlterConfigs",

@@ -123,7 +123,7 @@ SCENARIOS = [
             alter_credentials(deletions=[no_credential("@u")], quiet=True),
         ],
     ),
-    # Requests by a client without authentication; tests/oracle/tokens has those of users.
+    # These requests are sent without authentication; tests/oracle/tokens sends them as users.
     *(
         Scenario(
             f"{name}-delegation-token",

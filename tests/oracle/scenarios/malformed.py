@@ -178,8 +178,8 @@ _REQUESTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def _versions(api_name: str) -> list[int]:
-    """The oldest and the newest version, and the last version before and the first one after the
-    change to flexible versions."""
+    """The oldest and the newest version, the last version that is not flexible, and the first
+    flexible one."""
     api = APIS_BY_NAME[api_name]
     all_versions = list(api.versions)
     if api_name == "InitProducerId":

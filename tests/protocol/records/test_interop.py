@@ -206,8 +206,8 @@ def test_r14_aiokafka_and_kafka_python_read_consecutive_batches() -> None:
 
 
 class MockCluster:
-    """librdkafka's mock cluster, which lives as long as a producer. Requests are sent to its socket
-    as bytes."""
+    """librdkafka's mock cluster, which exists as long as the producer that creates it. Requests are
+    sent to its socket as bytes."""
 
     def __init__(self) -> None:
         self.owner = confluent_kafka.Producer({"test.mock.num.brokers": 1})

@@ -1,5 +1,5 @@
-"""The compiled record codec compared with the pure one: for any input they give the same values,
-bytes and errors."""
+"""The compiled record codec compared with the pure one: both give the same values, bytes and errors
+for any input."""
 
 from __future__ import annotations
 

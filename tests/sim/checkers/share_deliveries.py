@@ -127,8 +127,8 @@ class ShareDeliveries:
         self.records: dict[Place, dict[int, KnownRecord]] = {}
         self._lives: dict[Place, Life] = {}
         self._earlier: dict[Place, dict[int, KnownRecord]] = {}
-        #: The number of resets of each share partition that have no response yet, and the offsets
-        #: that were delivered or acknowledged while there were such resets.
+        #: For each share partition: the number of its resets without a response, and the offsets
+        #: that were delivered or acknowledged while a reset had no response.
         self._resetting: Counter[Place] = Counter()
         self._touched: dict[Place, set[int]] = {}
         #: The last time at which a leader lost its memory of acquired records.
@@ -330,8 +330,8 @@ class ShareDeliveries:
             self._touched.setdefault(place, set()).update(offsets)
 
     def is_touched(self, place: Place) -> bool:
-        """True if since the request for the reset a record was delivered or acknowledged, or if
-        there is another reset without a response."""
+        """True if a record was delivered or acknowledged after the request for the reset, or if
+        another reset has no response yet."""
         return self._resetting[place] > 1 or bool(self._touched.get(place))
 
     def reset_refused(self, place: Place) -> None:
@@ -372,8 +372,8 @@ class ShareDeliveries:
     def check_finished(
         self, place: Place, offsets: Iterable[int], finished: Collection[int]
     ) -> Iterator[str]:
-        """Check that these records are finished, and that deliveries or acknowledgements explain
-        it."""
+        """Check that these records are finished, because of an acknowledgement or of the delivery
+        limit."""
         for offset in offsets:
             record = self.of(place, offset)
             if self.is_deleted(place, offset):

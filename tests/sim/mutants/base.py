@@ -25,7 +25,7 @@ class Mutant:
     caught_by: tuple[str, ...] = ()
 
     def is_caught_by(self, violation: str) -> bool:
-        """True if this is the message of its checker."""
+        """True if the message is from the checker that must catch the bug."""
         return not self.caught_by or any(part in violation for part in self.caught_by)
 
     @contextmanager

@@ -15,7 +15,8 @@ from odradek_client.admin import LATEST, Admin, ConfigResource
 from odradek_client.errors import OdradekError
 
 _CHANGES_MAX = 10
-#: With the second value DeleteRecords is refused, with the third one compaction stops.
+#: Values of cleanup.policy. With "compact", DeleteRecords is refused; with "delete", compaction
+#: stops.
 _POLICIES = ("compact,delete", "compact", "delete")
 
 

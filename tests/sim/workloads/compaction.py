@@ -38,8 +38,8 @@ _SETTLE_MS = 1_500
 #: The time of the first cleaning. None means at the end, so that faults meet logs that were never
 #: compacted and have every acknowledged write.
 _FIRST_CLEANING_MS = (100, 1_500, None)
-#: The time for which a transaction may stay open after its client's end: a wall clock may be set
-#: back.
+#: The time for which a transaction may stay open after its client's end. The time is long because
+#: the wall clock may be set back.
 _END_MS = 120_000
 
 

@@ -213,8 +213,8 @@ class GroupsWorkload:
             self._partitions = count
 
     async def _reset(self) -> None:
-        """Let an administrator reset offsets. This requires an empty group, so in most runs all
-        members leave before."""
+        """Let an administrator reset offsets. The group must be empty, so in most runs all members
+        leave before the reset."""
         world, random = self._world, self._random
         for _ in range(random.choice((0, 1, 1, 2))):
             await world.sleep(random.randrange(500, 2_000))

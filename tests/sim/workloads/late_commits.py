@@ -60,8 +60,8 @@ class LateCommitsWorkload(GroupsWorkload):
         super().__init__(world)
         self._chance = world.chance("late commits")
         self._remembered: list[_Remembered] = []
-        #: The newest generation or member epoch that each member has reached; the members need not
-        #: be in the same one.
+        #: The newest generation or member epoch that each member has reached; it may differ between
+        #: members.
         self._newest: dict[str, int] = {}
         #: Static members: instance id -> the newest member id.
         self._instances: dict[str, str] = {}

@@ -275,7 +275,8 @@ class MirrorWorkload:
         )
 
     async def _call(self, admin: Admin, *parts: MirroredPartition) -> list[MirroredPartitionResult]:
-        """Send a request of a mirror. Returns the results, none without a response."""
+        """Send a request of a mirror. Returns the results; an empty sequence if there is no
+        response."""
         topics = [MirroredTopic(name=TOPIC, partitions=list(parts))]
         asked = AppendMirrorRecordsRequest(timeout_ms=1_500, topics=topics)
         acknowledged = self._acknowledged.copy()

@@ -24,8 +24,8 @@ TRANSACTION_TIMEOUT_MS = 3_000
 SETTINGS: dict[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }
-#: The time in ms for which a transaction may stay open after its client's end: a wall clock may be
-#: set back.
+#: The time in ms for which a transaction may stay open after its client's end. The time is long
+#: because the wall clock may be set back.
 _END_MS = 120_000
 _PARTITIONS = 2
 
