@@ -45,13 +45,13 @@ class Deferred(Generic[T]):
         return self._value is not _UNSET
 
     def result(self) -> T:
-        """The value; RuntimeError if it has not arrived."""
+        """The value. Raises RuntimeError if the value has not arrived."""
         if self._value is _UNSET:
             raise RuntimeError("the answer is not there yet")
         return self._value  # type: ignore[return-value]
 
     def resolve(self, value: T) -> None:
-        """Set the value, once; RuntimeError the second time."""
+        """Set the value. Raises RuntimeError if the value was already set."""
         if self._value is not _UNSET:
             raise RuntimeError("already answered")
         if self._transform is not None:
@@ -90,8 +90,8 @@ class Deferred(Generic[T]):
     def transform(self, function: Callable[[T], U]) -> Deferred[U]:
         """Apply `function` to the value when it arrives, like `map` without a second deferred.
 
-        Only the caller and the code that resolves this deferred may have references to it.
-        RuntimeError if it has a callback, another transform or its value.
+        Only the caller and the code that resolves this deferred may have references to it. Raises
+        RuntimeError if this deferred already has a callback, another transform or its value.
         """
         if self.done or self._callbacks is not None or self._transform is not None:
             raise RuntimeError("others have seen this value, or wait for it")

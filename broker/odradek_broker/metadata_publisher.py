@@ -54,7 +54,8 @@ class MetadataPublisher:
         self.finalized_features = self._replayed_features(0)
 
     def loaded(self, log_end_offset: int) -> None:
-        """Use the metadata that was replayed at the start, up to an offset of the metadata log."""
+        """Use the metadata that was replayed at the start. `log_end_offset`: the end of the
+        metadata log."""
         self.finalized_features = self._replayed_features(log_end_offset)
         for entity, quotas in self._metadata.client_quotas.items():
             for key, limit in quotas.items():

@@ -77,14 +77,13 @@ from odradek_broker.storage.startup import StartReport
 from odradek_broker.telemetry.manager import ClientTelemetry
 from odradek_protocol.errors import ErrorCode
 
-#: The time before the first retention, as in Kafka.
+#: The time from the start to the first retention, as in Kafka.
 FIRST_RETENTION_MS = 30_000
 
 
 class _TopicsAtStart:
-    """The topics for `KnownTopics` at the start. The metadata log is opened before all other
-    logs.
-    """
+    """The topics for `KnownTopics` at the start, from the metadata log, which is opened before all
+    other logs."""
 
     def __init__(self, metadata_log: MetadataLog, metadata: ClusterMetadata) -> None:
         self._metadata_log = metadata_log
@@ -399,7 +398,7 @@ class Node:
     def load(self) -> StartReport:
         """Open the logs on disk, replay the metadata, lead every partition.
 
-        DataDirectoryError if the directory contradicts its own metadata.
+        Raises DataDirectoryError if the directory contradicts its own metadata.
         """
         self.logs.on_directory_failed = self._directory_failed
         token_check_ms = self.config.delegation_token_expiry_check_interval_ms
@@ -483,8 +482,7 @@ class Node:
         self.telemetry.connection_closed(peer.connection_id)
 
     def set_advertised(self, addresses: Mapping[str, tuple[str, int]]) -> None:
-        """Set the (host, port) for clients by listener; known when the sockets are bound (rule
-        N-12)."""
+        """Set the (host, port) for clients by listener, once the sockets are bound (rule N-12)."""
         self._advertised = dict(addresses)
 
     def advertised_addresses(self) -> dict[str, tuple[str, int]]:
@@ -572,7 +570,7 @@ class Node:
             return Deferred.of(problem.error)
 
     def ensure_internal_topic(self, name: str) -> Deferred[None]:
-        """Create an internal topic if it is missing; resolves when it may be used. StorageError if
-        its records cannot be appended."""
+        """Create an internal topic if it is missing; resolves when the topic may be used. Raises
+        StorageError if the topic's metadata records cannot be appended."""
         records = self.metadata.internal_topic_records(name)
         return self.metadata_log.commit(records) if records else self.metadata_log.durable()

@@ -31,9 +31,8 @@ Waiter = Callable[[], None]
 
 
 class UpToDateSession(Protocol):
-    """A partition of a fetch session whose client knows all records and offsets of the
-    partition.
-    """
+    """A partition of a fetch session that is up to date: the client knows all of the partition's
+    records and offsets."""
 
     def moved(self) -> None:
         """Note that the partition's offsets have changed, or that the partition has failed or was
@@ -89,8 +88,8 @@ class Partition:
         #: The callbacks, called in this order when more records may be readable, or when the
         #: partition is deleted; see `fetch/parked.py`.
         self.data_waiters: dict[Waiter, None] = {}
-        #: The sessions that are called once, and removed, when the log has changed in any way; see
-        #: `fetch/sessions.py`.
+        #: The sessions that are notified once, and then removed, when the log has changed in any
+        #: way; see `fetch/sessions.py`.
         self.up_to_date_sessions: dict[UpToDateSession, None] = {}
         log.on_moved = self._advanced
         log.on_offline = self._failed
@@ -105,7 +104,7 @@ class Partition:
         transaction_version: int = 1,
         budget: DecompressionBudget | None = None,
     ) -> AppendResult:
-        """Append one batch and request its flush. StorageError if it is refused."""
+        """Append one batch and request its flush. Raises StorageError if the batch is refused."""
         log = self.log
         result = log.append(
             batch,
@@ -140,7 +139,8 @@ class Partition:
         return self.log.high_watermark > last_offset
 
     def when_durable(self, last_offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back with NONE once `durable`, or with the disk's error."""
+        """Call `callback` with NONE when all records up to `last_offset` are durable, or with the
+        disk's error."""
         if self.log.offline:
             callback(ErrorCode.KAFKA_STORAGE_ERROR)
         elif self.durable(last_offset):
@@ -149,8 +149,8 @@ class Partition:
             self._durable_waiters.append((last_offset, callback))
 
     def when_flushed(self, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back with NONE after the next flush of the segment files, or with the disk's error.
-        The caller has requested that flush."""
+        """Call `callback` with NONE after the next flush of the segment files, or with the disk's
+        error. The caller has requested the flush."""
         if self.log.offline:
             callback(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
@@ -228,7 +228,7 @@ class Partition:
         """(largest epoch <= `epoch`, its end offset); (-1, -1) for an unknown epoch (F-13).
 
         All records of an epoch before the log's first epoch were deleted. As in Kafka, such an
-        epoch ends where the first epoch begins. StorageError.
+        epoch ends where the first epoch begins. Raises StorageError.
         """
         log = self.log
         entries = log.leader_epochs.entries
@@ -241,8 +241,8 @@ class Partition:
         return log.leader_epochs.end_offset(epoch, log.log_end_offset)
 
     def read_stored(self, first_offset: int = 0) -> Iterator[StoredRecord]:
-        """Every record in the log from an offset on, control records included. StorageError,
-        including an unreadable batch and an offline log."""
+        """Every record in the log from an offset on, control records included. Raises StorageError,
+        also for an unreadable batch and an offline log."""
         log = self.log
         log.load(0)
         offset = max(first_offset, log.log_start_offset)
@@ -308,8 +308,8 @@ class Partition:
         self._give_up(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def deleted(self) -> None:
-        """Answer the requests that wait for durability with an error, and wake those that wait for
-        data: the log is deleted."""
+        """Answer the requests that wait for durability with an error, and wake the requests that
+        wait for data, because the log is deleted."""
         self._give_up(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _give_up(self, error: ErrorCode) -> None:

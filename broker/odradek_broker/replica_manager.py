@@ -32,8 +32,9 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: The pause between two attempts to open a partition.
 REOPEN_INTERVAL_MS = 5_000
-#: The number of partitions whose files are created or renamed in one slice. Each takes about a
-#: millisecond, during which no other request is answered.
+#: The limits of partitions whose files are created or renamed at a time: directly in a call, and in
+#: a later turn of the event loop. Each partition takes about a millisecond, during which no other
+#: request is answered.
 _AT_ONCE_MAX = 8
 _SLICE_MAX = 4
 #: The number of partitions that are opened again at a time.
@@ -128,11 +129,11 @@ class ReplicaManager:
     def load(self, removed_topic_ids: set[bytes], report: StartReport) -> None:
         """Open every partition of the metadata; problems are added to the report.
 
-        DataDirectoryError if the directory contradicts the metadata.
+        Raises DataDirectoryError if the directory contradicts the metadata.
         """
         for log in self._logs:
             if log.topic_id in removed_topic_ids:
-                # The deletion of the topic was durable, but that of its files was not.
+                # The deletion of the topic was durable, but the deletion of its files was not.
                 self._logs.delete(log.topic, log.partition)
         for topic in self._metadata.topics.values():
             for index in topic.partitions:
@@ -150,7 +151,8 @@ class ReplicaManager:
         """Rename logs without a topic, or delete them if they are empty, so that a later topic of
         the same name does not use them.
 
-        A crash may have undone the creation of their topic, or they were copied into the directory.
+        Such logs are left if a crash has undone the creation of their topic, or if they were copied
+        into the directory.
         """
         for stray in self._logs:
             topic = self._metadata.topics.get(stray.topic)
@@ -318,7 +320,6 @@ class ReplicaManager:
             if name is None:
                 return
             if record.partition_id in self._partitions.setdefault(name, {}):
-                # The partition gets a new epoch.
                 self._open(name, record.partition_id, self._logs.create)
             elif name in INTERNAL_TOPICS or (
                 len(delta.created) < _AT_ONCE_MAX and not delta.waiting

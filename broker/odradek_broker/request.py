@@ -132,6 +132,6 @@ class NoResponse:
 
 NO_RESPONSE = NoResponse()
 
-#: The buffers of a frame, None for no response, or the close of the connection.
+#: The encoded reply: the buffers of a frame, None for no response, or the close of the connection.
 EncodedReply = list[Buffer] | None | CloseConnection
 HandlerReply = Message | CloseConnection | AnswerTooLarge | NoResponse

@@ -38,7 +38,7 @@ class DeadLetterPosition(NamedTuple):
     offset: int
 
 
-#: The value in a change that means that there are no such dead letters.
+#: In a change: the state includes all dead letters.
 NO_DEAD_LETTERS = DeadLetterPosition(ZERO_UUID, -1, -1)
 
 

@@ -6,8 +6,8 @@ sends the answers when all state that they may show is durable. After a restart 
 runs over the whole partition.
 
 The runtime distinguishes two kinds of refusal. After a refused append no record is written or
-replayed, the answers have the error, and `Outcome.after_append` lets the core undo its decision. An
-append that was written but could not be made durable took the partition offline (D5): the runtime
+replayed, the answers have the error, and `Outcome.after_append` lets the core undo its decision. If
+an append was written but could not be made durable, the partition is offline (D5): the runtime
 stops, and every later request gets the error.
 
 `TransactionalRuntime` also takes records of transactions (O-17, O-18), which are replayed as
@@ -35,7 +35,7 @@ A = TypeVar("A")
 
 Record = tuple[bytes, bytes | None]
 
-#: The limit of the wait of an answer for the disk; when it is over, the answer is
+#: The longest time for which an answer waits for the disk. After this time the answer is
 #: COORDINATOR_NOT_AVAILABLE, as if the append had timed out (O-03).
 APPEND_TIMEOUT_MS = 5_000
 
@@ -92,11 +92,11 @@ class ProducerIdentity(NamedTuple):
 class Outcome:
     """A core's decision.
 
-    `records` are appended as one batch. `replies` are sent when these records, and all written
-    before, are durable. `after_append` is called with NONE at that moment, or with the error of the
-    answer when the append failed, and may return another decision. `append_errors`: storage error
-    to error of the answer. `producer`: the records are part of this producer's transaction; only
-    for cores that run in a `TransactionalRuntime`.
+    `records` are appended as one batch. `replies` are sent when these and all earlier records are
+    durable. `after_append` is called with NONE when the answers are sent, or with the error of the
+    answers when the append fails; it may return another decision. `append_errors`: storage error to
+    error of the answer. `producer`: the records are part of this producer's transaction; only for
+    cores that run in a `TransactionalRuntime`.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -209,7 +209,7 @@ class Runtime(Generic[C]):
 
     @property
     def error(self) -> ErrorCode:
-        """The answer to every request; NONE while the runtime is active."""
+        """The error of every answer; NONE while the runtime is active."""
         return self._error
 
     @property
@@ -220,10 +220,10 @@ class Runtime(Generic[C]):
     # --- Loading (G-90, O-18) ---
 
     def load(self, records_max: int = LOAD_SLICE_RECORDS) -> bool:
-        """Replay up to this number of records; True when the core is up to date and active.
+        """Replay at most `records_max` records; True when the core is up to date and active.
 
-        DecodeError or StorageError if a record cannot be read: the coordinator must not run with an
-        incomplete state.
+        Raises DecodeError or StorageError if a record cannot be read, because the coordinator must
+        not run with an incomplete state.
         """
         if self.state is not RuntimeState.LOADING:
             raise RuntimeStep(f"a load in state {self.state.value}")
@@ -262,8 +262,8 @@ class Runtime(Generic[C]):
     def write(
         self, records: Iterable[Record], answer: A, refused: Callable[[ErrorCode], A]
     ) -> Deferred[A]:
-        """Write records in as many batches as they need, with no other records in between; returns
-        the answer when all of them are durable, or `refused` with the first error."""
+        """Write records in as many batches as they need, with no other records in between. Resolves
+        with `answer` when all of them are durable, or with `refused` of the first error."""
         deferred: Deferred[A] = Deferred()
         errors: list[ErrorCode] = []
 
@@ -340,8 +340,8 @@ class Runtime(Generic[C]):
         if not written.done:
             self._await_disk(outcome, written)
             return
-        # The append is durable already, or no answer waits for it: the usual case with page-cache
-        # durability.
+        # No append is pending: the usual case with page-cache durability, which does not wait for
+        # the disk.
         self._run_after_append(outcome, _E.NONE)
         self._release(outcome.replies, _E.NONE)
 
@@ -421,7 +421,7 @@ class OffsetCore(Core, Protocol):
 
     @property
     def append_timeout_ms(self) -> int:
-        """The limit of the wait of an answer for the disk."""
+        """The longest time for which an answer waits for the disk."""
         ...
 
 

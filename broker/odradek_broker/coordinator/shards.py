@@ -134,9 +134,9 @@ class Shards(Generic[C]):
     `internal_partition` finds a partition by topic and index if it exists and this broker leads it.
     `carry_out` carries out the effects that a core has requested. `check_key`: the error for a key
     that no shard accepts. `is_stale`: true if the leader epoch of the partition has changed since
-    its core was made (T-57). `on_loaded` is called when every partition is replayed, and again for
-    a partition whose first load failed. `partition_for`: the partition of a key, from the key and
-    the number of partitions.
+    its core was made (T-57). `on_loaded` is called when every partition is replayed, and again when
+    a partition whose first load failed is replayed. `partition_for`: the partition of a key, from
+    the key and the number of partitions.
     """
 
     def __init__(

@@ -58,7 +58,8 @@ class Timers(Generic[Name]):
         """Remove and return the name with the earliest deadline that is due at `now_ms`; None if
         there is none.
 
-        A call returns one name, so that the action for the first may cancel the second.
+        A call returns only one name, because the action for this deadline may cancel the next
+        deadline.
         """
         self._drop_stale()
         if not self._heap or self._heap[0][0] > now_ms:

@@ -67,8 +67,8 @@ class ParkedFetches:
         include: Include | None = None,
     ) -> Deferred[A]:
         """The answer to `fetch`, as soon as one of `partitions` or a partition of the session
-        satisfies the fetch, or when `max_wait_ms` is over. `include` adds a partition of the
-        session that is no longer up to date."""
+        satisfies the fetch, or when `max_wait_ms` is over. `include` is called to add a partition
+        at which the session is no longer up to date."""
         parked = ParkedFetch(
             fetch, partitions, self._parked, session, include, self._timeouts, max_wait_ms
         )

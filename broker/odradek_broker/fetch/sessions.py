@@ -46,7 +46,7 @@ from odradek_protocol.schemas.fetch import (
 from odradek_protocol.settings import INT32_MAX
 
 _SESSION_ID_MAX = INT32_MAX
-#: A session that was unused for this long may be evicted for any other (F-26).
+#: A session that was unused for this long may be evicted for any new session (F-26).
 _IDLE_MS = 120_000
 #: The limit of the partitions of all sessions together. At the limit, a client gets no session and
 #: has to name its partitions in every fetch.
@@ -202,7 +202,7 @@ class FetchPlan:
         return 0 if self.session is None else self.session.id
 
     def included(self, answers: Answers) -> Answers:
-        """The answers that an incremental response includes, those of changed partitions."""
+        """The answers that an incremental response includes: the answers of changed partitions."""
         return [each for each in answers if each[0].changed_by(each[1])]
 
     def note_sent(self, answers: Answers) -> None:
@@ -334,8 +334,8 @@ class FetchSessions:
         tells_divergence = version >= DIVERGENCE_SINCE
         if session.tells_divergence is not tells_divergence:
             session.tells_divergence = tells_divergence
-            # Answers in an older version cannot report divergence, so a change of the version
-            # requires another check.
+            # Answers in an older version cannot report divergence, so all partitions are read again
+            # after a change of the version.
             for requested in session.partitions.values():
                 requested.last_fetched_epoch = -1
             session.mark_all_changed()

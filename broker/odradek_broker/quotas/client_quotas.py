@@ -58,9 +58,6 @@ _USAGES_MAX = 20_000
 _CHARACTERS_MAX = 4_000_000
 
 
-#: The type of the measure of a rate.
-
-
 class Usage(Protocol):
     """The usage of a client."""
 
@@ -149,7 +146,7 @@ class ClientQuotas(Generic[U]):
         return Applied(inf, user, client_id if (True, True) in self._kinds else ANY)
 
     def usage(self, applied: Applied, now_ms: int) -> U:
-        """The usage of the quota that `applied` names."""
+        """The usage of the user and client id in `applied`."""
         key = applied.user, applied.client_id
         entry = self._usages.pop(key, None)
         if entry is None:

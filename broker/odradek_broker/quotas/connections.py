@@ -52,8 +52,8 @@ class ConnectionQuotas:
         self._accept_at_ms: dict[str, int] = {}
 
     def update(self, address: str | None, limit: float | None) -> None:
-        """Set the limit of connections per second from an address, None for any other address; a
-        limit of None removes it."""
+        """Set the limit of connections per second from an address; None removes the limit. The
+        address None stands for all addresses without their own limit."""
         name = None if address is None else _address_of(address)
         self._rates.update(quota_entity([(CLIENT_ID, name)]), limit)
 

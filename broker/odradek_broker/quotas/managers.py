@@ -120,7 +120,7 @@ def unlimited(_: int) -> bool:
 class QuotaManagers:
     """The managers of all quotas. A manager without a quota is None.
 
-    `windows` is for rates, `mutation_windows` for the mutations of a controller.
+    `windows`: for rates. `mutation_windows`: for partitions that are created and deleted.
     """
 
     def __init__(self, clock: Clock, windows: Windows, mutation_windows: Windows) -> None:

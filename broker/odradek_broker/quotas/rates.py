@@ -79,8 +79,8 @@ class SampledRate:
 
 
 class TokenBucket:
-    """Tokens that are refilled at the rate of the quota; the capacity of the bucket is that of all
-    windows (KIP-599).
+    """Tokens that are refilled at the rate of the quota. The bucket holds as many tokens as are
+    refilled during all windows (KIP-599).
 
     The bucket is full at first. A client may take tokens while the level is not below zero, so the
     level falls below zero at most by one request; then clients have to wait.

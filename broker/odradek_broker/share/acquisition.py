@@ -60,9 +60,10 @@ def acquire(
     now_ms: int,
     settings: ShareSettings,
 ) -> list[Acquired]:
-    """Acquire for a member the available records among those that were read from `fetch_offset` on.
+    """Acquire for a member the available records of `batches`, which were read from `fetch_offset`
+    on.
 
-    Those of `aborted` transactions are archived instead (H-167).
+    Records of the aborted transactions in `aborted` are archived instead (H-167).
     """
     if limits.max_records <= 0 or not batches or batches[-1].last_offset < partition.start_offset:
         return []
@@ -168,8 +169,8 @@ class Acquisition:
     # --- Records in flight ---
 
     def _acquire_known(self, known: list[Batch], base: int) -> bool:
-        """Acquire records of batches in flight, and those in the gap window before each; False if
-        nothing else may be acquired now."""
+        """Acquire records of batches in flight, and records of the gap window before each batch;
+        False if nothing else may be acquired now."""
         expected = base
         for batch in known:
             if self._room <= 0:
@@ -219,7 +220,7 @@ class Acquisition:
 
     def _acquire_by_offset(self, batch: Batch, first: int, last: int) -> None:
         """Acquire the available records of a batch one by one. The more often a record was
-        delivered, the fewer other records are delivered with it. At its last delivery it is
+        delivered, the fewer other records are delivered with it. At its last delivery a record is
         delivered alone (H-156)."""
         limit = self._settings.delivery_count_limit
         throttled_from = _throttled_from(limit)
@@ -332,7 +333,7 @@ def _add(acquired: list[Acquired], more: Acquired) -> None:
 
 
 def without(acquired: Iterable[Acquired], batches: Sequence[LogBatch]) -> list[Acquired]:
-    """The acquired offsets that are not in one of the batches."""
+    """The acquired offsets that are in none of the batches."""
     left = []
     for first, last, count in acquired:
         for batch in batches:

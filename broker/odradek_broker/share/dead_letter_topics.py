@@ -85,7 +85,8 @@ class DeadLetterTopics:
     def target_for(
         self, name: str, source_topic: str, partition: int
     ) -> Deferred[Target | NoTarget]:
-        """The partition of a dead letter topic for the records of a partition."""
+        """The partition of the dead letter topic `name` that gets the dead letters of a source
+        partition."""
         problem = self._problem(name, source_topic)
         if problem is not None:
             return Deferred.of(problem)
@@ -198,7 +199,7 @@ def _offset(record: Record) -> int:
 
 
 def _read(log: PartitionLog, offset: int) -> _Chunk:
-    """Read from an offset on. StorageError, BatchError."""
+    """Read from an offset on. Raises StorageError or BatchError."""
     data = log.read_at_once(offset, _READ_BYTES)
     end = offset
     records: list[Record] = []

@@ -3,9 +3,9 @@ H-203 to H-206).
 
 A dead letter and the state of its share partition are records of two logs, and no write of a disk
 covers both. So the dead letter decides: when it is durable the record is given up, whatever happens
-next. Before dead letters are written, the stored state gets the offset of the dead letter topic
-from which on there may be dead letters that the state does not include yet. A load of the share
-partition reads the dead letters from this offset on.
+next. Before dead letters are written, the next offset of the dead letter topic is stored in the
+state. Dead letters from this offset on are perhaps not in the state yet, so a load of the share
+partition reads them from the log.
 
     state: "dead letters from offset 7 on"   durable
     dead letters 7, 8, 9                     durable: the records are given up
@@ -88,7 +88,8 @@ def _neighbours(letters: Iterable[DeadLetter]) -> Iterator[GivenUp]:
 
 
 class DeadLetterWriter:
-    """The writer of the dead letters of all share partitions. `observer` gets an event for each."""
+    """The writer of the dead letters of all share partitions. `observer` gets the events of dead
+    letters."""
 
     def __init__(
         self,
@@ -155,7 +156,7 @@ class DeadLetterWriter:
             return Deferred.of(target.error)
         done: Deferred[Letters | ErrorCode] = Deferred()
         scan = _Scan(self, led, position, target, done)
-        # Dead letters of an earlier leader may not be durable yet.
+        # Dead letters of an earlier leader are perhaps not durable yet.
         target.partition.when_durable(scan.end - 1, scan.begin)
         return done
 
@@ -266,7 +267,8 @@ class _Job:
         )
 
     def _not_appended(self, batch: LetterBatch, problem: StorageError) -> None:
-        """Go on after a refusal: the topic does not take such records, or the disk is full."""
+        """Handle the refusal of a batch: the topic does not take such records, or the disk is
+        full."""
         if problem.error is not _E.KAFKA_STORAGE_ERROR:
             self._without(batch.letters, str(problem))
             self._append_soon()

@@ -117,7 +117,7 @@ def _add(
 
 def letters_in(data: bytes, source: Source, first_offset: int) -> Iterator[tuple[int, int, int]]:
     """(offset of the record, its deliveries, offset of the dead letter) of each dead letter of a
-    share partition in batches of a dead letter topic, from an offset on. BatchError.
+    share partition in batches of a dead letter topic, from an offset on. Raises BatchError.
 
     Records with a producer id were not written by this broker, and are ignored (H-206).
     """

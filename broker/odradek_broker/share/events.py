@@ -1,7 +1,7 @@
 """The events of share partitions, for an observer: each is one decision about runs of offsets.
 
-An event is made once for each request and partition, however many records the request has. It
-shares its lists with the decision: an observer that keeps an event must not change them.
+An event is made once for each request and partition, however many records the request has. An event
+shares its lists with the decision: an observer that keeps the event must not change the lists.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SessionEnd(Enum):
 
 
 class NothingReason(Enum):
-    """The reasons why a ShareFetch brings no record of a partition that has records."""
+    """The reasons why a ShareFetch returns no record of a partition that has records."""
 
     LOCKS_USED_UP = "record_locks"
     """The records in flight are as many as `partition.max.record.locks` allows (H-154)."""
@@ -136,7 +136,7 @@ class LogStartMoved(NamedTuple):
 
 
 class NothingAcquired(NamedTuple):
-    """A ShareFetch of a member brought nothing, although the partition has records."""
+    """A ShareFetch of a member returned no records, although the partition has records."""
 
     key: ShareKey
     member_id: str

@@ -162,7 +162,7 @@ class ShareFetch:
         return ready
 
     def _limits_bytes(self, number: int) -> list[int]:
-        """The bytes for each of the share partitions that are read: equal shares of all (H-175)."""
+        """The limit of bytes for each of `number` share partitions: equal shares (H-175)."""
         if not number:
             return []
         share, rest = divmod(self._max_bytes, number)
@@ -215,8 +215,8 @@ class ShareFetch:
 
 
 def why_nothing(led: LedPartition, settings: ShareSettings) -> NothingReason | None:
-    """The reason why a partition has records, but none that may be acquired. None if it has no
-    records, or if they may be acquired (by a fetch with other limits)."""
+    """The reason why a partition has records, but none that may be acquired. None if the partition
+    has no records, or if a fetch with other limits could acquire them."""
     state = led.state
     if state is None or not state.in_flight:
         return None
@@ -313,10 +313,10 @@ def read(
     committed: bool,
     minimum_one: bool,
 ) -> FetchedRecords:
-    """Read from `offset` on: at most `max_bytes`, and not much more than the batches that contain
-    as many offsets as `offsets` says. StorageError, as `PartitionLog.read`.
+    """Read batches from `offset` on, until they contain at least `offsets` offsets; at most
+    `max_bytes`. Raises StorageError, as `PartitionLog.read`.
 
-    A member may request 50 MB and few records, so bytes that it would not get are not read.
+    A member can request 50 MB but only few records; the bytes of other records are not read.
     """
     bound = log.last_stable_offset if committed else log.high_watermark
     limit = min(max_bytes, _expected_bytes(log, offsets))
@@ -331,6 +331,6 @@ def read(
 
 
 def _expected_bytes(log: PartitionLog, offsets: int) -> int:
-    """The expected bytes of a number of offsets, by the average size in the log, and some more."""
+    """An estimate of the bytes of a number of offsets: more than their average size in the log."""
     in_log = max(log.high_watermark - log.log_start_offset, 1)
     return _READ_BYTES_MIN + offsets * log.size_bytes // in_log * 5 // 4

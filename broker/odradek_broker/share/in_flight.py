@@ -77,7 +77,7 @@ class Removed(NamedTuple):
 
 
 class IllegalStep(RuntimeError):
-    """A step that is not in the table: a bug of this program, not an error of a client."""
+    """A step that is not in `NEXT`: a bug of this program, not an error of a client."""
 
 
 class ShareSettings(NamedTuple):
@@ -212,7 +212,7 @@ class Run:
         return self.state in FINISHED and self.change is None
 
     def step(self, state: RecordState) -> None:
-        """Enter the next state; IllegalStep if the step is not in the table."""
+        """Enter the next state. Raises IllegalStep if the step is not in `NEXT`."""
         if state not in NEXT[self.state]:
             raise IllegalStep(f"offsets {self.first}-{self.last}: {self.state!r} -> {state!r}")
         self.state = state
@@ -238,7 +238,7 @@ class Run:
             self.due_ms = now_ms + settings.redelivery_pause_ms(self.count)
 
     def archive_for_good(self) -> None:
-        """Archive records that no longer exist, or that were aborted."""
+        """Archive records that no longer exist, or that belong to aborted transactions."""
         self.step(_S.ARCHIVED)
         self.final = True
         self.member_id = NOBODY
@@ -276,7 +276,7 @@ class Run:
         return rest
 
     def continues(self, other: Run) -> bool:
-        """True if `other`, the run before, differs only in its offsets."""
+        """True if this run and `other`, the run before it, differ only in their offsets."""
         return (
             self.state is other.state
             and self.count == other.count

@@ -466,8 +466,8 @@ def _returned(key: ShareKey, change: Change, end: SessionEnd) -> Callable[[Error
 
 
 def _expired(key: ShareKey, change: Change) -> Callable[[ErrorCode], ShareEvent]:
-    """The event of locks that expired at the last allowed delivery. After an error the state is
-    unchanged, and `expire` is called again."""
+    """The event of locks that expired at the last allowed delivery. If the write has failed, no
+    state has changed, and `expire` is called again."""
     return lambda error: LocksExpired(
         key, () if error else change.stored, change.settings.delivery_count_limit
     )

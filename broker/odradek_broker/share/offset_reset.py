@@ -11,15 +11,16 @@ _BY_DURATION = "by_duration:"
 
 
 class OffsetReset(NamedTuple):
-    """A strategy. `duration_ms`: the group begins with the first record of this last period; if
-    None, it begins at the end of the log (`latest`) or at its start."""
+    """A strategy. `duration_ms`: the group begins with the first record of the last `duration_ms`
+    milliseconds. With None, the group begins at the end of the log if `latest`, else at its
+    start."""
 
     latest: bool
     duration_ms: int | None = None
 
     @classmethod
     def parsed(cls, text: str) -> OffsetReset:
-        """The strategy of a setting; ValueError for any other text."""
+        """The strategy of a setting. Raises ValueError for any other text."""
         if text.lower() in ("latest", "earliest"):
             return cls(latest=text.lower() == "latest")
         if not text.lower().startswith(_BY_DURATION):
@@ -30,8 +31,8 @@ class OffsetReset(NamedTuple):
         return cls(latest=False, duration_ms=duration_ms)
 
     def offset_in(self, log: PartitionLog, now_ms: int) -> int:
-        """The first offset for a group that begins at a wall time. StorageError if the log cannot
-        be searched."""
+        """The first offset for a group that begins at a wall time. Raises StorageError if the log
+        cannot be searched."""
         if self.duration_ms is not None:
             bound = log.high_watermark
             found = log.offset_for_timestamp(now_ms - self.duration_ms, bound)

@@ -5,10 +5,10 @@
     --------------+-----------------------------------+----------------------------
              start offset                        end offset
 
-All records before the start offset are finished. The offsets from there to the end offset are in
-batches (`in_flight.py`), except for gaps: offsets without a record in the log, and, after a
-restart, records that were in flight and have no stored state. Those records are inside the gap
-window and are delivered again.
+All records before the start offset are finished. The offsets from the start offset to the end
+offset are in batches (`in_flight.py`), except for gaps: offsets without a record in the log, and,
+after a restart, records that were in flight and have no stored state. Records without a stored
+state are inside the gap window, and are delivered again.
 
 The class keeps the state in memory; time, settings and records are arguments of each call. The
 caller stores changes of the state: a `Change` before it is visible, an expired lock afterwards.
@@ -103,8 +103,8 @@ class GapWindow:
 
 class SharePartition:
     """The state of one share partition. `completed`: the number of finished records in flight, for
-    the group's lag. `next_deadline_ms`: no lock and no pause ends before this time; None for
-    never."""
+    the group's lag. `next_deadline_ms`: no lock and no pause ends before this time; None if no lock
+    or pause can end."""
 
     __slots__ = (
         "_look_for_available",
@@ -136,7 +136,7 @@ class SharePartition:
     def restored(
         cls, start_offset: int, state_epoch: int, stored: Sequence[StateBatch]
     ) -> SharePartition:
-        """The share partition of a stored state (H-151, H-164). InvalidState."""
+        """The share partition of a stored state (H-151, H-164). Raises InvalidState."""
         partition = cls(start_offset, state_epoch)
         expected, gap = start_offset, -1
         for first, last, state, count in stored:
@@ -261,7 +261,7 @@ class SharePartition:
         now_ms: int,
         settings: ShareSettings,
     ) -> Change:
-        """Carry out the acknowledgements of a member, all of them or none (`Refused`).
+        """Carry out all acknowledgements of a member; or none, and raise Refused.
 
         The change has to be written and then finished with `finish`.
         """
@@ -293,7 +293,7 @@ class SharePartition:
                 raise
 
     def _acknowledged_batches(self, asked: Acknowledgement) -> list[Batch]:
-        """The batches of the offsets; `Refused` if there are no such offsets in flight."""
+        """The batches of the offsets. Raises Refused if there are no such offsets in flight."""
         first, last = asked.first_offset, asked.last_offset
         floor = self.in_flight.floor(first)
         if floor is None and first < self.start_offset <= last:

@@ -95,7 +95,8 @@ def consumer_not_described(
     )
 
 
-#: The name in ListGroups of the only type of group that DescribeGroups serves (KIP-848).
+#: The type that ListGroups shows for classic groups, the only groups that DescribeGroups describes
+#: (KIP-848).
 CLASSIC_TYPE = "classic"
 
 
@@ -186,8 +187,8 @@ def deletion_error(group: AnyGroup | None) -> ErrorCode:
 
 def offset_deletion_error(group: AnyGroup | None) -> ErrorCode:
     """The error that forbids every deletion of the group's offsets; NONE if deletions are possible.
-    A group with members must be a group of consumers or of streams, because the topics that other
-    members use are unknown (O-14)."""
+    The offsets of a group with members can be deleted only if it is a group of consumers or of
+    streams: the topics that other clients use are unknown (O-14)."""
     if isinstance(group, ShareGroup):
         return ErrorCode.GROUP_ID_NOT_FOUND
     error = deletion_error(group)
@@ -199,8 +200,8 @@ def offset_deletion_error(group: AnyGroup | None) -> ErrorCode:
 
 
 def is_subscribed(group: AnyGroup, topic: str) -> bool:
-    """True if a member uses the topic. A classic group with an unreadable subscription may use any
-    topic."""
+    """True if a member uses the topic, or if a classic group has an unreadable subscription, which
+    could name any topic."""
     if isinstance(group, ModernGroup):
         return topic in group.subscribed_names
     if group.protocol_type != PROTOCOL_TYPE:
@@ -234,7 +235,7 @@ class GroupAdministration:
         self._observer = observer
 
     def summaries(self) -> list[GroupSummary]:
-        """All groups."""
+        """The ListGroups entries of all groups."""
         return [summary(group) for each in self._by_type for group in each.values()]
 
     def describe(self, group_id: str) -> DescribedGroup:
@@ -260,8 +261,8 @@ class GroupAdministration:
 
     def deletion(self, group_id: str) -> tuple[ErrorCode, list[Record]]:
         """The error that forbids the deletion of a group, or the tombstones of all its records. The
-        group's own tombstone comes last, so that a deletion that a crash has interrupted can be
-        requested again."""
+        group's own tombstone comes last, so that the deletion can be requested again after a crash
+        has interrupted it."""
         group = self._find(group_id)
         error = deletion_error(group)
         if group is None or error is not ErrorCode.NONE:

@@ -90,7 +90,8 @@ def assignment_bytes(partitions: Partitions, metadata: bytes, topics: Topics) ->
     try:
         version = read_version(metadata)
     except DecodeError:
-        # The metadata of another protocol of the member was readable.
+        # The group's protocol has unreadable metadata; the conversion used another protocol of the
+        # member.
         version = 0
     return encode_assignment(
         ConsumerAssignment(
@@ -146,9 +147,9 @@ def upgraded(
     wanted = partitions_of((topic.topic_id, range(topic.partitions)) for topic in metadata.values())
     assigned = partitions_of(pair for after in made for pair in after.assigned.items())
     if not is_subset(wanted, assigned):
-        # Partitions that were moving from one member to another have no owner. The new group has no
-        # resolved topics, so that the next heartbeat assigns these partitions, even if nothing else
-        # has changed.
+        # Partitions that were moving from one member to another have no owner. Without resolved
+        # topics in the new group, the next heartbeat finds that the topics have changed, and
+        # assigns these partitions.
         metadata = {}
     records.append(make.topics_record(group.group_id, metadata))
     records.append(make.group_record(group.group_id, epoch))
@@ -161,9 +162,9 @@ def upgraded(
 
 
 def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember]:
-    """The members, each partition with only one of them. Of several members with a partition, a
-    member to which it is assigned keeps it, rather than a member that must still revoke it;
-    otherwise the first member keeps it."""
+    """The members without the partitions that another member keeps. Of several members that claim a
+    partition, the first member to which it is assigned keeps it; if there is none, the first member
+    that must still revoke it."""
     taken: Partitions = NO_PARTITIONS
     assigned = []
     for member in members:
@@ -179,8 +180,8 @@ def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember
 
 
 def _member(classic: ClassicGroup, member: Member, topics: Topics) -> ConsumerMember:
-    """The member in the form of a consumer group. DecodeError if its subscription or assignment is
-    not readable."""
+    """The member in the form of a consumer group. Raises DecodeError if its subscription or
+    assignment is not readable."""
     metadata = member.metadata(classic.protocol) or member.protocols[0][1]
     subscription = decode_subscription(metadata)
     claimed = owned_by_subscription(subscription, topics)
@@ -212,7 +213,8 @@ def _has_assignment(classic: ClassicGroup, member: Member) -> bool:
     if classic.stored is None or classic.stored.leader is None:
         return False
     if classic.state is GroupState.PREPARING_REBALANCE:
-        # A member that has joined again has reported its partitions in its JoinGroup.
+        # The JoinGroup of a member that has joined again replaces the old assignment: it reports
+        # the partitions that the member owns.
         return member.parked_join is None
     return classic.state is GroupState.STABLE
 
@@ -271,8 +273,8 @@ def downgraded(
 def emptied(
     group: ConsumerGroup | StreamsGroup, wall_ms: int
 ) -> tuple[GroupMetadataValue, list[Record]]:
-    """The empty classic group that a group of another protocol without members becomes; its
-    generation continues from the epoch (G-156)."""
+    """The empty classic group into which a group of another protocol is converted when it has no
+    members; the generation continues from the group epoch (G-156)."""
     value = GroupMetadataValue(
         protocol_type=PROTOCOL_TYPE,
         generation=group.epoch,
@@ -366,8 +368,8 @@ class GroupConversion:
         return OpenedGroup(group, records, ending, replies)
 
     def _release_all(self, classic: ClassicGroup) -> list[Reply[Any]]:
-        """Answer all requests that are parked in the join phase, so that members with an id
-        immediately join again."""
+        """Answer all requests that are parked in the join phase. The members that know their ids
+        join again immediately."""
         out = Outcome()
         classic.storing_generation = None
         for member in classic.members.values():
@@ -390,8 +392,8 @@ class GroupConversion:
     # --- To a classic group ---
 
     def downgrade(self, group: ConsumerGroup, gone: set[str], now: Instant) -> Outcome | None:
-        """Convert a consumer group whose last members of the consumer protocol leave into a classic
-        group (G-155); None if the group stays a consumer group.
+        """Convert a consumer group into a classic group, because its last members of the consumer
+        protocol leave (G-155); None if the group stays a consumer group.
 
         The members stay in the group's record, and have to join again because of a rebalance.
         """
@@ -437,8 +439,8 @@ class GroupConversion:
     def _undo_if_refused(
         self, classic: ClassicGroup, group: ConsumerGroup | StreamsGroup, out: Outcome
     ) -> None:
-        """Remove the classic group again if its records are refused, because the group is created
-        before they are written."""
+        """Remove the classic group, which exists before its records are written, if the log refuses
+        the records."""
         before = out.after_append
 
         def after_append(error: ErrorCode, then: Instant) -> Outcome:

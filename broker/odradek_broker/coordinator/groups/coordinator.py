@@ -108,8 +108,8 @@ class GroupCoordinator:
     """The group coordinator. Requests return a `Deferred`, which is resolved with an error
     immediately if the shard is not available.
 
-    `observer` is called with every event of groups, `state_observer` with every state that a
-    classic group enters; by default the state is logged.
+    `observer` is called with every event of groups, `state_observer` with every transition of a
+    classic group to another state. The default `state_observer` logs the transition.
     """
 
     def __init__(
@@ -159,8 +159,9 @@ class GroupCoordinator:
 
     def topic_deleted(self, name: str) -> Deferred[None]:
         """Delete the offsets of a deleted topic (O-15), and the topic from the records of share
-        groups (H-27). The caller makes the deletion of the topic durable first, since a crash could
-        undo it otherwise. Resolves when the offsets and records are durably deleted."""
+        groups (H-27). The deletion of the topic itself must be durable before the call; otherwise a
+        crash could bring back the topic without its offsets. Resolves when the offsets and records
+        are durably deleted."""
         forgotten = self.share.forget_missing_topics()
         dropped = self._drop_offsets(lambda topic: topic == name, OffsetDeletion.TOPIC_DELETED)
         return gather([forgotten, dropped]).map(lambda _: None)

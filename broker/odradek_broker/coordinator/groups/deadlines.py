@@ -114,9 +114,9 @@ class MemberDeadlines:
             self.update_revocation(group, member, now)
 
     def restore(self, group: Group, member_id: str, now: Instant) -> None:
-        """Undo a heartbeat of this member: its session begins again, and so do sessions that were
-        cancelled; other members keep their deadlines. `member_id` "" undoes a removal: the sessions
-        of all members begin again."""
+        """Restore the deadlines after a heartbeat was undone: the session of `member_id` begins
+        again, as do the sessions that the heartbeat has cancelled. `member_id` "": a removal was
+        undone, and the sessions of all members begin again."""
         for each, member in group.members.items():
             if member_id in (each, "") or not self.is_set(group, each, Deadline.MEMBER_SESSION):
                 self.restart_session(group, member, now)

@@ -1,4 +1,4 @@
-"""The events of groups: each decision passes one to an observer.
+"""The events of groups: each decision passes an event to an observer.
 
 Events have reasons as values; `odradek_broker.explain.groups` turns events into texts. An observer
 must read the groups and members in an event before it returns, because they change.
@@ -26,7 +26,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 class RemovalReason(Enum):
     """The reason for the removal of a member. LEFT: the member sent a LeaveGroup.
-    LEFT_BY_HEARTBEAT: the member sent a heartbeat with epoch -1; a heartbeat has no field for the
+    LEFT_BY_HEARTBEAT: the member sent a heartbeat with epoch -1; a heartbeat has no field for a
     reason."""
 
     LEFT = auto()
@@ -43,8 +43,8 @@ class RemovalReason(Enum):
 
 
 class Removal(NamedTuple):
-    """The reason for the removal of a member, and the time for which the coordinator waited for its
-    request, if known.
+    """The reason for the removal of a member. `waited_ms`: the time for which the coordinator
+    waited for a request of the member, None if unknown.
 
     `stated`: the reason that the client itself gave (LeaveGroup version 5, KIP-800).
     """
@@ -72,8 +72,8 @@ class RebalanceReason(Enum):
 
 
 class RebalanceCause(NamedTuple):
-    """The cause of a rebalance of a classic group: the reason, and the members or the error of the
-    append that caused it.
+    """The cause of a rebalance of a classic group. `member_ids`: the members that caused the
+    rebalance; `error`: the error of the append that caused it.
 
     `generation`: the generation that was not completed.
     """
@@ -135,7 +135,7 @@ class MemberJoined(NamedTuple):
 
 
 class MemberRejoined(NamedTuple):
-    """A known member joined again, this long after the rebalance began."""
+    """A known member joined again, `waited_ms` after the rebalance began."""
 
     group_id: str
     member_id: str
@@ -164,8 +164,8 @@ class RebalanceStarted(NamedTuple):
 class GenerationStarted(NamedTuple):
     """The join phase is complete, after `waited_ms`.
 
-    `last_to_join`: the id of the last member, for which others waited, and the milliseconds from
-    the beginning of the join phase to its join.
+    `last_to_join`: the id of the last member to join, and the milliseconds from the beginning of
+    the join phase to its JoinGroup; None if no member had to wait for another.
     """
 
     group: ClassicGroup

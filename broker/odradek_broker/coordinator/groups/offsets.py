@@ -40,8 +40,8 @@ OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    # Kafka answers NOT_COORDINATOR, which makes clients look for another coordinator. Here there is
-    # no other: librdkafka would search until its session has expired. After
+    # Kafka answers NOT_COORDINATOR, which makes clients look for another coordinator. A cluster of
+    # Odradek has no other broker, so librdkafka would search until its session has expired. After
     # COORDINATOR_LOAD_IN_PROGRESS librdkafka keeps its membership and reports the error to its
     # user.
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -228,7 +228,8 @@ class OffsetStore:
     def fetch(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
     ) -> Iterator[FetchedPart]:
-        """The offsets of the given partitions, or of all that have one (O-08, O-09)."""
+        """The offsets of `partitions`, or with None of all partitions that have an offset (O-08,
+        O-09)."""
         stored = self._committed.get(group_id, {})
         for partition in stored if partitions is None else partitions:
             committed = stored.get(partition)
@@ -333,9 +334,8 @@ def check_streams_commit(group: StreamsGroup, call: CommitCall, transactional: b
 def _committing_member(
     group: ModernGroup[M, Any], call: CommitCall, transactional: bool
 ) -> M | ErrorCode:
-    """The member that commits, with its epoch still unchecked, or the result of the check if there
-    is no member.
-    """
+    """The member that commits, whose epoch is not checked yet. If there is no member, the result of
+    the check: NONE if the commit needs no member, else an error."""
     if call.generation < 0 and not group.members:
         # An administrator or a simple consumer commits while the group has no members.
         return _E.NONE

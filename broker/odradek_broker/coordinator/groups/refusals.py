@@ -31,8 +31,8 @@ def check_not_empty(*fields: tuple[str, str | None]) -> None:
 
 
 def missing_group(group_id: str, group_type: str, *, exists: bool) -> str:
-    """The message about an id without a group of this type; `exists`: a group of another type has
-    it."""
+    """The message about an id without a group of this type; `exists`: True if a group of another
+    type has the id."""
     if exists:
         return f"Group {group_id} is not a {group_type} group."
     return f"Group {group_id} not found."

@@ -66,7 +66,8 @@ def join_answer(
 def join_reply(
     deferred: Deferred[JoinGroupResponse], response: JoinGroupResponse
 ) -> Reply[JoinGroupResponse]:
-    """An answer that turns into an error if its records cannot be appended."""
+    """The answer to a JoinGroup. If the records of the decision cannot be appended, an error
+    replaces the answer."""
     return Reply(deferred, response, lambda error: join_error(error, response.member_id))
 
 
@@ -99,8 +100,8 @@ def sync_reply(
 def heartbeat_reply(
     deferred: Deferred[HeartbeatResponse], error: ErrorCode
 ) -> Reply[HeartbeatResponse]:
-    """The answer to a heartbeat. If records that were written before cannot be made durable, the
-    storage error replaces the given one."""
+    """The answer to a heartbeat. If earlier records cannot be made durable, the storage error
+    replaces `error`."""
     return Reply(
         deferred,
         HeartbeatResponse(error_code=error),

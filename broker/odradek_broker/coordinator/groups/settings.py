@@ -89,8 +89,8 @@ class Topics(Protocol):
 
 
 def group_setting(config: GroupSettings, topics: Topics, group_id: str, name: str) -> int:
-    """The value of a setting of groups, such as `share.session.timeout.ms`: the group's own, or the
-    broker's, whose name begins with `group.`."""
+    """The value of a setting of groups, such as `share.session.timeout.ms`: the group's own value,
+    or the value of the broker's setting, whose name has the prefix `group.`."""
     own = topics.group_setting_ms(group_id, name)
     if own is not None:
         return own

@@ -1,6 +1,5 @@
-"""The core of one partition of `__consumer_offsets`, with its groups and offsets, which a runtime
-runs.
-"""
+"""The core of one partition of `__consumer_offsets`: its groups and offsets. A runtime runs the
+core."""
 
 from __future__ import annotations
 
@@ -85,13 +84,13 @@ from odradek_protocol.stored import group_metadata, offset_commit
 
 _MINUTE_MS = 60_000
 
-#: The limit of groups without a record. In a group without a record a member id was assigned, or
-#: the first join phase has not ended. When the limit is reached, new members get a retriable error,
-#: so that clients that request ids and never join take a limited amount of memory.
+#: The limit of groups without a record. A group without a record has only assigned member ids, or
+#: is in its first join phase. When the limit is reached, new members get a retriable error, so that
+#: clients that request ids and never join take a limited amount of memory.
 UNRECORDED_GROUPS_MAX = 10_000
 _INT16 = Packer(">h")
 
-#: A placeholder for the time at which a group entered Dead, which is never read.
+#: A placeholder: nothing reads the time at which a group entered Dead.
 _NO_INSTANT = Instant(0, 0)
 
 
@@ -177,7 +176,7 @@ class GroupShard:
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Apply one record. Unknown types are skipped (O-02).
 
-        DecodeError for a record of a known type that cannot be read.
+        Raises DecodeError for a record of a known type that cannot be read.
         """
         self._replay_record(key, value, NO_PRODUCER_ID)
 
@@ -225,17 +224,17 @@ class GroupShard:
             self._drop_if_void(group_id)
 
     def _follow_type(self, group_id: str, made: int) -> None:
-        """Follow the creation (`made` 1) or removal (-1) of a group of another type. After a
-        creation, remove the classic group of the id; after a removal, keep the offsets in a classic
-        group."""
+        """Follow the creation (`made` 1) or removal (-1) of a modern group. After a creation,
+        remove the classic group with the same id. After a removal, create a classic group if the id
+        still has offsets."""
         if made > 0:
             self._retire_classic(group_id)
         elif made < 0 and self.offsets.has(group_id):
             self._known(group_id)
 
     def _retire_classic(self, group_id: str) -> None:
-        """Remove the classic group, because a group of another type has its id from now on (G-156,
-        J-16)."""
+        """Remove the classic group if it has no record, because a group of another type now has its
+        id (G-156, J-16)."""
         group = self.groups.get(group_id)
         if group is None or group.stored is not None:
             return
@@ -367,7 +366,7 @@ class GroupShard:
         return self._tidied(name.group_id, out)
 
     def _tidied(self, group_id: str, out: Outcome) -> Outcome:
-        """Remove the group if it has no members and no state that is or will be durable."""
+        """Remove the group if nothing of it is left and `out` has no records."""
         if not out.records:
             self._drop_if_void(group_id)
         return out
@@ -455,7 +454,7 @@ class GroupShard:
         self.timers.set(TimerName(Deadline.EXPIRY), now.monotonic_ms + interval_ms)
 
     def _expire(self, now: Instant) -> Outcome:
-        """Remove offsets that were not used for the retention time, and empty groups."""
+        """Remove expired offsets, and groups that have neither members nor offsets."""
         self._set_expiry(now)
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
         records: list[Record] = []

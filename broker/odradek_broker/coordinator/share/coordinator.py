@@ -108,10 +108,10 @@ class ShareCoordinator:
     """The share coordinator. Calls return a `Deferred`, which is resolved when the records of the
     decision are durable.
 
-    `ensure_topic` creates the internal topic and resolves when it may be used; StorageError if its
-    records cannot be appended. `prune` deletes the records of partitions of the internal topic
-    below an offset. `state_changed` is called with a share partition when its group initializes or
-    deletes the partition's state.
+    `ensure_topic` creates the internal topic and resolves when the topic may be used. It raises
+    StorageError if the topic's metadata records cannot be appended. `prune` deletes the records of
+    partitions of the internal topic below an offset. `state_changed` is called with a share
+    partition when its group initializes or deletes the partition's state.
     """
 
     def __init__(
@@ -360,7 +360,7 @@ class ShareCoordinator:
         return gather(written).map(deleted)
 
     def _delete_again(self, topic_ids: set[bytes]) -> None:
-        """Delete the states later: the disk may have room again."""
+        """Delete the states later, when the disk may have room again."""
         if not self._undeleted:
             self._scheduler.call_later(DELETE_AGAIN_MS, self._delete_undeleted)
         self._undeleted |= topic_ids

@@ -62,7 +62,7 @@ def decode_change(
 ) -> tuple[ShareKey, ShareState | None, bool] | None:
     """(share partition, state, is snapshot) of a record; the state is None for a deletion. The
     result is None for a record of an unknown type, and for an update without a value, which nobody
-    writes. DecodeError for invalid bytes."""
+    writes. Raises DecodeError for invalid bytes."""
     decoded = decode_key(key)
     if decoded is None:
         return None

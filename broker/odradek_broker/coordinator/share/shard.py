@@ -1,10 +1,11 @@
 """The share partitions of one partition of `__share_group_state`: the core that a runtime runs.
 
-An initialization writes a snapshot, and a write an update. After a number of updates a snapshot is
-written again, so that a load has little to merge. Older records of the share partition are then
-redundant. All records up to the oldest snapshot that is still needed can be deleted (`prune_to`);
-share partitions that change rarely are snapshotted from time to time, so that they do not keep the
-others' old records (H-106, H-107).
+An initialization writes a snapshot record, and a change writes an update record. After a number of
+updates, a change writes a snapshot in place of an update, so that a load has little to merge. Older
+records of the share partition are then redundant. All records up to the oldest snapshot that is
+still needed can be deleted (`prune_to`); share partitions that change rarely are snapshotted from
+time to time, so that they do not prevent the deletion of old records of other share partitions
+(H-106, H-107).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 
 _E = ErrorCode
 
-#: The epoch that every check of epochs lets pass.
+#: The epoch that every check of epochs accepts.
 ANY_EPOCH = -1
 
 #: The greatest number of state batches of a share partition: a snapshot with this number fits into
@@ -337,8 +338,8 @@ class ShareShard:
         return min(needed, default=self._deleted_until)
 
     def _cold_partitions(self, now: Instant) -> deque[ShareKey]:
-        """The share partitions whose last snapshot is older than the setting. None are returned if
-        changes have caused no snapshot since the last snapshots of such partitions (H-107)."""
+        """The share partitions whose last snapshot is older than the setting. The result is empty
+        if no share partition's last snapshot was caused by a change (H-107)."""
         interval_ms = self._settings.share_coordinator_cold_partition_snapshot_interval_ms
         states = [(key, stored.state) for key, stored in self.partitions.items()]
         if all(state.created_ms != state.written_ms for _, state in states):

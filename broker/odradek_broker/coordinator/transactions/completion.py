@@ -105,8 +105,8 @@ MARKERS_IN_FLIGHT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class SendMarkers:
-    """A request for markers of the partitions' leaders; the codes are given to
-    `markers_answered`."""
+    """A request to the partitions' leaders to write markers; the codes in their answers are given
+    to `markers_answered`."""
 
     transactional_id: str
     request: MarkerRequest
@@ -314,9 +314,9 @@ class Completion:
     """Ends the decided transactions of one shard; `transactions`, `timers` and `outbox` are the
     shard's.
 
-    `coordinator_epoch`: the partition's leader epoch, in every marker (T-57). `exists`: true for an
-    existing partition; deleted topics need no markers (T-43). `on_complete` is called with an id
-    that may begin its next transaction.
+    `coordinator_epoch`: the leader epoch of the shard's partition, which every marker has (T-57).
+    `exists`: true for an existing partition; deleted topics need no markers (T-43). `on_complete`
+    is called with an id that may begin its next transaction.
     """
 
     def __init__(

@@ -95,8 +95,8 @@ class TransactionCoordinator:
         self._observer = observer
         self._is_full = False
         effects: Effects[TransactionShard] = Effects(next_producer_id, write_marker)
-        #: Each core puts the partition's leader epoch since this start into its markers. The epoch
-        #: is durable when the load begins (T-57, T-58).
+        #: Each core puts the leader epoch of its partition into its markers. Every start raises
+        #: this epoch, and the raised epoch is durable when the load begins (T-57, T-58).
         self.shards: Shards[TransactionShard] = Shards(
             TRANSACTIONS_TOPIC,
             "transactions",

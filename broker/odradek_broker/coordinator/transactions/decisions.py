@@ -1,6 +1,5 @@
-"""The decisions about the requests of producers with a transactional id: InitProducerId,
-AddPartitionsToTxn, EndTxn, and the abort by the coordinator itself; with the fencing of zombie
-producers.
+"""The decisions about the requests of producers with a transactional id (InitProducerId,
+AddPartitionsToTxn, EndTxn), and about aborts by the coordinator itself.
 
 `fence_producer` raises the epoch of an open transaction, and the decision about each request
 answers PRODUCER_FENCED to a producer with an older epoch. The leader of a partition refuses the
@@ -52,7 +51,7 @@ class InitCall(NamedTuple):
     """An InitProducerId with a transactional id. Producer id and epoch are -1 if the producer has
     none yet.
 
-    `client`, here and below: a readable description of the client; empty for the broker itself.
+    `client`: a readable description of the client; empty for the broker itself.
     """
 
     transactional_id: str

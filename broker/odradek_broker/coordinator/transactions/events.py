@@ -1,4 +1,4 @@
-"""The events of transactional ids: each decision passes one to an observer.
+"""The events of transactional ids: each decision passes an event to an observer.
 
 `odradek_broker.explain.transactions` turns events into texts.
 """
@@ -28,7 +28,7 @@ class Cause(Enum):
 
 
 class MarkerAnswer(Enum):
-    """The consequence of a leader's answer for a partition."""
+    """The consequence of the error code that a leader returned for a partition."""
 
     DONE = "the marker is there, or no longer needed"
     RETRY = "ask again later"
@@ -56,7 +56,8 @@ class StepNotRecorded(NamedTuple):
 
 
 class RequestRefused(NamedTuple):
-    """A request was answered with an error. `pending`: the state of the step under way."""
+    """A request was answered with an error. `pending`: the state to which a pending transition
+    leads, None without a pending transition."""
 
     transactional_id: str
     cause: Cause
@@ -77,7 +78,7 @@ class TransactionTimedOut(NamedTuple):
 
 
 class MarkersSent(NamedTuple):
-    """Markers were requested of the leaders of these partitions."""
+    """Markers were requested from the leaders of these partitions."""
 
     transactional_id: str
     transaction: Transaction

@@ -1,5 +1,5 @@
-"""The core of one partition of `__transaction_state`, with its transactional ids, which a runtime
-runs.
+"""The core of one partition of `__transaction_state`: its transactional ids. A runtime runs the
+core.
 
 Records are replayed when they are appended, and answers wait until the records are durable (T-03).
 Between replay and durability a transition is pending (`PendingTransitions`), and requests that
@@ -93,7 +93,7 @@ class TransactionSettings(Protocol):
 _E = ErrorCode
 _S = TransactionState
 
-#: The fault points at which a broker under test may die once a record is durable, by the recorded
+#: The fault points at which a test can end the broker once a record is durable, by the recorded
 #: state or the cause of the record.
 _DECISION_DURABLE = {
     _S.PREPARE_COMMIT: FaultPoint.PREPARE_COMMIT_DURABLE,
@@ -246,10 +246,10 @@ class _Target:
         self.state = state
 
 
-#: The limit of the wait of a request to add the partitions of a batch (T-68).
+#: The longest time for which a request to add the partitions of a batch waits (T-68).
 PARK_MS = 2_000
 
-#: The limit of the wait of a client's AddPartitionsToTxn (T-20). The limit is shorter than the
+#: The longest time for which a client's AddPartitionsToTxn waits (T-20). It is shorter than the
 #: backoff of clients after CONCURRENT_TRANSACTIONS, and longer than markers usually take.
 PARK_CLIENT_MS = 50
 
@@ -368,7 +368,7 @@ class TransactionShard:
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Apply one record; keys of unknown versions are skipped.
 
-        DecodeError for a record that cannot be read.
+        Raises DecodeError for a record that cannot be read.
         """
         decoded = transaction_log.decode_key(key)
         if decoded is None:

@@ -79,8 +79,8 @@ ENTERED_FROM: dict[TransactionState, frozenset[TransactionState]] = {
     _S.EMPTY: _IDLE,
     _S.ONGOING: _IDLE | {_S.ONGOING},
     _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
-    # From an idle state only in version 2, in which a client may abort without knowing that no
-    # partition was added (T-65).
+    # This state is entered from an idle state only in version 2, in which a client may abort
+    # without knowing that no partition was added (T-65).
     _S.PREPARE_ABORT: _IDLE | {_S.ONGOING, _S.PREPARE_EPOCH_FENCE},
     _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
     _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
@@ -99,11 +99,12 @@ COMPLETED: dict[TransactionState, TransactionState] = {
 
 
 class IllegalTransition(RuntimeError):
-    """A transition that is not in the table: a bug of this program, not an error of a client."""
+    """A transition that is not in `ENTERED_FROM`: a bug of this program, not an error of a
+    client."""
 
 
 def check_step(transactional_id: str, before: TransactionState, after: TransactionState) -> None:
-    """Raise IllegalTransition unless the table has this step."""
+    """Raise IllegalTransition unless `ENTERED_FROM` allows this step."""
     if before not in ENTERED_FROM[after]:
         raise IllegalTransition(
             f"transactional id {transactional_id!r} cannot go from {before.label} to {after.label}"
@@ -127,12 +128,12 @@ NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """The state of a transactional id. Times in milliseconds since the epoch.
+    """The state of a transactional id. Times are in milliseconds since 1970.
 
-    `last_epoch`: the epoch before it was last raised; the client may still have it, because the
-    answer with the new epoch may have been lost (T-12). `client_version`: the transaction version
-    of the client's last request. `next_producer_id` and `next_epoch`: the identity of the client
-    once this transaction is complete (T-64, KIP-939).
+    `last_epoch`: the epoch before the last raise; the client may still use `last_epoch`, because
+    the answer with the new epoch may have been lost (T-12). `client_version`: the transaction
+    version of the client's last request. `next_producer_id` and `next_epoch`: the identity of the
+    client once this transaction is complete (T-64, KIP-939).
     """
 
     transactional_id: str
@@ -193,7 +194,7 @@ def tombstone(transactional_id: str) -> Record:
 
 
 def decode(transactional_id: str, data: bytes) -> Transaction:
-    """The state in the value of a record. DecodeError if the value is not valid."""
+    """The state in the value of a record. Raises DecodeError if the value is not valid."""
     value = transaction_log.decode_value(data)
     status = value.transaction_status
     if status not in {int(state) for state in STORED_STATES}:

@@ -1,5 +1,5 @@
-"""The verification of transactional batches, which wait until the coordinator has their partition
-in the transaction (T-61, T-62, T-68).
+"""The verification of transactional batches: a batch waits until the coordinator has added its
+partition to the transaction, or has confirmed that the partition is part of it (T-61, T-62, T-68).
 
 Nearly all batches are appended immediately, because their producer has a transaction open in the
 partition already. The first batch of a transaction needs a request to the coordinator, and later
@@ -73,9 +73,9 @@ TRANSIENT_ERRORS = frozenset(
 class UnverifiedAppend:
     """An append whose transaction is not verified yet.
 
-    `base_sequence` is -1 for offsets. `add`: the producer uses transactions of version 2, so that a
-    missing partition is added (T-61). `done` is called once, with NONE or the coordinator's code.
-    If `done` gets NONE, it appends the batch before it returns.
+    `base_sequence` is -1 for committed offsets. `add`: the producer uses transactions of version 2,
+    so that a missing partition is added (T-61). `done` is called once, with NONE or the
+    coordinator's code. If `done` gets NONE, it appends the batch before it returns.
     """
 
     partition: Partition
@@ -174,8 +174,8 @@ class TransactionVerification:
         )
 
     def verify(self, append: UnverifiedAppend) -> None:
-        """Let the batch be appended immediately if it needs no verification; otherwise when the
-        coordinator has verified its partition."""
+        """Call `append.done`: immediately if the batch needs no verification, otherwise when the
+        coordinator has verified the batch's partition."""
         key = (append.where, append.producer_id)
         queue = self._queues.get(key)
         if queue is None:
@@ -234,8 +234,8 @@ class _ProducerQueue:
         self._delay_ms = RETRY_FIRST_MS
 
     def proceed(self) -> None:
-        """Append the queued batches until one has to wait. Called again when the answer for that
-        batch arrives."""
+        """Append the queued batches until a batch has to wait for the coordinator. When the
+        coordinator answers, this method is called again."""
         if self._at_work or self._paused:
             return
         self._at_work = True
@@ -265,7 +265,8 @@ class _ProducerQueue:
         self._answer = None
         code = answer.result().get(first.where, _E.UNKNOWN_SERVER_ERROR)
         if code is _E.NONE and not self._is_still_verified(first):
-            # A marker was written after the request, and ended the previous transaction (T-68).
+            # The answer is about the previous transaction, which a marker has ended since the
+            # request (T-68).
             code = _E.CONCURRENT_TRANSACTIONS
         if code is _E.CONCURRENT_TRANSACTIONS and self._pause():
             return None

@@ -72,17 +72,18 @@ PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
 
 
 class IllegalTransition(RuntimeError):
-    """A transition that is not in the table: a bug of this program, not an error of a client."""
+    """A transition that is not in `PREDECESSORS`: a bug of this program, not an error of a
+    client."""
 
 
 def check_transition(group_id: str, source: GroupState, target: GroupState) -> None:
-    """Raise IllegalTransition unless the table has the step from `source` to `target`."""
+    """Raise IllegalTransition unless `PREDECESSORS` allows the step from `source` to `target`."""
     if source not in PREDECESSORS[target]:
         raise IllegalTransition(f"group {group_id}: {source.value} -> {target.value}")
 
 
 class Request(Enum):
-    """A request of a member, as far as the table distinguishes it."""
+    """The kinds of requests that the table `ANSWERS` distinguishes."""
 
     JOIN_NEW = "Join, new member"
     JOIN_LEADER = "Join, leader, same metadata"
@@ -281,8 +282,8 @@ class ClassicGroup:
     pending_syncs: set[str] = field(default_factory=set)
     #: The generation whose assignment is being written (G-61).
     storing_generation: int | None = None
-    #: The rest of the longest initial delay, in which the first members may join; None outside of
-    #: it (G-44).
+    #: The time by which new members can still extend the initial rebalance delay; None outside of
+    #: the delay (G-44).
     initial_wait_left_ms: int | None = None
     added_during_wait: bool = False
     #: The time at which the join phase began (monotonic).
@@ -354,7 +355,7 @@ class ClassicGroup:
         )
 
     def restore(self, now: Instant) -> None:
-        """Build the soft state from the stored one, after a load (G-90)."""
+        """Build the soft state from the stored record, after a load (G-90)."""
         stored = self.stored
         if stored is None:
             return
@@ -379,7 +380,7 @@ class ClassicGroup:
             self.members[member.member_id] = member
             if member.instance_id is not None:
                 self.static_ids[member.instance_id] = member.member_id
-        # The state is set without a check of the table, because the group is new.
+        # The state is set without a check of `PREDECESSORS`, because the group is new.
         if not self.members:
             self.state = GroupState.EMPTY
         elif stored.leader is None:
@@ -393,7 +394,7 @@ class ClassicGroup:
     # --- Soft state ---
 
     def transition_to(self, state: GroupState, now: Instant) -> None:
-        """Enter a state. IllegalTransition if the table does not have the step."""
+        """Enter a state. Raises IllegalTransition if `PREDECESSORS` does not allow the step."""
         check_transition(self.group_id, self.state, state)
         before, self.state = self.state, state
         self.state_since_ms = now.wall_ms
@@ -422,8 +423,8 @@ class ClassicGroup:
             self.leader_id = next(iter(self.members), None)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member that returned its new id; its position among the members does not
-        change (G-28)."""
+        """Give a new id to a static member that has returned; its position among the members does
+        not change (G-28)."""
         before = member.member_id
         self.members = {
             (member_id if old_id == before else old_id): member

@@ -53,7 +53,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.group_metadata import encode_key, encode_value
 
 #: The lower limit of the duration of a join phase that is started again: with a rebalance timeout
-#: of 0 the phase would be started again without end.
+#: of 0, the phase would start again without a pause.
 _JOIN_PHASE_AGAIN_MIN_MS = 100
 
 
@@ -63,9 +63,8 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
 def classic_session_timeout_ms(member: Member) -> int:
-    """The time after which a silent member is removed: its session timeout, or during the first
-    join of the member the longer NEW_MEMBER_JOIN_TIMEOUT_MS.
-    """
+    """The time after which a silent member is removed: its session timeout, or
+    NEW_MEMBER_JOIN_TIMEOUT_MS while its first JoinGroup is parked."""
     return NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
 
 

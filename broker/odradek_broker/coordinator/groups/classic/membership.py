@@ -241,8 +241,8 @@ class ClassicMembership:
     def _park(self, member: Member, call: JoinCall, out: Outcome, now: Instant) -> None:
         """Take the metadata of the member, and park the call.
 
-        An older parked JoinGroup of the same member comes from a connection that the client has
-        given up.
+        An older parked JoinGroup of the member is answered with an error: the client has given up
+        its connection.
         """
         if member.parked_join is not None:
             error = ErrorCode.REBALANCE_IN_PROGRESS
@@ -378,8 +378,7 @@ class ClassicMembership:
         out: Outcome,
         now: Instant,
     ) -> None:
-        # An older parked SyncGroup of the same member comes from a connection that the client has
-        # given up.
+        # The client has given up the connection of an older parked SyncGroup of the member.
         self._rebalances.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, out)
         member.parked_sync = deferred
         self._rebalances.synced(group, member)

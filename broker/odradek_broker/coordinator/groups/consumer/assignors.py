@@ -1,8 +1,8 @@
 """The assignors of the broker, range and uniform (rules G-140 to G-142).
 
-Pure functions from the members' subscriptions, the topics' numbers of partitions and the present
-targets to the new targets. Each partition of a subscribed topic is assigned to exactly one of its
-subscribers.
+The assignors are pure functions: they compute the new targets from the members' subscriptions, the
+topics' numbers of partitions and the present targets. Each partition of a subscribed topic is
+assigned to exactly one of its subscribers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], Assignment]
 def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
     """Assign neighbouring partitions of every topic to each of its subscribers.
 
-    If the number of partitions is not divisible by that of the subscribers, each of the first
+    If the number of partitions is not divisible by the number of subscribers, each of the first
     members gets one partition more. Topics with the same subscribers and the same number of
     partitions are divided in the same way, so that one member gets all records with the same key.
     Static members are ordered by their instance ids, which survive a restart.
@@ -128,8 +128,8 @@ class _Uniform:
         self.loads[member_id] += 1
 
     def _give_free(self) -> None:
-        """Give free partitions to the members with the fewest, beginning with the topics that have
-        the fewest subscribers."""
+        """Give each unassigned partition to the subscriber with the fewest partitions. The topics
+        with the fewest subscribers come first."""
         for topic_id in sorted(self.free, key=lambda each: (len(self.subscribers[each]), each)):
             subscribers = self.subscribers[topic_id]
             if not subscribers:
@@ -142,8 +142,8 @@ class _Uniform:
                 heapq.heapreplace(heap, (load + 1, member_id))
 
     def _even_out(self, down_to: int) -> bool:
-        """Move partitions away from each member with more than `down_to`, the most loaded first;
-        True if any was moved."""
+        """Move partitions away from each member with more than `down_to` partitions, beginning with
+        the most loaded member; True if any partition was moved."""
         moved = False
         for member_id in sorted(self.loads, key=lambda each: (-self.loads[each], each)):
             while self.loads[member_id] >= max(down_to + 1, min(self.loads.values()) + 2):

@@ -149,8 +149,8 @@ class ClassicProtocolMembers:
         )
 
     def _is_last(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-        """True if the group accepts any protocol after the removal of this member, because it is
-        empty then or becomes a classic group."""
+        """True if the group accepts any protocol without this member, because the group is empty or
+        becomes a classic group."""
         alone = len(group.members) == 1 and replaced.classic is None
         return alone or may_downgrade(group, {replaced.member_id}, self._config)
 
@@ -168,8 +168,8 @@ class ClassicProtocolMembers:
     def _subscribe(
         self, group: ConsumerGroup, call: JoinCall, member_id: str, owned: Partitions
     ) -> MemberUpdate:
-        """The update for the member that joins. A dynamic member may join with any member id,
-        because an earlier answer has assigned the id to it."""
+        """The update for the member that joins. A dynamic member may join with an unknown member
+        id: an earlier JoinGroup answer gave it the id, which is in no record yet."""
         instance_id = call.request.group_instance_id
         member = group.members.get(member_id)
         if instance_id is not None:

@@ -116,8 +116,9 @@ class ConsumerMember(ModernMember):
 
     @property
     def revocation_timeout_ms(self) -> int | None:
-        """The time for giving partitions back. For a member that uses the classic protocol, the
-        deadlines of rejoining and syncing apply instead."""
+        """The time for giving partitions back; None if there is nothing to give back, and for a
+        member that uses the classic protocol, which has deadlines for rejoining and syncing
+        instead."""
         revokes = self.state is MemberState.UNREVOKED_PARTITIONS and self.epoch >= 0
         return self.rebalance_timeout_ms if revokes and self.classic is None else None
 
@@ -315,14 +316,14 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         return partitions_from(value.topic_partitions)
 
     def replay_other(self, key: Any, value: Any) -> None:
-        """Apply the names that a regular expression matched, or the subscribed topics."""
+        """Apply a record of the names that a regular expression matched, or of the subscribed
+        topics."""
         if isinstance(key, ConsumerGroupRegularExpressionKey):
             self._replay_pattern(key.regular_expression, value)
         else:
             self._replay_topics(value)
 
     def _replay_topics(self, value: ConsumerGroupPartitionMetadataValue | None) -> None:
-        """Apply a record of the subscribed topics."""
         self.topics = {
             topic.topic_name: TopicMetadata(topic.topic_id, topic.num_partitions)
             for topic in (value.topics if value is not None else ())

@@ -1,4 +1,4 @@
-"""From subscriptions to assignments: the update of a member, which uses the consumer or the classic
+"""From subscriptions to assignments: the update of a member of the consumer or the classic
 protocol, and the records that follow from the update (rules G-101 to G-103, G-120 to G-122, G-130,
 G-131, G-142, G-145, G-146).
 
@@ -152,8 +152,8 @@ def assignor_names(config: ConsumerGroupSettings) -> list[str]:
 
 
 def assignor_name(text: str) -> str:
-    """The short name of an assignor, such as `uniform`, from this name or from the name of Kafka's
-    class."""
+    """The short name of an assignor, such as `uniform`. `text`: the short name, or the name of
+    Kafka's class."""
     return text.rpartition(".")[2].removesuffix("Assignor").lower()
 
 
@@ -167,7 +167,7 @@ def compute_target_assignment(
 ) -> dict[str, Partitions]:
     """A target for each of `members`, the members that the group will have.
 
-    `current`: their present targets. `topics` and `patterns`: their resolved subscriptions.
+    `current`: the present targets. `topics` and `patterns`: the resolved subscriptions.
     """
     subscribers = [
         Subscriber(
@@ -197,7 +197,8 @@ def next_assignment(
 ) -> ConsumerMember:
     """The member after one step; the same member if there is nothing to do.
 
-    `owned`: the partitions that its heartbeat reports as owned, None if it does not report them.
+    `owned`: the partitions that the member's heartbeat reports as owned; None if the heartbeat does
+    not report them.
     """
     step = STEPS[member.state, _report(member.pending, owned), member.epoch != target_epoch]
     if step in (Step.STAY, Step.WAIT):
@@ -246,11 +247,11 @@ def _compute(
 
 @dataclass(slots=True)
 class MemberUpdate:
-    """An update of a member by a request: the member before and after it, and the records to write.
+    """An update of a member by a request: the member before and after the update, and the records.
 
-    `before` None: the member is new. `replaced`: the static member that it replaces (G-131);
-    `records` already has the records of the replacement. `owned`: the partitions that it reports as
-    owned. `visible`: the topics that its user may see.
+    `before` None: the member is new. `replaced`: the static member that the new member replaces
+    (G-131); `records` already has the records of the replacement. `owned`: the partitions that the
+    member reports as owned. `visible`: the topics that the member's user may see.
     """
 
     group: ConsumerGroup
@@ -279,7 +280,7 @@ class MemberUpdate:
 def update_member(
     update: MemberUpdate, config: ConsumerGroupSettings, topics: Topics, now: Instant
 ) -> ConsumerMember:
-    """Add the records of the update to `update.records`; returns the member after it."""
+    """Add the records of the update to `update.records`; returns the updated member."""
     group, before, member = update.group, update.before, update.member
     if before is None or _stored_fields(before) != _stored_fields(member):
         update.records.append(make.member_record(group.group_id, member))

@@ -7,8 +7,8 @@ The broker computes the assignment. A heartbeat that changes an input of the ass
 group epoch; the targets of all members are computed for a group epoch, and each member moves to its
 target with its next heartbeats.
 
-A restart resets the fields under "soft" and the deadlines. All other state is durable and is
-changed only by the `replay*` functions.
+A restart resets the deadlines and the fields below the comment "soft". All other state is durable
+and is changed only by the `replay*` functions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ModernMember(ABC):
     previous_epoch: int = 0
 
     def is_reconciled(self, target_epoch: int) -> bool:
-        """True if the member's assignment is the target of this epoch."""
+        """True if the member has reached the target of `target_epoch`."""
         return self.epoch == target_epoch
 
     @property
@@ -66,28 +66,28 @@ class ModernMember(ABC):
         return None
 
     def may_own(self, owned: Any) -> bool:
-        """True if a member whose last answer was lost may own the reported partitions or tasks
-        (None: not reported)."""
+        """True if a member that did not receive its last answer may own the partitions or tasks
+        `owned`; None if the heartbeat does not report them."""
         return True
 
     @property
     def epoch_detail(self) -> str:
-        """Text that the refusal of an older epoch adds."""
+        """A text that is added to the refusal of an older epoch."""
         return ""
 
     @property
     def stale_epoch_error(self) -> ErrorCode:
-        """The error of a commit or fetch of offsets with another epoch than the member's."""
+        """The error of an OffsetCommit or OffsetFetch that has another epoch than the member."""
         return ErrorCode.STALE_MEMBER_EPOCH
 
     @abstractmethod
     def with_metadata(self, value: Any) -> Self:
-        """The member with the fields of its own record."""
+        """The member with the fields of `value`, its own record."""
 
     @abstractmethod
     def with_assignment(self, value: Any) -> Self:
-        """The member with the assignment and the epoch of its record. None is a tombstone: the
-        member then has neither."""
+        """The member with the assignment and the epoch of `value`. None is a tombstone: the member
+        then has neither."""
 
 
 M = TypeVar("M", bound=ModernMember)
@@ -105,12 +105,13 @@ class ModernGroup(ABC, Generic[M, T]):
     #: The type of the group in ListGroups, which is also its protocol type.
     protocol_type: ClassVar[str]
     member_class: ClassVar[Callable[..., Any]]
-    #: The types of the group's records, whose names are the same for all types of groups, and the
-    #: type of record that only this type of group has, with the group id as its key.
+    #: `record_types`: the types of the group's records; all types of groups use the same names.
+    #: `other_type`: a type of record that only this type of group has, with the group id as its
+    #: key.
     record_types: ClassVar[type[IntEnum]]
     other_type: ClassVar[IntEnum]
     no_target: ClassVar[Any]
-    #: The epoch of the assignment if it has no record.
+    #: The value of `assignment_epoch` while there is no record of the target assignment's epoch.
     unassigned_epoch: ClassVar[int] = FIRST_EPOCH
 
     group_id: str
@@ -188,7 +189,7 @@ class ModernGroup(ABC, Generic[M, T]):
         return encode_key(self.record_types[name], group_id=self.group_id, member_id=member_id)
 
     def own_keys(self) -> list[bytes]:
-        """The keys of the group's records that are not those of members."""
+        """The keys of the group's own records, without the records of members."""
         types = self.record_types
         kinds = (types["TARGET_EPOCH"], self.other_type, types["GROUP"])
         return [encode_key(kind, group_id=self.group_id) for kind in kinds]
@@ -207,7 +208,7 @@ class ModernGroup(ABC, Generic[M, T]):
             self.assignment_epoch = self.unassigned_epoch
             if value is not None:
                 self.assignment_epoch = value.assignment_epoch
-            # Consumer groups do not store the time of the assignment.
+            # The records of consumer groups do not have the time of the assignment.
             self.assignment_ms = getattr(value, "assignment_timestamp", 0)
         elif kind.name == "GROUP":
             self.replay_group(value)

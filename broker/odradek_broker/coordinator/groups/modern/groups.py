@@ -79,8 +79,8 @@ class HeartbeatCall(NamedTuple, Generic[Q, A]):
 
 
 class ModernGroups(ABC, Generic[G, Q, A]):
-    """The groups of one type on a shard, G, with heartbeats Q and answers A. `groups` (by id) and
-    the timers belong to the shard; `others`: the ids of groups of all types."""
+    """The groups of one type on a shard. G: the group; Q: its heartbeat request; A: the answer.
+    `groups` (by id) and `timers` belong to the shard; `others`: the ids of groups of all types."""
 
     group_class: ClassVar[type[ModernGroup[Any, Any]]]
 
@@ -210,9 +210,9 @@ class ModernGroups(ABC, Generic[G, Q, A]):
             raise group_full(self.group_type, size_max)
 
     def check_epoch(self, member: ModernMember, epoch: int, owned: Any = None) -> None:
-        """Refuse an epoch that is neither the member's, nor its previous one after a lost answer
-        (G-114, G-115, H-13, J-14). `owned`: the partitions or tasks that the member reports as
-        owned.
+        """Refuse an epoch other than the member's. Its previous epoch is accepted if the answer
+        with the present epoch may have been lost (G-114, G-115, H-13, J-14). `owned`: the
+        partitions or tasks that the member reports as owned.
 
         A join is always accepted, because a member that joins owns nothing.
         """
@@ -272,7 +272,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
 
     @abstractmethod
     def _records_without(self, group: G, left: Mapping[str, Any]) -> list[Record]:
-        """The records of the group's next epoch, if it has only these members left."""
+        """The records of the group's next epoch, in which it has only the members `left`."""
 
     def undo_if_refused(
         self,
@@ -281,8 +281,9 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         member_id: str = "",
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Undo the changes of soft state if the records are refused, as if the member `member_id`
-        had not joined. The function `then` is called when the records are durable."""
+        """Undo the changes of soft state if the records are refused. `member_id`: the member that
+        joined or sent a heartbeat, "" for a removal. The function `then` is called when the records
+        are durable."""
 
         if not out.records:
             return

@@ -1,9 +1,9 @@
 """The assignor of share groups, Kafka's `simple` (rule H-06).
 
-A pure function from the members' subscriptions, the share partitions that have a state and the
-present targets to the new targets. Unlike in consumer groups, several members may have the same
-partition: if there are more members than partitions, each partition is assigned to several members,
-so that every member has a partition.
+The assignor is a pure function: it computes the new targets from the members' subscriptions, the
+share partitions that have a state and the present targets. Unlike in consumer groups, several
+members may have the same partition: if there are more members than partitions, each partition is
+assigned to several members, so that every member has a partition.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _by_topic(given: Collection[Partition]) -> Partitions:
 def _divide(
     members: Sequence[str], partitions: Sequence[Partition], current: Mapping[str, Partitions]
 ) -> dict[str, set[Partition]]:
-    """The partitions of each of `members`: the number from `_shares`, and present partitions where
-    possible."""
+    """Divide the partitions among `members`. Each member gets its number of partitions from
+    `_shares`, and keeps its present partitions where possible."""
     if not partitions:
         return {}
     sharing, shares = _shares(len(members), len(partitions))
@@ -103,7 +103,7 @@ def _give(
     """Give each partition to `missing[partition]` further members, taking the members with too few
     partitions in turn.
 
-    If all of these members already have a partition, it stays assigned to fewer members.
+    A partition that all of these members already have is given to fewer further members.
     """
     unfilled = [member_id for member_id, share in shares.items() if len(kept[member_id]) < share]
     turn = 0

@@ -93,8 +93,9 @@ def partitions_in(topics: StateTopics) -> Partitions:
 
 @dataclass(frozen=True, slots=True)
 class StatePartitions:
-    """The share partitions of a group, by the progress of their states (H-20). The states are being
-    made, exist, or are being deleted; deletions are kept as topic id -> name."""
+    """The share partitions of a group, by the progress of their states (H-20). `initializing`: the
+    states are being made. `initialized`: the states exist. `deleting`: topic id -> name of the
+    topics whose states are being deleted."""
 
     initializing: StateTopics = field(default_factory=dict)
     initialized: StateTopics = field(default_factory=dict)
@@ -110,8 +111,8 @@ class StatePartitions:
 class ShareGroup(ModernGroup[ShareMember, Partitions]):
     """A group of the share protocol.
 
-    `hashed`: the hash of the subscribed topics that the epoch belongs to. `states` None: no share
-    partition ever had a state.
+    `hashed`: the hash of the subscribed topics for which `epoch` was computed. `states` None: no
+    share partition ever had a state.
     """
 
     protocol_type = SHARE_TYPE
@@ -125,13 +126,13 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
     # --- soft ---
     #: The monotonic time of the last change of `states`, or of the load.
     states_changed_ms: int = 0
-    #: The number of records that were applied.
+    #: The number of records of the group that were applied.
     changes: int = 0
-    #: The value of `changes` when the deletion of a topic's states was recorded, by topic in
-    #: `states`. An answer to an older request says nothing about the states that are being deleted.
+    #: Topic id -> the value of `changes` when the deletion of the topic's states was recorded. The
+    #: answers to older requests about the topic are ignored.
     deleted_at: dict[bytes, int] = field(default_factory=dict)
-    #: The partitions of `states.initializing` whose last request had an error. Their states may
-    #: exist nevertheless.
+    #: The partitions of `states.initializing` for which the last request returned an error. Their
+    #: states may exist nevertheless.
     unmade: Partitions = field(default_factory=dict)
     #: The values of `changes` and of the version of the cluster's topics when the group had no work
     #: left. While both values are unchanged, heartbeats need not search for work.
@@ -179,8 +180,8 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
         self.unmade = intersection(self.unmade, partitions_in(self.states.initializing))
 
     def is_without_states(self, noted_at: int) -> bool:
-        """True if the only states left are being deleted, by deletions that were recorded up to
-        `noted_at`, a value of `changes`."""
+        """True if no state is left, except states whose deletion was recorded when `changes` was at
+        most `noted_at`."""
         noted = self.states or StatePartitions()
         return (
             not noted.initializing

@@ -92,8 +92,8 @@ class ShareGroups(ShareProtocol):
     ) -> list[Record]:
         """The record after the share coordinator's answer to the request `asked`: the states of
         `partitions` exist, those of `failed` could not be made (H-23). States whose deletion was
-        recorded after the request are ignored. No record if the group was removed, or nothing
-        changes."""
+        recorded after the request are ignored. Returns no record if the group was removed, or
+        nothing changes."""
         self._monotonic_ms = now.monotonic_ms
         group = self.groups.get(asked.group_id)
         if group is None or group.states is None:
@@ -115,7 +115,8 @@ class ShareGroups(ShareProtocol):
         self, group_id: str, deletion: StatesDecision, topic_ids: Collection[bytes], now: Instant
     ) -> list[Record]:
         """The record after the states of these topics were deleted (H-26). Topics whose deletion
-        was recorded again after `deletion` stay in it. No record if nothing changes."""
+        was recorded again after `deletion` stay in the record. Returns no record if nothing
+        changes."""
         self._monotonic_ms = now.monotonic_ms
         group = self.groups.get(group_id)
         if group is None or group.states is None:
@@ -184,8 +185,8 @@ class ShareGroups(ShareProtocol):
 
     def alteration(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> StatesDecision:
         """The decision to initialize states again at these start offsets: topic name -> index ->
-        offset (H-25). All topics in `offsets` must exist. Refusal if the group has members or
-        another type."""
+        offset (H-25). All topics in `offsets` must exist. Raises Refusal if the group has members
+        or another type."""
         group = self.groups.get(group_id)
         if group is None:
             if group_id in self._others:
@@ -207,7 +208,7 @@ class ShareGroups(ShareProtocol):
 
     def offset_deletion(self, group_id: str, names: Collection[str]) -> StatesDecision:
         """The decision to delete the states of topics (H-26); empty if the group never had a state.
-        Refusal if the group does not exist, has members, or has another type."""
+        Raises Refusal if the group does not exist, has members, or has another type."""
         group = self.find(group_id)
         _check_empty(group)
         if group.states is None:

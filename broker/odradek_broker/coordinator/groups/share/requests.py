@@ -53,7 +53,7 @@ Results = Mapping[Partition, StateResult]
 
 
 class ShareStates(Protocol):
-    """The share coordinator."""
+    """The requests to the share coordinator."""
 
     def initialize_all(
         self, state_epoch: int, offsets: Mapping[ShareKey, int]
@@ -281,8 +281,8 @@ class ShareRequests:
             return Deferred.of(error)
         share = runtime.core.share
         if share.has_members(group_id):
-            # If its members left before the next step, the group would be deleted, and its states
-            # would stay.
+            # The deletion of the group also checks for members, but if they left before that check,
+            # the group would be deleted and its states would stay.
             return Deferred.of(_E.NON_EMPTY_GROUP)
         decision = share.deletion_of_states(group_id)
 
@@ -290,7 +290,7 @@ class ShareRequests:
             error = done if isinstance(done, ErrorCode) else _first_error(done)
             if error:
                 return error
-            # The shard may have been loaded again.
+            # The shard may have been loaded again during the deletion.
             now, error = self._shards.find(group_id)
             return error if now is None else now.core.share.deletion_error(group_id, decision)
 

@@ -3,10 +3,10 @@ H-20 to H-27).
 
 Before a partition can be assigned, the share coordinator must have its state. The group coordinator
 records the partition as initializing, has the share coordinator make the state, and records the
-partition as initialized. To delete states, it records their topic as deleting, and removes the
-topic from the record when the states are deleted. Each step is durable before the next one begins,
-so that after a crash the record shows which work has to be done again. The functions change no
-state: they return the `StatePartitions` to record.
+partition as initialized. To delete states, the group coordinator records their topic as deleting,
+and removes the topic from the record when the states are deleted. Each step is durable before the
+next one begins, so that after a crash the record shows which work has to be done again. The
+functions change no state: they return the `StatePartitions` to record.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def is_assignment_pending(group: ShareGroup) -> bool:
 
 
 def _combined(first: StateTopics, second: StateTopics) -> dict[bytes, StateTopic]:
-    """The topics of `first` and `second` with the partitions of both; a topic in both has its name
-    in `second`."""
+    """The topics of `first` and `second` with the partitions of both. The name of a topic that is
+    in both is taken from `second`."""
     combined = dict(first)
     for topic_id, topic in second.items():
         before = first.get(topic_id)
@@ -129,8 +129,9 @@ def initialized(before: StatePartitions, partitions: Partitions, topics: Topics)
 
 
 def not_initialized(before: StatePartitions, partitions: Partitions) -> StatePartitions:
-    """`before` after states could not be made (H-23). States that existed before the request are no
-    longer recorded as initializing; the others still are, because some of them may exist."""
+    """`before` after states could not be made (H-23). A partition whose state existed before the
+    request is no longer recorded as initializing. Any other partition still is, because its state
+    may exist."""
     noted = intersection(partitions, partitions_in(before.initialized))
     return replace(before, initializing=_less(before.initializing, noted))
 
@@ -139,8 +140,8 @@ def deleting_all(
     before: StatePartitions, topics: Topics
 ) -> tuple[StatePartitions, dict[bytes, StateTopic]]:
     """The `StatePartitions` in which all states of a group are being deleted, and the partitions
-    whose states are to be deleted (H-26). A topic whose earlier deletion was not completed has all
-    its partitions."""
+    whose states are to be deleted (H-26). If an earlier deletion of a topic's states was not
+    completed, the states of all its partitions are to be deleted."""
     doomed = _combined(before.initialized, before.initializing)
     for topic_id in before.deleting:
         name = topics.topic_name(topic_id)

@@ -1,8 +1,8 @@
 """The assignor of streams groups, Kafka's `sticky` (rule J-40).
 
-A pure function from the tasks of a topology and the present targets to new targets: every task
-stays with its member, as far as the load allows, and any other task is assigned to the least loaded
-member of the least loaded process.
+The assignor is a pure function: it computes new targets from the tasks of a topology and the
+present targets. Every task stays with its member, as far as the load allows, and any other task is
+assigned to the least loaded member of the least loaded process.
 
 Among equals Kafka takes the first in the order of Java's collections. `hash_order` and `_Queue`
 reproduce this order, so that the same sequence of assignments leads to the same targets as in
@@ -139,19 +139,19 @@ class _Process:
 
     @property
     def load(self) -> float:
-        """The number of tasks for each member."""
+        """The average number of tasks per member."""
         return self._count / len(self.places)
 
     def has(self, task: Task) -> bool:
         return task in self._tasks
 
     def add(self, member_id: str, task: Task, *, active: bool) -> int:
-        """Give a task to a member; returns the number of its tasks."""
+        """Give a task to a member; returns the member's number of tasks."""
         self._queue = None
         return self._add(self.places[member_id], task, active=active)
 
     def add_to_least_loaded(self, task: Task, *, active: bool) -> int:
-        """Give a task to the member with the fewest tasks; returns the number of its tasks."""
+        """Give a task to the member with the fewest tasks; returns the member's number of tasks."""
         if len(self.places) == 1:
             return self._add(next(iter(self.places.values())), task, active=active)
         if self._queue is None:

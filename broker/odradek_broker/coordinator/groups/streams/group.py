@@ -131,8 +131,8 @@ class StreamsMember(ModernMember):
 
 
 class Holders(NamedTuple):
-    """The processes that have a task, or have not revoked it yet: the process with the active task,
-    and all with a standby or warm-up task."""
+    """The processes that have each task, or have not revoked it yet. `active`: the process with the
+    active task; `copies`: the processes with a standby or warm-up task."""
 
     active: Mapping[Task, str]
     copies: Mapping[Task, frozenset[str]]
@@ -158,8 +158,8 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
     validated_epoch: int = 0
     assignor_settings: Mapping[str, str] = field(default_factory=dict)
     topology: Topology | None = None
-    # --- soft --- : The topology, configured for the topics of the cluster; None if this was not
-    # done since the start.
+    # --- soft ---
+    #: The topology, configured for the topics of the cluster; None before it was configured.
     configured: ConfiguredTopology | None = None
     #: The number of changes of the endpoints and their tasks.
     endpoint_epoch: int = 0

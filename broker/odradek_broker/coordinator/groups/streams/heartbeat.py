@@ -235,7 +235,8 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         return self._answer(change, before, member, request)
 
     def _open(self, request: StreamsGroupHeartbeatRequest) -> OpenedStreamsGroup:
-        """The group of a heartbeat; only a member that joins opens a new one (J-12, J-16)."""
+        """The group of a heartbeat. A missing group is created only for a member that joins (J-12,
+        J-16)."""
         group_id = request.group_id
         joins = request.member_epoch == JOIN_EPOCH
         group = self.groups.get(group_id)
@@ -291,7 +292,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         request: StreamsGroupHeartbeatRequest,
         records: list[Record],
     ) -> Topology:
-        """The topology of the group: that of the first member (J-20)."""
+        """The topology of the group, which its first member has sent (J-20)."""
         if request.topology is None:
             if group.topology is None:
                 raise invalid_request("The group has no topology. The member must join again.")
@@ -306,8 +307,8 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         return group.topology
 
     def _configure(self, group: StreamsGroup, topology: Topology) -> tuple[int, ConfiguredTopology]:
-        """The hash of the topics, and the topology configured for these topics. Computed again when
-        the topics have changed."""
+        """The hash of the topics, and the topology configured for these topics. Both are computed
+        again when the topics have changed."""
         fresh = group.topology is not None and group.topics_version == self._topics.topics_version
         if fresh and group.configured is not None:
             return group.hashed, group.configured
@@ -406,8 +407,8 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     def _endpoints(
         self, group: StreamsGroup, member: StreamsMember, configured: ConfiguredTopology
     ) -> list[EndpointToPartitions]:
-        """The addresses of all members with the source partitions of their tasks; the member itself
-        comes last (J-18)."""
+        """The addresses of all members with the source partitions of their tasks; `member` comes
+        last (J-18)."""
         others = [each for each_id, each in group.members.items() if each_id != member.member_id]
         return [
             EndpointToPartitions(

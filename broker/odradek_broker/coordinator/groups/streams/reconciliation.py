@@ -1,5 +1,5 @@
 """The reconciliation of a member of a streams group with its target (rules J-30 to J-32): the
-member revokes tasks first, and gets others when no other process has them."""
+member first revokes tasks, and gets further tasks when no other process has them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Topology(NamedTuple):
 
     @property
     def required_topics(self) -> frozenset[str]:
-        """The topics that the tasks read and write as sources and changelogs."""
+        """The source and changelog topics, which the tasks read and write."""
         changelogs = {
             topic.name
             for each in self.subtopologies.values()
@@ -114,8 +114,8 @@ class ConfiguredSubtopology:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredTopology:
-    """A topology, configured for the topics. `missing`: the missing internal topics; with any other
-    problem, `subtopologies` is empty."""
+    """A topology, configured for the cluster's topics. `missing`: the internal topics that do not
+    exist. If the tasks cannot run for another reason, `subtopologies` is empty."""
 
     epoch: int
     subtopologies: Mapping[str, ConfiguredSubtopology] = field(default_factory=dict)
@@ -289,7 +289,7 @@ class _Counts:
 
     def enforce_copartitioning(self, names: frozenset[str]) -> None:
         """Give the repartition topics of a copartition group the number of partitions of its other
-        topics. Those other topics must all have the same number."""
+        topics, which must all have the same number."""
         if not names:
             return
         counts = {name: self.of(name) for name in sorted(names)}
@@ -377,7 +377,8 @@ def _internal_topics(
 def _missing(
     subtopologies: Mapping[str, ConfiguredSubtopology], partition_count: Callable[[str], int]
 ) -> dict[str, InternalTopic]:
-    """The internal topics that do not exist."""
+    """The internal topics that do not exist. Raises _Unusable if an existing topic has another
+    number of partitions than it should."""
     wanted = {
         name: topic
         for each in subtopologies.values()
