@@ -68,7 +68,8 @@ def test_bench_measures_a_broker_over_sasl(
     shell.environment["ODRADEK_COMMAND_CONFIG"] = str(admin)
     measured = shell.run("bench", "-n", "100", "--json")
     assert measured.count(b"\n") == 3
-    # Without an address `bench` starts a temporary broker, and does not use the settings of the file.
+    # Without an address `bench` starts a temporary broker, and does not use the settings of the
+    # file.
     del shell.environment["ODRADEK_BOOTSTRAP"]
     assert shell.run("bench", "produce", "-n", "100", "--json")
     shell.run("bench", "-X", "client.id=x", code=2)

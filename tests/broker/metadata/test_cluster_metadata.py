@@ -654,8 +654,8 @@ def test_settings_of_groups_and_client_metrics_are_kept_and_replayed() -> None:
 
 
 def test_settings_that_fit_together_may_change_together_in_either_direction() -> None:
-    """The record of each setting is replayed separately. After the first record, the new value of one
-    setting contradicts the old value of the other."""
+    """The record of each setting is replayed separately. After the first record, the new value of
+    one setting contradicts the old value of the other."""
     least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
     node = FakeNode()
     for low, high in (("5", "10"), ("50", "100"), ("1", "2")):

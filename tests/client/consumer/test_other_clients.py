@@ -60,8 +60,8 @@ def limit_versions(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[ApiKey, in
 
 @pytest.fixture
 def leaders_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delay the SyncGroup of leaders: to a SyncGroup that follows the leader's, the mock sends invalid
-    bytes."""
+    """Delay the SyncGroup of leaders: to a SyncGroup that follows the leader's, the mock sends
+    invalid bytes."""
     know_topics = ClassicGroupLoop._know_topics
 
     async def slowly(self: ClassicGroupLoop) -> None:

@@ -51,7 +51,8 @@ def compared(
     starts: tuple[int, int] = (0, 0),
     compacted: bool = False,
 ) -> PartitionComparison:
-    """Compare both sides. The comparison gets one batch at a time from each side that it requests."""
+    """Compare both sides. The comparison gets one batch at a time from each side that it
+    requests."""
     made = PartitionComparison(
         places or SameOffsets(*ends),
         range(starts[0], ends[0]),

@@ -93,8 +93,8 @@ ABORT_V1 = {
     "CompleteCommit": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
     "CompleteAbort": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
 }
-#: In version 2 a request with the older epoch is a retry. While a decided transaction is incomplete,
-#: requests are refused before the identity is checked (T-65).
+#: In version 2 a request with the older epoch is a retry. While a decided transaction is
+#: incomplete, requests are refused before the identity is checked (T-65).
 COMMIT_V2 = {
     "Empty": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
     "Ongoing": row(OK, FENCED, FENCED, FENCED, UNMAPPED),

@@ -165,7 +165,8 @@ def test_l28_the_offset_map_takes_batches_up_to_its_memory(
 
 
 def test_l28_packing_the_offset_map_changes_no_offset() -> None:
-    """The keys have all lengths, including that of a digest. The map is packed while keys are added."""
+    """The keys have all lengths, including that of a digest. The map is packed while keys are
+    added."""
     chance = random.Random(5)
     keys = [chance.randbytes(chance.randrange(40)) for _ in range(2_000)] + [chance.randbytes(16)]
     offsets = OffsetMap(500 * DICT_ENTRY_BYTES, 1.0)

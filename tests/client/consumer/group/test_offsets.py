@@ -85,8 +85,8 @@ class World:
         pass
 
     async def send(self, node_id: int, request: Message, **_: Any) -> OffsetCommitResponse:
-        """Send a commit. The coordinator handles commits in the order of sending. `script` or `chance`
-        decides if the answer is lost."""
+        """Send a commit. The coordinator handles commits in the order of sending. `script` or
+        `chance` decides if the answer is lost."""
         assert isinstance(request, OffsetCommitRequest)
         self.requests.append(request)
         fate = self.script.pop(0) if self.script else self.chance()
@@ -296,7 +296,8 @@ def test_k38_offsets_of_partitions_never_assigned_may_be_committed() -> None:
 
 
 def test_a_classic_commit_of_an_older_generation_is_not_retried() -> None:
-    """After the rebalance the application has to repeat the commit for the partitions that it kept."""
+    """After the rebalance the application has to repeat the commit for the partitions that it
+    kept."""
 
     async def story() -> None:
         world = World()

@@ -240,8 +240,8 @@ def test_g46_no_sync_deadline_is_left_once_all_members_have_synced(world: GroupW
 
 
 def test_a_repeated_join_of_a_member_answers_its_parked_join_at_once(world: GroupWorld) -> None:
-    """A client repeats its JoinGroup on a new connection. The broker must answer the first JoinGroup
-    nevertheless, although its connection is closed."""
+    """A client repeats its JoinGroup on a new connection. The broker must answer the first
+    JoinGroup nevertheless, although its connection is closed."""
     one, two = world.stable(2)
     first = world.join(one)
     second = world.join(one)

@@ -34,8 +34,8 @@ def member(name: str, *topics: bytes, current: Partitions | None = None) -> Subs
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[list[Subscriber], dict[bytes, int]]:
-    """Members with random current assignments and subscriptions, and the number of partitions of each
-    topic. In many groups all members have the same subscriptions."""
+    """Members with random current assignments and subscriptions, and the number of partitions of
+    each topic. In many groups all members have the same subscriptions."""
     counts = {topic: draw(st.integers(1, 8)) for topic in draw(st.sets(st.sampled_from(TOPICS)))}
     same = draw(st.booleans())
     subscription = st.frozensets(st.sampled_from(TOPICS))

@@ -177,8 +177,8 @@ def test_j25_an_inconsistent_topology_is_refused(
 def test_j23_repartition_topics_are_counted_in_the_order_of_passes_over_all_sinks(
     parts: list[tuple[set[int], set[int]]],
 ) -> None:
-    """A sink gets the largest partition count of its inputs. Inputs whose count is not yet known are
-    ignored, as in Kafka."""
+    """A sink gets the largest partition count of its inputs. Inputs whose count is not yet known
+    are ignored, as in Kafka."""
     sources = {at: [["two"], ["three"], []][at % 3] for at in range(len(parts))}
     made = [
         subtopology(
