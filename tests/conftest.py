@@ -47,8 +47,8 @@ _OWN_BROKERS = frozenset(
 #: "path" -> the module for whose tests logging was reset last.
 _module_of_log: dict[str, Path] = {}
 
-#: The modules with the shared Spark session, which are one unit of work; and the documents, which
-#: end the Java process and therefore run before the Spark modules.
+#: The modules in `tests/spark` share a Spark session, so they are one unit of work. The module of
+#: the documents runs before them, because it ends the Java process.
 _SPARK_UNIT = "tests/spark"
 _DOCUMENTS = "tests/cli/test_snippets.py"
 _TIDY = "tests/tidy"
@@ -186,8 +186,8 @@ def _rank(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def live_bootstrap(request: pytest.FixtureRequest) -> str:
-    """The address of a broker: that in `--bootstrap`, or one of this project with the settings for
-    users' tests."""
+    """The address in `--bootstrap`; without this option, that of a broker of this project with the
+    settings for tests of users."""
     named = live_brokers.elsewhere(request.config)
     if named is not None:
         return named.bootstrap

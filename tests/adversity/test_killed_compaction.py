@@ -105,7 +105,7 @@ class KillLoop:
         time.sleep(self.random.choice((0, 0, 0.01, 0.1)))
 
     def endings(self) -> set[str]:
-        """The suffixes of the files of a cleaning that exist now."""
+        """The suffixes of the cleaner's files that exist now."""
         names = [path.name for path in self.broker.data_dir.glob("*/0*")]
         wanted = (".cleaned", ".swap", ".compacted.deleted")
         return {ending for ending in wanted if any(name.endswith(ending) for name in names)}

@@ -431,8 +431,8 @@ _STEPS: list[tuple[str, Any]] = [
 
 
 def test_l40_a_partition_with_an_unreadable_log_does_not_affect_others(world: NodeWorld) -> None:
-    """The log of one partition cannot be read: other partitions are served, and it is opened again
-    later."""
+    """The log of one partition cannot be read: other partitions are served, and the log is opened
+    again later."""
     world.create("t", 2)
     world.flush()
     world.produce("t", 3, 0)

@@ -47,8 +47,8 @@ def test_a_sample_without_a_flush_has_no_flush_time() -> None:
 @pytest.mark.parametrize(
     ("now_ms", "started_ms"),
     [
-        # In turn: the broker has restarted, both samples are of the same moment, and the second
-        # sample is too late.
+        # In turn: the broker has restarted, both samples are of the same moment, and the samples
+        # are too far apart.
         (3_000, 2_000),
         (1_000, 1),
         (60_000, 1),

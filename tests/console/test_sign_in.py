@@ -132,8 +132,8 @@ async def test_forwarded_addresses_are_accepted_from_named_proxies_only(
     # In this process every request comes from the address 127.0.0.1.
     async with _console(sasl_bootstrap, "127.0.0.1", "10.0.0.0/8") as client:
         for _ in range(sign_in.FAILURES_OF_HOST):
-            # A browser can send the header with false addresses, but the proxy appends the true
-            # address.
+            # A browser can send X-Forwarded-For with false addresses, but the proxy appends the
+            # true address.
             assert (await tried(client, wrong, "9.9.9.9, 192.0.2.1, 10.1.1.1")).status_code == 400
         assert (await tried(client, _ALICE, "192.0.2.1")).status_code == 429
         answer = await tried(client, _ALICE, "192.0.2.2")

@@ -277,7 +277,8 @@ class Values:
         return text * (140 // len(text.encode()) + 1)
 
     def integer(self, kind: str, name: str) -> int:
-        """A value within the narrower bounds that kio's own types have for such fields."""
+        """A value for an integer field. Some fields have narrower bounds in kio's types, by their
+        names."""
         if name.lower().endswith("errorcode"):
             return _ERRORS[self.count % len(_ERRORS)]
         if re.search(r"(TimeMs|Timestamp|LogAppendTimeMs)$", name) and kind == "int64":
@@ -363,7 +364,8 @@ def kio_again(name: str, direction: str, version: int, data: bytes) -> bytes:
 
 
 class KioValues(Values):
-    """The same values for the classes of kio, whose type hints tell the type of each field."""
+    """The values of `Values` for the classes of kio, whose type hints give the type of each
+    field."""
 
     def entity(self, cls: Any) -> tuple[Any, dict[str, Any]]:
         """(an instance of the class, its values in the form of the files)."""

@@ -30,7 +30,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "zeroed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
 }
 #: Damage that is not noticed: the earlier version's snapshots do not have the sizes of these files,
-#: so that fewer whole entries look right. `test_lost_files.py` tests the snapshots of this version.
+#: so a file that lost whole entries looks complete. `test_lost_files.py` tests the snapshots of
+#: this version.
 UNNOTICED = {("*.txnindex", "emptied"), ("*.txnindex", "cut"), ("*.timeindex", "cut")}
 
 

@@ -48,7 +48,7 @@ def topic_frame(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
 
 
 def transactions_of(bootstrap: str, commit_id: str) -> int:
-    """The number of tasks of a job that had rows: each of them has used one transactional id."""
+    """The number of tasks with rows in a job. Each of these tasks has used one transactional id."""
     with sync.Admin(bootstrap_servers=bootstrap) as admin:
         ids = [each.transactional_id for each in admin.list_transactions()]
     return sum(f":{commit_id}." in each for each in ids)

@@ -110,8 +110,8 @@ def test_s04_a_worker_creates_the_decision_log_of_a_second_broker_compacted(
     with SubprocessBroker(data_dir=tmp_path / "first") as broker:
         address = broker.bootstrap
         with sync.Admin(bootstrap_servers=address) as admin:
-            # In the first broker the log already exists: a worker would wait for a topic that it
-            # has just created.
+            # The test creates the log of the first broker: a worker that created it would wait
+            # until it can be used.
             admin.create_topics(NewTopic(name, configs={policy: "compact"}))
         query = made(monkeypatch, address, "rows")
         query.commit(0, query.tasks(0, ["a"]))
@@ -523,8 +523,8 @@ def test_an_unsuitable_decision_log_is_refused(
 
 
 def found(*records: tuple[int, int, str]) -> tuple[int, str]:
-    """The (offset, holder) of the record that counts, among records given as (offset, after,
-    holder)."""
+    """The (offset, holder) of the newest valid record. Each record is given as (offset, offset of
+    its predecessor, holder)."""
     entries = [
         ledger.Entry(
             offset,

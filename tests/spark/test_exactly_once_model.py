@@ -1,5 +1,5 @@
-"""The protocol of the exactly-once sink is explored, and so are variants without one of its rules:
-there the exploration must find violations.
+"""Explorations of the protocol of the exactly-once sink find no violation. In each variant without
+one of the rules they must find a violation.
 
 The large explorations are slow: ``pytest tests/spark/test_exactly_once_model.py -m slow``.
 """

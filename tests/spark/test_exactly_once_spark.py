@@ -96,8 +96,8 @@ def visible(broker: str, topic: str) -> list[str]:
 
 
 def _settled(consumer: Any, broker: str, partitions: list[Any]) -> dict[Any, int]:
-    """Wait until the last stable offsets are the log ends. Returns them, after a while even if they
-    are not."""
+    """Wait until the last stable offsets are the log ends, but not longer than SETTLE_DEADLINE_S.
+    Returns the last stable offsets."""
     everything = kafka.KafkaConsumer(bootstrap_servers=broker)
     try:
         deadline = time.monotonic() + SETTLE_DEADLINE_S

@@ -121,8 +121,8 @@ def test_s16_a_commit_id_for_two_topics_writes_to_both(
 def test_s16_a_decision_of_an_older_connector_applies_to_every_topic(
     monkeypatch: pytest.MonkeyPatch, query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A decision of the present connector, here about the next version, applies only to its
-    topic."""
+    """The older connector decided version 3, the present connector decides version 4. A decision of
+    the present connector applies only to its topic."""
     with monkeypatch.context() as patch:
         forget_targets(patch)
         earlier = query.restarted()

@@ -150,8 +150,7 @@ def user(bootstrap: str, unique_topic: str) -> User:
 
 
 def batches(monkeypatch: pytest.MonkeyPatch, user: User) -> Query:
-    """Write two batches in one run, and a third in the next run, after an attempt in the first run
-    has failed."""
+    """Write two batches in one run. The third batch fails in this run, and succeeds in the next."""
     query = Query(monkeypatch, user.bootstrap, user.names["copies"])
     query.options = user.sink_options
     for batch in range(2):

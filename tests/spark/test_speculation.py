@@ -1,5 +1,5 @@
-"""Speculation on a cluster: two attempts of one task write at the same time, and only one of them
-counts.
+"""Speculation on a cluster: two attempts of one task write at the same time, and the rows of
+only one attempt are committed.
 
 pytest tests/spark/test_speculation.py -m slow
 """

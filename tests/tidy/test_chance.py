@@ -9,7 +9,7 @@ import pytest
 
 from product_modules import MODULES, tree_of
 
-#: It reads the whole tree; `pytest tests/tidy` and `.ci/run` run it.
+#: The tests of this module read the whole tree, so only `pytest tests/tidy` and `.ci/run` run them.
 pytestmark = pytest.mark.full
 
 

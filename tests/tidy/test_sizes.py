@@ -15,7 +15,7 @@ import pytest
 
 from product_modules import MODULES, ROOT, imported_from, parsed, text_of, tree_of
 
-#: It reads the whole tree; `pytest tests/tidy` and `.ci/run` run it.
+#: The tests of this module read the whole tree, so only `pytest tests/tidy` and `.ci/run` run them.
 pytestmark = pytest.mark.full
 
 COLUMNS_MAX = 100

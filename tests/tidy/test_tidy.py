@@ -317,7 +317,8 @@ _VERSION_NUMBER = re.compile(r"\bversion (<|<=|>|>=) [1-9]")
 
 
 def test_version_numbers_are_named_beside_their_schemas() -> None:
-    """Other modules import a version number from there, where it has a name and a reason."""
+    """Other modules import a version number from the schema's module, where it has a name and a
+    reason."""
     said_elsewhere = [
         f"{module}: {found[0]}"
         for module in MODULES

@@ -24,7 +24,8 @@ _EXECUTIONS = re.compile(r"^#(\d+)\t|number_of_executed_units: +(\d+)")
 
 
 def _fuzz(name: str, seconds: int, corpus: Path) -> bool:
-    """Run a worker; print its output and a summary. Returns False if it died or found something."""
+    """Run a worker; print its output and a summary. Returns False if the worker died or found
+    a problem."""
     corpus.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.adversity.fuzz.worker", name, str(seconds), str(corpus)]
     worker = subprocess.Popen(

@@ -26,7 +26,7 @@ def problem_of(target: Target, data: bytes) -> BaseException | None:
     """The problem that an input causes; None if it causes none."""
     try:
         check_cheaply(target, data)
-    except Exception as problem:  # noqa: BLE001 - every one of them is a finding
+    except Exception as problem:  # noqa: BLE001 - every exception is a finding
         return problem
     return None
 

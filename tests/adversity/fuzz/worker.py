@@ -60,7 +60,7 @@ def run(name: str, seconds: int, corpus: Path) -> None:
     def try_one(data: bytes) -> None:
         try:
             check_cheaply(target, data)
-        except Exception as problem:  # noqa: BLE001 - every one of them is a finding
+        except Exception as problem:  # noqa: BLE001 - every exception is a finding
             findings.add(data, problem)
 
     artifacts = FOLDER / "found" / name

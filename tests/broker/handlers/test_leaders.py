@@ -41,7 +41,7 @@ def elected(world: NodeWorld, *indexes: int, version: int = 2) -> Any:
 
 
 def moved(world: NodeWorld, *replicas: list[int] | None, index: int = 0) -> list[int]:
-    """The errors of a request that names one partition several times, with these replicas."""
+    """The errors of a request with one entry for each list of replicas, all for one partition."""
     partitions = [ReassignablePartition(partition_index=index, replicas=ids) for ids in replicas]
     topics = [ReassignableTopic(name="a", partitions=partitions)]
     answer = ask(world.node, AlterPartitionReassignmentsRequest(topics=topics), 1)

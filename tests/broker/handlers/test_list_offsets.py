@@ -24,8 +24,8 @@ BASE_MS = 1_700_000_000_000
 
 
 def ask(*timestamps: int, partition: int | None = None, epoch: int = -1) -> ListOffsetsRequest:
-    """A request for partitions 0, 1, ..., each with one timestamp; or for `partition`, with all of
-    them."""
+    """A request that asks partition 0 for the first timestamp, partition 1 for the second, and so
+    on. `partition`: this partition is asked for all timestamps."""
     return ListOffsetsRequest(
         topics=[
             ListOffsetsTopic(

@@ -26,7 +26,8 @@ KAFKA, OWN = {"group": GROUP, **WHERE}, {"sharegroup": GROUP, **WHERE}
 
 
 class Jobs:
-    """A broker with 20 records in the only partition of "jobs"; each is delivered at most twice."""
+    """A broker with 20 records in the only partition of "jobs"; each record is delivered at most
+    twice."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self.node = broker.node

@@ -215,7 +215,7 @@ async def test_brokers_that_fail_together_leave_no_unread_exception(
     question = asyncio.ensure_future(network._metadata._first_metadata())
     await until(lambda: len(asked) >= 3)
     fail_now.set()
-    # Raising it here would keep all exceptions alive by its traceback.
+    # Raising the exception here would keep all exceptions alive through its traceback.
     await asyncio.wait([question])
     assert isinstance(question.exception(), BadAnswer)
     del question

@@ -117,11 +117,10 @@ def test_c53_metadata_errors_refresh_the_metadata(code: ErrorCode) -> None:
 
 
 def behind_a_refused_batch(world: World) -> tuple[Delivery, Delivery, Any]:
-    """Two batches in flight, the first of which is refused for good, so that the second gets
-    another sequence.
+    """Send two batches. The first is refused for good, so the second gets another sequence while it
+    is in flight.
 
-    Returns the delivery of the first, that of the second, and the buffer of the second that the
-    transport still has.
+    Returns the delivery of each batch, and the buffer of the second that the transport has.
     """
     known(world)
     refused = world.send()
@@ -487,7 +486,7 @@ def may_split(world: World, node: int) -> bool:
 
 
 def live(seed: int, *, refusals: bool, expiry: bool) -> World:
-    """A run with many faults; at the end there are none."""
+    """A run with many faults, which stop before its end."""
     world = World(
         seed=seed,
         partitions=3,

@@ -159,7 +159,8 @@ class TransactionWorld(World):
         self.sender.request_answered(ask, refusal(ask, code), version, self.now_ms)
 
     def until(self, operation: Operation, trouble: float = 0.0) -> None:
-        """Run until an operation ends, with faults of this probability at first."""
+        """Run until an operation ends. `trouble`: the probability of faults in the first 200
+        steps."""
         for count in range(4000):
             if operation.done:
                 return

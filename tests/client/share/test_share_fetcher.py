@@ -308,7 +308,7 @@ def test_k65_records_of_a_lost_session_are_not_reported_as_accepted(
     if answered_before:
         record.accept()
     world.leaders[1].drop_session("m")
-    # Another member has finished the record since. A leader ignores acknowledgements of finished
+    # Another member has finished the record. A leader ignores acknowledgements of finished
     # records.
     world.partition().records[0].state = ARCHIVED
     if connection_lost:

@@ -1,5 +1,5 @@
-"""Calls of the share coordinator for many share partitions: they take several turns of the event
-loop, and one append for each shard and turn."""
+"""Calls of the share coordinator for many share partitions: each call takes several turns of the
+event loop, and appends once for each shard and turn."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class World(NodeWorld):
         assert not self.node.cleaner.busy
 
     def begin_look(self) -> None:
-        """Let the cleaner look for dirty logs, and clean until a step waits for a time."""
+        """Let the cleaner look for dirty logs, and clean until a step waits for a timer."""
         cleaner = self.node.cleaner
         cleaner.on_problem = lambda name, problem: self.problems.append((name, problem))
         cleaner.tick()

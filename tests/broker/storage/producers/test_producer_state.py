@@ -433,7 +433,7 @@ def test_p24_idle_producers_expire() -> None:
     assert [entry.producer_id for entry in log.state.entries()] == [3]
     log.mark(COMMIT_MARKER, pid=3)
     assert log.state.remove_expired(NOW + 10_000) == [3]
-    # accepted like that of an unknown producer (P-14)
+    # accepted like a batch of an unknown producer (P-14)
     assert log.append(batch(77, pid=1)) == (4, 4)
 
 
@@ -756,7 +756,7 @@ def test_t45_the_earliest_open_transaction_holds_the_last_stable_offset(log: Par
 def test_t45_open_transactions_are_restored_in_order(log: Partition) -> None:
     for pid in (1, 2, 3):
         log.append(batch(0, pid=pid, transactional=True))
-    log.append(batch(1, pid=1, transactional=True))  # 1 is the producer that wrote last now
+    log.append(batch(1, pid=1, transactional=True))  # producer 1 now has the last batch
     log.reload()
     assert first_open(log.state) == 0
     log.mark(COMMIT_MARKER, pid=1)

@@ -1,4 +1,4 @@
-"""The table of states and requests, compared cell by cell with a client's view."""
+"""The answer and the next state for each pair of a state and a request, as a client sees them."""
 
 from __future__ import annotations
 
