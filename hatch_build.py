@@ -112,8 +112,8 @@ def _run(command: list[str], trouble: str, environment: dict[str, str] | None = 
 
 
 def _platform_tag() -> str:
-    """The platform tag of a wheel for this machine. Other tools make portable ones
-    ("manylinux")."""
+    """The platform tag of a wheel for this machine. Portable tags ("manylinux") are left to other
+    tools."""
     from packaging.tags import sys_tags
 
     tags = (tag.platform for tag in sys_tags())
@@ -122,7 +122,7 @@ def _platform_tag() -> str:
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-except ImportError:  # Run by a user, or by a test.
+except ImportError:  # The file was started by a user or by a test.
     pass
 else:
 

@@ -1,4 +1,5 @@
-"""The benchmarks of `ALL`, one after the other, as tables of docs/operate/performance.md.
+"""Run the benchmarks of `ALL` one after another, and print the tables of
+docs/operate/performance.md.
 
     python -m benchmarks [--json] > tables.md
 

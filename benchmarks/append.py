@@ -2,8 +2,8 @@
 
     python -m benchmarks.append [--count 20000] [--profile] [--json]
 
-With files that store nothing, the time of an append (a 16 KB batch of 1 KB records) is the log's
-own work; with real files it is the whole time. Reads return headers and bytes as they are stored.
+Appends of 16 KB batches of 1 KB records are measured twice: with files that store nothing, which
+shows the log's own work, and with real files. Reads return the stored bytes of whole batches.
 """
 
 from __future__ import annotations

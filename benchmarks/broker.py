@@ -4,13 +4,13 @@
 
 Produce: one producer, one partition, acks=all; failed deliveries are counted, and the log's end is
 checked afterwards. The brokers take turns (ours, mock, ours, mock ...), and each pair of rounds
-gives a ratio. The table has the median and the range of the ratios. More columns show the limiting
-factor: the broker's processor time for a request, the size of requests, and the load of broker and
-client.
+gives a ratio. The table has the median and the range of the ratios. Further columns help to find
+the limiting factor: the broker's processor time for a request, the size of requests, and the load
+of broker and client.
 
 Consume: the same topic is read by confluent-kafka, and by a loop over a bare socket that sends a
-Fetch and reads the answer without decoding records. (Only from our broker, because the mock keeps
-too few records.)
+Fetch and reads the answer without decoding records. The mock is not measured, because it keeps too
+few records.
 
 Latency: single records, each acknowledged before the next is produced; acks=all, no linger.
 """
@@ -78,9 +78,9 @@ class Load:
         return text + (f", {self.partitions} partitions" if self.partitions > 1 else "")
 
 
-#: librdkafka's idempotent producer has one request in flight to a partition (librdkafka pull
-#: request 4989), so with one partition the rows of this producer show latency. With this number of
-#: partitions the rows show throughput. The mock broker also creates this number.
+#: Partitions of the rows that show the throughput of an idempotent producer. With one partition
+#: they would show latency, because librdkafka's idempotent producer has only one request in flight
+#: to a partition (librdkafka pull request 4989). The mock broker creates the same number.
 _PARTITIONS = 4
 
 
@@ -128,7 +128,7 @@ class Failures:
 def create_topic(bootstrap: str, partitions: int = 1) -> str:
     """A new topic."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
-    # The futures are resolved by the client, but do not keep the client alive.
+    # The client must stay alive until it has resolved the future.
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
     return name
@@ -162,7 +162,8 @@ def produce(target: Target, topic: str, load: Load) -> Measured:
     )
     value = os.urandom(load.record_bytes)
     send = producer.produce
-    # Connections, metadata and the producer id are left out of the measurement.
+    # The first records are not measured, because they wait for connections, metadata and the
+    # producer id.
     partitions = load.partitions
     for partition in range(partitions):
         send(topic, value, partition=partition, on_delivery=failures)
@@ -255,7 +256,7 @@ def measure_produce(report: Report, durability: str, rounds: int, scale: float) 
                 check_end(broker, topic, load)
                 delete_topic(broker.bootstrap, topic)
                 mocks.append(produce(mock, "bench", load))
-        # The first pair warms both up.
+        # The first pair of runs is a warm-up.
         report_produce(report, load, durability, ours[1:], mocks[1:])
 
 
@@ -365,8 +366,7 @@ def consume_confluent(target: Target, topic: str, records: int) -> tuple[Mark, M
 
 
 def consume_raw(target: Target, topic: str, records: int) -> tuple[Mark, Mark]:
-    """Send Fetch requests for up to 1 MB, each after the answer to the one before, and parse only
-    the headers of batches."""
+    """Send Fetch requests for up to 1 MB, one at a time, and parse only the headers of batches."""
     api = APIS[ApiKey.FETCH]
     host, _, port = target.bootstrap.rpartition(":")
     buffer = bytearray(_FETCH_BYTES + 65_536)

@@ -111,7 +111,7 @@ def _kafka_python(bootstrap: str, topic: str, values: list[bytes]) -> float:
         acks="all",
         linger_ms=LINGER_MS,
         batch_size=BATCH_BYTES,
-        # This client cannot use librdkafka's mock broker, and should fail soon.
+        # kafka-python cannot use librdkafka's mock broker, and should fail soon.
         bootstrap_timeout_ms=5_000,
         max_block_ms=5_000,
     )

@@ -4,10 +4,10 @@
         [--only produce,consume] [--clients odradek,aiokafka] [--bootstrap HOST:PORT | --mock]
         [--json]
 
-The broker is ours with page-cache durability, unless `--bootstrap` names another broker. `--mock`
-is librdkafka's mock broker, only for producing. Clients take turns. Each round gives a ratio to
-aiokafka, and the table has the median and the range of the ratios. The result of every record is
-checked. "CPU" is the processor time of the client's process.
+The broker is ours with page-cache durability, unless `--bootstrap` names another broker. With
+`--mock` the clients only produce, to librdkafka's mock broker. Clients take turns. Each round gives
+a ratio to aiokafka, and the table has the median and the range of the ratios. The result of every
+record is checked. "CPU" is the processor time of the client's process.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ PARTITIONS = 4
 #: (row, the row that it is compared with, the target for the ratio)
 PRODUCE_TARGET = ("odradek", "aiokafka", 2.0)
 CONSUME_TARGET = ("odradek getmany", "aiokafka getmany", 1.0)
-#: Targets for the Arrow API, with values of ARROW_BYTES, compared with the fastest API that makes
-#: an object for each record.
+#: Targets for the Arrow API in the same form, for values of ARROW_BYTES. The other row is the
+#: fastest API that makes an object for each record.
 ARROW_TARGET = ("odradek poll_arrow", "confluent-kafka consume", 1.0)
 PRODUCE_ARROW_TARGET = ("odradek produce_arrow", "confluent-kafka", 1.0)
 ARROW_BYTES = 100
@@ -109,7 +109,7 @@ def fill(bootstrap: str, topic: str, values: list[bytes]) -> None:
 
 
 def values_of(size: int, records: int) -> list[bytes]:
-    """Values of which each has different first bytes."""
+    """Values that all differ in their first bytes."""
     rest = bytes(index % 251 for index in range(size - 12))
     return [b"%012d" % index + rest for index in range(records)]
 

@@ -146,7 +146,7 @@ def chain(report: Report) -> None:
             started = time.perf_counter()
             cluster = clusters.create()
             made = time.perf_counter()
-            # The pause stands for a test, during which the next broker is started.
+            # The pause takes as long as a small test, so that the next broker can be started.
             time.sleep(0.03)
             closing = time.perf_counter()
             cluster.close()

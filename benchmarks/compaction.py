@@ -75,7 +75,7 @@ class Side:
         return next((int(words[2]) for words in found if words[:2] == [_TOPIC, "0"]), -1)
 
     def segments(self) -> list[tuple[int, int]]:
-        """(base offset, bytes), oldest first."""
+        """(base offset, bytes) of each segment, oldest first."""
         paths = sorted((self.data_dir / f"{_TOPIC}-0").glob("*.log"))
         return [(int(path.stem), path.stat().st_size) for path in paths]
 

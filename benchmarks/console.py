@@ -4,8 +4,8 @@
 
 In each round librdkafka produces with and without open pages, in turns: records of 1 KB in batches
 of 16 KB, then single records, one after the other. A page is simulated by the requests of a
-browser: an event stream of the page's feeds, and the views that it requests again and again.
-Browsers are left out, because they would run on other machines; the console's process is included.
+browser: an event stream of the page's feeds, and repeated requests for views. The cost of the
+console's process is included, but not that of browsers, because they would run on other machines.
 The size of the scripts is also measured and, if Chromium is installed, the time to the first paint.
 """
 

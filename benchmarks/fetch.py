@@ -2,9 +2,8 @@
 
     python -m benchmarks.fetch [--rounds 5] [--scale 1.0] [--only read,tail,sessions,idle] [--json]
 
-All clients are bare sockets in one thread, whose work does not depend on the broker. Processor time
-is that of the broker's process, user and system. If each fetch needs an append, the time of the
-append is shown next to it.
+All clients are bare sockets in one thread. Processor time is that of the broker's process, user and
+system. If each fetch needs an append, the table also has the time of an append without a fetch.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _PRODUCE_VERSION = 9
 _BATCH = bytes(simple_batch([(None, bytes(1000))] * 16, 1_700_000_000_000))
 _MB = 1024 * 1024
 _IDLE_S = 2.0
-#: The number of sessions: each consumer has a session, and the sessions of earlier rows remain.
+#: Slots for all sessions: each consumer has a session, and the sessions of earlier rows remain.
 _SETTINGS = {"max.incremental.fetch.session.cache.slots": 100_000}
 
 
@@ -121,8 +120,8 @@ def _cost_us(target: Target, count: int, run: Callable[[], None]) -> float:
 
 
 def read_us(target: Target, at_most_bytes: int, count: int) -> float:
-    """The broker's processor time for a fetch that is answered immediately from the page cache, in
-    microseconds."""
+    """The broker's processor time in microseconds for a fetch that is answered immediately from the
+    page cache."""
     topic = create_topic(target.bootstrap)
     with _client(target) as client:
         batches = max(64, at_most_bytes // len(_BATCH) * 4)
@@ -146,7 +145,7 @@ def tail(
 ) -> tuple[float, list[float]]:
     """Measure a consumer that waits at the end of `partitions` partitions while batches arrive one
     by one. Returns the broker's processor time for an append together with the fetch that the
-    append completes, and the milliseconds from the append to the answer of the fetch.
+    append completes, and the milliseconds from the append to the answer to the fetch.
     """
     topic = create_topic(target.bootstrap, partitions)
     took: list[float] = []
@@ -156,7 +155,7 @@ def tail(
         session_id = consumer.fetched().session_id
         epoch = 0
         changed = {}
-        # One append opens each log, because logs that a consumer reads are open.
+        # The first append to a log is not measured, because it opens the log.
         for partition in range(partitions):
             _append(producer, topic, partition)
             ends[partition] = 16
@@ -189,7 +188,7 @@ def tail(
 
 
 def append_us(target: Target, count: int) -> float:
-    """The broker's processor time for an append for which no fetch waits, in microseconds."""
+    """The broker's processor time in microseconds for an append for which no fetch waits."""
     topic = create_topic(target.bootstrap)
     with _client(target) as producer:
 
@@ -203,8 +202,8 @@ def append_us(target: Target, count: int) -> float:
 
 
 def idle_us(target: Target, consumers: int, partitions: int, *, session: bool) -> float:
-    """The broker's processor time for a fetch that waits 500 ms and gets no records, with this
-    number of consumers, in microseconds."""
+    """The broker's processor time in microseconds for a fetch that waits 500 ms and gets no
+    records. `consumers`: the number of consumers that fetch at the same time."""
     topic = create_topic(target.bootstrap, partitions)
     selector = selectors.DefaultSelector()
     epochs = dict.fromkeys(range(consumers), 0)

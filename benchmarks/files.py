@@ -41,7 +41,7 @@ def spent_s(command: list[str], stdout: Path) -> tuple[float, float]:
 
 
 def write_lines(path: Path, records: int, size: int) -> None:
-    """Write a file of lines, each with different first bytes."""
+    """Write a file of lines that all differ in their first bytes."""
     rest = b"".join(b"%c" % (97 + index % 26) for index in range(size - 12)) + b"\n"
     with path.open("wb") as file:
         for index in range(records):

@@ -6,8 +6,8 @@ A rebalance begins when one more member sends its first JoinGroup to a stable gr
 the last member has its new assignment. Members learn of the rebalance from a heartbeat, which they
 send every HEARTBEAT_MS, so up to HEARTBEAT_MS of the time is waiting. The members are bare
 connections in one process that use the classic protocol; the leader assigns with our `range`
-assignor. "CPU" is the broker's processor time. Then the rebalance is measured with as many of our
-own consumers instead of bare connections.
+assignor. "CPU" is the broker's processor time. Then the rebalance is measured with the same number
+of our own consumers instead of bare connections.
 
 Idle groups are empty groups that have committed offsets and have had a member. Memory is the growth
 of the broker's resident memory by these groups, measured before a restart and after it. "Restart"
@@ -142,7 +142,7 @@ async def prepare(bootstrap: str, partitions: int) -> None:
 class Settled:
     """The assignments of all members, with their generation; `when_s`: the time of the last change.
 
-    `over`: true when members may end without leaving the group.
+    `over`: true when members are allowed to end without leaving the group.
     """
 
     generation: dict[int, int] = field(default_factory=dict)

@@ -78,7 +78,8 @@ def librdkafka(bootstrap: str, topic: str, until: float, waits: Waits) -> None:
 
 
 async def round_of(cluster: KafkaCluster, number: int) -> tuple[int, Waits, Waits]:
-    """(the partition of the hanging node, the waits of our producer, the waits of librdkafka's)."""
+    """(the partition of the hanging node, the waits of our producer, the waits of librdkafka's
+    producer)."""
     topic = f"hung-{number}"
     async with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         await admin.create_topics([NewTopic(topic, PARTITIONS)])

@@ -28,7 +28,7 @@ _NAMES_MAX = 1_000
 @dataclass
 class Held:
     """The measured callbacks of one name. `longest_cpu_ms`: the longest processor time of a
-    callback, in which time of other processes is not included.
+    callback, which excludes waits for other processes.
     """
 
     calls: int = 0
@@ -52,7 +52,7 @@ class LoopWatch:
         plain = self._plain = events.Handle._run
 
         def watched(handle: Any) -> None:
-            # A handle may drop its callback after the callback has run.
+            # The callback is read now, because a handle may drop it after the run.
             callback = handle._callback
             self._collected_s = self._collected_cpu_s = 0.0
             began_s, cpu_s = time.perf_counter(), time.thread_time()

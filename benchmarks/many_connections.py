@@ -58,8 +58,8 @@ def raise_open_files(wanted: int) -> None:
 
 @contextlib.contextmanager
 def idle_connections(bootstrap: str, count: int) -> Iterator[float]:
-    """Open `count` connections and send one request on each. Yields the seconds that this took; the
-    connections are closed at the end of the block."""
+    """Open `count` connections and send one request on each. Yields the seconds until all requests
+    were answered. The connections are closed at the end of the block."""
     address = address_of(bootstrap)
     with contextlib.ExitStack() as held:
         started = time.perf_counter()

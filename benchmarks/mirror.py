@@ -112,8 +112,8 @@ class Cost:
 
 @dataclass
 class Arrived:
-    """The result of reading a target. `at` has for each partition and wanted offset the number of
-    the next record. At the end of a partition this is the number after the last record.
+    """The result of reading a target. `at` maps each partition and wanted offset to the number
+    of the next record; at the end of a partition, to the number after the last record.
     """
 
     lost: int = 0

@@ -5,8 +5,8 @@
 
 `run` lets each query read all records that its topic has. The query `files` writes text files below
 FOLDER, and the query `topic` writes the topic `moved-copy` exactly once. FOLDER also has the
-checkpoints of both. `count` prints a JSON object with the number of rows that each query has
-written, and the number of different rows among them.
+checkpoints of both queries. `count` prints a JSON object with the number of rows that each query
+has written, and the number of different rows among them.
 """
 
 from __future__ import annotations

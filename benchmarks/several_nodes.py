@@ -204,8 +204,8 @@ def measure(load: str, targets: Sequence[Target], scale: float) -> Measured:
 
 
 def possible_mb_per_s(measured: Measured, nodes: int) -> float:
-    """The throughput that the processor time allows: a core for each node, and all cores for all
-    processes."""
+    """The throughput that the measured processor time allows, if a node uses at most one core, and
+    clients and nodes together at most all cores."""
     of_the_nodes = nodes * 1000 / measured.nodes_ms
     return min(of_the_nodes, CORES * 1000 / (measured.nodes_ms + measured.client_ms))
 

@@ -6,7 +6,7 @@
 
 The first round of each measurement is a warm-up and not used. Rows have 100 B. "write" writes to
 our broker, and "write-kafka" writes to Apache Kafka, if Java and Maven are installed. After every
-turn both check how many rows have arrived. "batch" runs a stream over 100 partitions with one row
+turn the arrived rows are counted. "batch" runs a stream over 100 partitions with one row
 each: our source and sink, and for comparison a source and a sink in Python that do nothing, with
 the same number of tasks (`spark_nothing`). The source and sink that do nothing run twice:
 unchanged, and with the change that our connector makes in Spark's workers, so that garbage
@@ -102,7 +102,7 @@ def formats(jars: Path | None) -> list[str]:
 
 
 def in_turns(names: list[str], rounds: int, run: Callable[[str], float]) -> dict[str, list[float]]:
-    """Run each name in turns. Returns the seconds of its runs, without the first round."""
+    """Call `run` with each name in turns. Returns the seconds by name, without the first round."""
     found: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds + 1):
         for name in names:
@@ -219,7 +219,7 @@ def write(
 
 
 def tell_write_ratios(report: Report, found: dict[str, list[float]]) -> None:
-    """Print the ratios of our sink to each way of running Spark's own."""
+    """Print the ratios of our sink to Spark's own sink, for each of its settings."""
     for keyed in ("", ", keyed"):
         for theirs in ("kafka", f"kafka, {_SAME_BATCHES}"):
             base = found.get(theirs + keyed)
@@ -231,7 +231,10 @@ def tell_write_ratios(report: Report, found: dict[str, list[float]]) -> None:
 
 
 def check_arrived(bootstrap: str, topic: str, rows: int) -> None:
-    """Check that the topic has as many rows as were written. Each transaction adds a marker."""
+    """Check that the topic has as many rows as were written. SystemExit if not.
+
+    The offsets include markers: each transaction adds at most one to each partition.
+    """
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(

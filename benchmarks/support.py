@@ -132,7 +132,7 @@ class Spread:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that is not below the given share of all values."""
+    """The value at the given share (0 to 1) of the sorted values; 1 gives the largest value."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -250,11 +250,11 @@ def odradek_broker(
 def _serve_mock(pipe: Connection) -> None:
     import confluent_kafka
 
-    # The mock broker ends when the client ends that has created it.
+    # The mock broker ends when its client is freed, so `held` keeps the client.
     held = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
     broker = next(iter(held.list_topics(timeout=_MOCK_START_S).brokers.values()))
     pipe.send(f"{broker.host}:{broker.port}")
-    # Ctrl+C is meant for the benchmark. The benchmark then closes the pipe.
+    # The end of the pipe ends this process; so does Ctrl+C, without a traceback.
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         pipe.recv()
 

@@ -5,8 +5,8 @@
 
 Cost: transactions of 1,000 records of 100 B, one after the other, are compared with the same
 records from a producer that is only idempotent, and waits after every 1,000 records; both take
-turns in every round. Latency: only the commit of a transaction is measured, and the transaction's
-single record is flushed before. Our client uses transactions v2, confluent-kafka v1. Memory: the
+turns in every round. Latency: the transaction's single record is flushed first, and then only the
+commit is measured. Our client uses transactions v2, confluent-kafka v1. Memory: the
 growth of the broker's memory for each producer id that has written one batch, and for each
 transactional id that was initialised, when all of them are idle. The row with librdkafka's own mock
 broker shows the time that librdkafka itself takes: it sends AddPartitionsToTxn only a millisecond
@@ -51,7 +51,7 @@ MEMORY_TARGET_BYTES = 1_000
 DURABILITIES = ("page-cache", "fsync")
 #: The number of requests that are sent before their answers are read.
 _WINDOW = 200
-#: A version of Produce that still has topic names, and that every current client may use.
+#: A version of Produce that has topic names, and that every current client supports.
 _PRODUCE_VERSION = 9
 _SETTLE_S = 0.5
 #: The first producer id that the benchmark uses. A new broker assigns only smaller producer ids.
@@ -104,7 +104,7 @@ class OdradekRun:
 
 
 class ConfluentRun:
-    """The same runs with librdkafka."""
+    """The runs of `OdradekRun`, but with librdkafka."""
 
     name = "confluent-kafka (v1)"
 

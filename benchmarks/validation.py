@@ -47,8 +47,8 @@ _LETTERS = b'abcdefghijklmnop {}:,"0123456789'
 
 
 def make_batch(record_bytes: int, codec: Codec) -> bytes:
-    """A batch of 16 KB before compression, the size that producers limit. Its text compresses
-    well."""
+    """A batch of text that compresses well. Its size before compression, which producers limit by
+    `batch.size`, is 16 KB."""
     letters = random.Random(1)
     builder = BatchBuilder(codec)
     while builder.estimated_bytes + record_bytes < BATCH_BYTES:

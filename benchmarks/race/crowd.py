@@ -1,4 +1,4 @@
-"""The rows with many connections: one producer, or single records, at the same time as many slow
+"""The rows in which one producer, or a producer of single records, shares the broker with many slow
 writers."""
 
 from __future__ import annotations

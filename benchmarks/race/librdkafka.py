@@ -27,8 +27,7 @@ from confluent_kafka import Producer
 _TRANSACTIONS_S = 2.0
 _PATIENCE_S = 60.0
 _START_S = 20.0
-#: The limit of queued records. With it, a commit need not wait long for records that were produced
-#: before.
+#: The limit of queued records, so that a commit does not wait long for the queued records.
 _TRANSACTION_QUEUE = 4_000
 _SINGLE_RECORDS = 1_000
 _SINGLE_WARMING = 50
@@ -229,8 +228,7 @@ def _write_steadily(pipe: Connection, bootstrap: str, topic: str) -> None:
     count, started_s = 0, time.perf_counter()
     while not pipe.poll(_LOAD_TICK_S):
         due = int((time.perf_counter() - started_s) * LOAD_MB_PER_S * 1e6 / len(_VALUE))
-        # Records that do not fit into librdkafka's queue are produced later, or the rate is lower
-        # than intended.
+        # If librdkafka's queue is full, the remaining records are produced after the next poll.
         with contextlib.suppress(BufferError):
             while count < due:
                 producer.produce(topic, _VALUE, partition=0)

@@ -42,8 +42,8 @@ class Trial:
 
     rows: tuple[Row, ...]
     at: Callable[[Target, float], AbstractContextManager[Run]]
-    #: True if librdkafka's mock can take part. It keeps too few records to be read, and has four
-    #: partitions in each topic.
+    #: True if librdkafka's mock can take part. The mock keeps too few records for consumers, and
+    #: its topics have four partitions each.
     mock: bool = True
     #: True if there is a warm-up round before the measured rounds.
     warm: bool = True

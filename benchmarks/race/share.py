@@ -110,7 +110,7 @@ class Members:
 
 
 class Tally:
-    """A count of records that threads increase, with the time of the last increase."""
+    """The number of records that several threads have consumed, and the time of the last ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

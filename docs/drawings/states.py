@@ -31,8 +31,8 @@ The diagrams are drawn from these tables. In the larger ones a state that can be
 other one is named below the diagram; so are the states that may follow themselves.
 """
 
-#: The number of states from which on arrows that leave every state are written as a sentence
-#: instead.
+#: A diagram with at least this number of states names a state that can follow every other state in
+#: a sentence, and has no arrows to it.
 _LARGE = 5
 
 

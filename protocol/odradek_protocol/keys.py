@@ -148,14 +148,14 @@ class Api:
 
     @cached_property
     def request(self) -> type[Message]:
-        """The class of its requests. The first use imports the schema, because few connections use
-        all APIs.
+        """The class of the API's requests. The first use imports the schema module, because most
+        processes use only some of the APIs.
         """
         return self._declared("Request")
 
     @cached_property
     def response(self) -> type[Message]:
-        """The class of its responses."""
+        """The class of the API's responses."""
         return self._declared("Response")
 
     def _declared(self, kind: str) -> type[Message]:
@@ -167,7 +167,7 @@ class Api:
         return 2 if version in self.flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """The version of the response header; 0 for every answer to ApiVersions, because its reader
+        """The version of the response header; 0 for every answer to ApiVersions, because the client
         does not know the broker's versions yet."""
         if self.key is ApiKey.API_VERSIONS:
             return 0

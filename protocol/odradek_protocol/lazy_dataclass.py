@@ -1,10 +1,11 @@
 """Dataclasses whose methods are compiled at the first use of each class.
 
 The standard library compiles `__init__`, `__repr__`, `__eq__` and four others when it declares a
-class. For all classes that takes more than a third of a broker's start, although most of the
-classes are needed later or never. A class declared here has the fields, slots and errors of the
-standard library's, so `fields`, `replace` and `asdict` work; a type checker sees the original
-decorator. Left out: `order`, `unsafe_hash`, `weakref_slot` and `InitVar`.
+class. For all classes of a broker the compilation takes more than a third of the start, although
+most of the classes are needed later or never. The decorator of this module makes the same fields,
+slots and errors as the standard library's, so `fields`, `replace` and `asdict` work; a type checker
+sees the standard library's decorator. Left out: `order`, `unsafe_hash`, `weakref_slot` and
+`InitVar`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = ["dataclass"]
 
-#: The default in a signature that means that a field has a factory and no value was given.
+#: The default of a parameter whose field has a factory; the factory is called if no value is given.
 _FACTORY = object()
 
 

@@ -65,8 +65,8 @@ def _state(self: Any) -> tuple[Any, ...]:
 
 
 class _Declaration(type):
-    """The metaclass of `NamedTuple` itself, but not of the classes declared with it: these become
-    plain subclasses of tuple."""
+    """The metaclass of `NamedTuple`. It makes each declared class a plain subclass of tuple, whose
+    metaclass is `type`."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         fields = tuple(namespace.get("__annotations__", ()))

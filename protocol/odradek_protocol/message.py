@@ -231,7 +231,7 @@ M = TypeVar("M", bound=type[Message])
 
 
 def message(*, versions: str, flexible: str = "none", key: int = -1) -> Callable[[M], M]:
-    """Declare a stored message, with its versions and those in which it is flexible (KIP-482).
+    """Declare a stored message, with all its versions and its flexible versions (KIP-482).
     Messages of an API are declared with `odradek_protocol.keys.api_message`."""
 
     def decorate(cls: M) -> M:

@@ -204,8 +204,8 @@ class WireType:
         return SizedBytes(length, flexible, nullable, text)
 
     def min_bytes(self, flexible: bool) -> int:
-        """The minimum size of a value in bytes. The number of elements of an array is checked with
-        it."""
+        """The minimum size of a value in bytes. With this size a reader checks an array's number of
+        elements against the available bytes."""
         if self.size_bytes:
             return self.size_bytes
         if flexible:

@@ -55,7 +55,7 @@ class OneBatch(NamedTuple):
 
     `topic` is the name, or from version 13 on the 16 bytes of the id. `topic_field` is the encoded
     topic in the frame; the answer repeats these bytes. `records` has at least the bytes of a
-    batch's header, but its content is not checked. `attributes` is that field of the header.
+    batch's header, but its content is not checked. `attributes` is the field of the batch's header.
     """
 
     version: int
@@ -96,7 +96,7 @@ class OneBatch(NamedTuple):
         return [_HEAD.pack(size, self.correlation_id, 1) + topic + tail]
 
     def response(self, answer: PartitionProduceResponse) -> ProduceResponse:
-        """The response with this answer, for the generated codec."""
+        """The response with `answer` for the only partition, for the generated codec."""
         topic = TopicProduceResponse(partition_responses=[answer])
         if isinstance(self.topic, str):
             topic.name = self.topic

@@ -13,8 +13,8 @@ from odradek_protocol.stored.control_marker import ControlType, decode_type
 
 
 class AbortedBatches:
-    """The aborted transactions of one fetched partition. Its batches have to be passed in offset
-    order."""
+    """The aborted transactions of one fetched partition. The partition's batches have to be passed
+    to `hides` in offset order."""
 
     __slots__ = ("_producers", "_waiting")
 
@@ -27,8 +27,8 @@ class AbortedBatches:
     def hides(self, data: Buffer, position: int, header: BatchHeader) -> bool:
         """True if the batch at `position` is data of an aborted transaction, or a marker (F-10).
 
-        May be called again for a batch if it is not a marker. Raises CorruptBatch or
-        ControlMarkerError.
+        A call for a marker may change later results, so call this method once for each marker.
+        Raises CorruptBatch or ControlMarkerError.
         """
         while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
             self._producers.add(self._waiting.pop().producer_id)

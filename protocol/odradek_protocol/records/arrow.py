@@ -194,7 +194,7 @@ def _binary(pa: Any, kind: Any, count: int, parts: Sequence[Any]) -> Any:
 
 
 def _repeated(pa: Any, runs: Iterable[tuple[Any, int]], kind: Any) -> Any:
-    """A column of runs of equal values; in most answers all values are equal."""
+    """A column made of runs of equal values. Most columns need only one run."""
     merged: list[list[Any]] = []
     for value, count in runs:
         if merged and merged[-1][0] == value:
@@ -385,7 +385,7 @@ class _BinaryColumn:
 
 
 def _ends(lengths: Iterable[int], start: int = 0) -> array[int]:
-    """Arrow's offsets: the end of each entry, after the end of the previous entries."""
+    """Arrow's offsets of a column: `start`, and then the end of each entry."""
     return array("i", list(accumulate(lengths, initial=start)))
 
 

@@ -291,8 +291,7 @@ def set_log_append_time(buffer: WritableBuffer, position: int, now_ms: int) -> N
 
 
 def set_create_time(buffer: WritableBuffer, position: int, max_timestamp_ms: int) -> None:
-    """Correct a header in place if its maximum timestamp or timestamp type does not fit the records
-    (R-04)."""
+    """Set the maximum timestamp in a header, in place, and the timestamp type CreateTime (R-04)."""
     _set_timestamp(buffer, position, max_timestamp_ms, log_append_time=False)
 
 

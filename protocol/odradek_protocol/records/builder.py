@@ -238,7 +238,7 @@ class EncodedRecords:
     ) -> None:
         self.codec = codec
         self.record_count = record_count
-        #: The exact size of the batch before compression.
+        #: The exact size of the batch before compression; see also `of_batch`.
         self.estimated_bytes = HEADER_BYTES + len(body)
         self.is_sealed = True
         self._base_timestamp = base_timestamp
@@ -294,8 +294,7 @@ class EncodedRecords:
         return list(zip(*columns, strict=True))
 
     def timestamps(self) -> list[int]:
-        """An empty list. The caller has the columns, and a list of numbers would have to be made of
-        them."""
+        """An empty list. No list is made, because the caller has the timestamps as a column."""
         return []
 
     def build(
@@ -380,7 +379,7 @@ def _octets(what: str, value: object) -> bytes:
 
 
 def seal(header: BatchHeader, body: bytes) -> bytearray:
-    """Header and body as one buffer, with the size and checksum of both."""
+    """The batch of this header and body, with its length and checksum set."""
     covered = header.pack()[CRC_START:]
     return _join(header.base_offset, header.leader_epoch, covered, body)
 
@@ -477,7 +476,7 @@ def rewrite_batch(
     codec: Codec | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """The batch of `header` with only these of its records; see `rewrite_columns`."""
+    """The batch of `header` with only the given records; see `rewrite_columns`."""
     columns = RecordColumns(
         [record.offset for record in records],
         [record.timestamp for record in records],
@@ -495,11 +494,11 @@ def rewrite_columns(
     codec: Codec | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """The batch of `header` with only these of its records, the result of compaction (R-19).
+    """The batch of `header` after compaction: with only the records in `columns` (R-19).
 
     Base offset, last offset delta, producer id, epoch, sequence and flags stay; the offsets have
-    gaps where records were removed. A given `delete_horizon_ms` is set; otherwise an existing
-    delete horizon stays. Timestamps are relative to the delete horizon, or to the first remaining
+    gaps where records were removed. `delete_horizon_ms` None keeps the batch's delete horizon, if
+    there is one. Timestamps are relative to the delete horizon, or to the first remaining
     record if there is no delete horizon. If no records remain, the header alone preserves the
     producer's sequence. `codec` defaults to that of the batch.
     """

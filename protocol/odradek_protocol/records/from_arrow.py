@@ -79,7 +79,8 @@ class UnwritablePartition(UnwritableRow):
 
 
 class RowTooLarge(ValueError):
-    """The error for a row whose batch takes `size_bytes`, more than is allowed."""
+    """The error for a row that takes too many bytes. `size_bytes`: the size of a batch with only
+    this row."""
 
     def __init__(self, row: int, size_bytes: int, max_bytes: int) -> None:
         super().__init__(f"row {row} takes {size_bytes} bytes as a record, {max_bytes} are allowed")
@@ -128,8 +129,9 @@ class ArrowRecords:
         self._order: bytes | None = None
 
     def check(self, max_bytes: int, partitions: int) -> None:
-        """Check all rows. UnwritableRow or RowTooLarge for the first row that cannot be written to
-        a topic with this number of partitions, or takes more than `max_bytes`."""
+        """Check all rows, for a topic with this number of partitions. UnwritableRow for a row that
+        cannot be a record, RowTooLarge for a row whose batch would exceed `max_bytes`; the first
+        such row is reported."""
         wrong = self._columns.check(max_bytes, partitions)
         if wrong is None:
             return

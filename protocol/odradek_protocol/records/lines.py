@@ -29,9 +29,9 @@ _FULL_BYTES = 1024 * 1024
 
 
 def split_lines(data: bytes, delimiter: bytes) -> tuple[bytes, bytes, int]:
-    """Split `data` at each delimiter. Returns the joined lines; the position of each line in them
-    and the end of the last line, as int32s; and the number of consumed bytes, including delimiters.
-    ValueError for more than MAX_DATA_BYTES."""
+    """Split `data` at each delimiter. Returns (the lines without delimiters, joined; the start of
+    each line in the joined lines, followed by the end of the last line, as int32s; the number of
+    consumed bytes, with delimiters). ValueError for more than MAX_DATA_BYTES."""
     if len(data) > MAX_DATA_BYTES:
         raise ValueError(f"{len(data)} bytes are too many to be split at once")
     if native.CODEC is not None:
@@ -78,7 +78,7 @@ class LineRecords:
         return self._values[start:end]
 
     def check(self, max_bytes: int) -> None:
-        """RowTooLarge for the first line whose batch takes more than `max_bytes`."""
+        """RowTooLarge for the first line that would need a batch of more than `max_bytes`."""
         wrong = self._columns.check(max_bytes, 1)
         if wrong is not None:
             row, _, size_bytes = wrong
@@ -102,9 +102,9 @@ class LineRecords:
 class ValueLines:
     """Collects the values of records as lines. A null value becomes an empty line.
 
-    `ends`: the offset at which to stop, by (topic, partition), for partitions that have such an
-    end. `firsts`: the offset from which on lines of each partition were collected since the last
-    `take`; `positions`: the offset after the last line.
+    `ends`: the offset at which to stop, by (topic, partition); partitions that are missing have no
+    end. Since the last `take`, lines of a partition were collected from the offset in `firsts`
+    (inclusive) to the offset in `positions` (exclusive).
     """
 
     __slots__ = ("_delimiter", "_ends", "_rows", "firsts", "positions")

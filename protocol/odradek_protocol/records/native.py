@@ -1,13 +1,14 @@
 """The choice of the record codec: compiled (`_native.c`), or its twin in pure Python.
 
-Both behave equally; the compiled one is faster. It exists if there was a C compiler at the
-installation, and is not used if it may differ from this source:
+Both codecs behave equally; the compiled codec is faster. It exists if there was a C compiler at the
+installation, and is not used if
 
-- it does not load: the folder has the library of another machine;
-- its `ABI` is not ours: the folder has the library of another version;
-- a checkout's `_native.c` is not the text that it was built from: `pip install -e .` rebuilds it;
-- the environment variable ODRADEK_PURE is set (and not 0): the library itself checks the variable
-  when it is loaded.
+- its library does not load, for example because it was built for another machine;
+- its `ABI` is not `EXPECTED_ABI`, because it was built from another version;
+- in a checkout, `_native.c` has changed since the library was built (`pip install -e .` rebuilds
+  the library);
+- the environment variable ODRADEK_PURE is set (and not 0). The library checks the variable when it
+  is loaded.
 """
 
 from __future__ import annotations

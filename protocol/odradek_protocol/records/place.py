@@ -10,7 +10,7 @@ from . import native
 
 class PurePlace:
     """The number (`index`) of an item, and the object (`owner`) to which the item belongs. The
-    garbage collector does not track an instance of the compiled twin until `track` is called."""
+    garbage collector tracks an instance of the compiled twin only after `track` was called."""
 
     __slots__ = ("index", "owner")
 

@@ -9,7 +9,7 @@ The record, all numbers zigzag varints::
 Lengths below -1 are also read as null, as in Kafka's readers; no client writes such lengths.
 
 There are three ways to read a record. `_parse` reads ordinary records, whose numbers have one or
-two bytes. For other records it calls `_read_one`, which is slow and reads every record. If two
+two bytes. For other records it calls `_read_one`, which is slow, but reads any record. If two
 consecutive records have the same length, `runs.read_run` reads all following records of exactly the
 same shape in bulk. These three functions are the pure twin; if the compiled twin is in use
 (`native`), it reads valid records, and the pure twin only raises errors.
@@ -304,7 +304,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
     position = 0
     index = 0
     previous_length = -1
-    next_run = 0  # the first record from which on a run is looked for
+    next_run = 0  # a run is looked for only from this record on
     patience = MIN_RUN_RECORDS
     last_run = count - MIN_RUN_RECORDS
     key: bytes | None = None
@@ -403,8 +403,8 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
 
 
 _SIX_BYTES = Struct("6B")
-# The bytes that may be read ahead: a length of two bytes, attributes, and a timestamp of ten bytes,
-# of which the last is the first of the six bytes.
+# The most bytes that are read without a check against the end of the data: length (2 bytes),
+# attributes (1), timestamp delta without its last byte (9), six bytes from this last byte on.
 _LOOKAHEAD_BYTES = 2 + 1 + 9 + 6
 
 

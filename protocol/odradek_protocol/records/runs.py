@@ -3,9 +3,9 @@
 Most real batches have runs of records with keys and values of equal length. Their structural bytes
 (lengths, attributes, varint widths) are then at a fixed distance and equal in every record, except
 for the timestamp, which may vary within its width, and the offset, which counts up. `read_run`
-takes each structural byte as a column, and compares the whole column with the expected column. From
-the first record that differs on, it leaves the records to the general loop. So each byte that the
-general loop would read is compared.
+takes each structural byte as a column, and compares the whole column with the expected column, so
+every structural byte is checked. `record.py` itself reads the first record that differs, and the
+records after it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read_run(data: bytes, first: int, end: int, index: int, count: int, columns:
     Returns the number of records that were read.
 
     `index`: the index of the record at `end`; `count`: the number of records in the batch. The
-    general loop has already read the record at `first`. This record has no headers.
+    record at `first` must have been read already, and must have no headers.
     """
     shape = _shape(data, first, end)
     taken = 0

@@ -57,14 +57,14 @@ class BatchWriter(Protocol):
         limit_bytes: int,
         /,
     ) -> int:
-        """Append a record. Returns its index; -1 if `estimated_bytes` would exceed `limit_bytes`;
-        or SLOW_PATH."""
+        """Append a record. Returns the record's index; -1 if `estimated_bytes` would exceed
+        `limit_bytes`; SLOW_PATH if `BatchBuilder.append` has to handle the record."""
 
     def body(self) -> bytes:
         """The encoded records."""
 
     def seal(self) -> bytes:
-        """The encoded records; no more can be appended."""
+        """The encoded records. After this call no record can be appended."""
 
     def timestamps(self) -> bytes:
         """The timestamps of the records, as int64s in the machine's byte order."""
