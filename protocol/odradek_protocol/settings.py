@@ -1,8 +1,8 @@
-"""The rows of tables of settings: bounds, parsing of texts, suggestions for wrong names, tables for
+"""Settings: rows of a table, bounds, parsing of texts, suggestions for wrong names, and tables for
 the documentation.
 
-The broker's tables (`odradek_broker.config`) and the client's (`odradek_client.config`) extend
-`Row`, and raise their own errors; so do the Spark connector's options.
+The tables of the broker (`odradek_broker.config`) and of the client (`odradek_client.config`)
+extend `Row`. The broker, the client and the Spark connector raise their own errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Check:
     accepts: Callable[[Any], bool]
     lowest: float = -math.inf
     highest: float = math.inf
-    #: The allowed words; a value that is a list may contain several of them.
+    #: The allowed words. A value that is a list may contain several of the words.
     choices: tuple[str, ...] = ()
 
 

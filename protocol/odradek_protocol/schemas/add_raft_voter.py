@@ -2,7 +2,8 @@
 
 Versions: in 1 the request says whether to wait until the change is committed.
 
-Left out: any change. This node is the only voter, as in a Kafka whose settings fix the voters.
+Left out: any change of the voters. This node is the only voter, as in a Kafka whose settings fix
+the voters.
 """
 
 from __future__ import annotations

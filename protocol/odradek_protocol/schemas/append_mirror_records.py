@@ -6,7 +6,7 @@ Versions: only 0.
 Of note: this API is Odradek's own, for `odradek mirror`. Batches are stored as they are sent, with
 base offset, leader epoch, producer and timestamps. A request with null records appends nothing; the
 answer has the log end offset. If the decompressed batches exceed the limit of one request, only the
-first batches are appended, and the client has to send the others again.
+first batches are appended, and the client has to send the remaining batches again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class MirroredPartition(Struct):
 
     `expected_end_offset`: the log end offset in the last answer to the sender; nothing is written
     if the log has another end offset. -1 with null records asks for the log end offset.
-    `fetch_offset`: the offset at which the batches were fetched; if the source's answer had other
-    batches before them, the end offset of those.
+    `fetch_offset`: the offset at which the batches were fetched. If the source's answer had earlier
+    batches, it is instead the offset after the earlier batches.
     """
 
     partition_index: int = field(INT32)

@@ -1,6 +1,6 @@
 """DeleteTopics (key 20): deletes topics.
 
-Versions: 5 answers an error message; in 6 topics are given by name or id.
+Versions: 5 has an error message; in 6 topics are given by name or id.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Versions: 1 is flexible.
 
-Of note: an entity is one or several pairs of type and name; a null name is the default of its type.
+Of note: an entity is one or several pairs of type and name; a null name means the
+default entity of the type.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ class ComponentData(Struct):
 
 @api_message(ApiKey.DESCRIBE_CLIENT_QUOTAS)
 class DescribeClientQuotasRequest(Message):
-    """The filter of the quotas to list. With `strict`, entities that have a type that no component
-    names are left out."""
+    """The filter of the quotas to list. With `strict`, an entity is left out if one of its types is
+    in no component of the filter."""
 
     components: list[ComponentData] = field(array(ComponentData))
     strict: bool = field(BOOL)

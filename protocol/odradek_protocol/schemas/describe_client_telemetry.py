@@ -3,8 +3,8 @@ client.
 
 Versions: only 0.
 
-Of note: this API is Odradek's own, for `odradek client-metrics show`, as DescribeHistory is. The
-answer is divided into pages.
+Of note: this API is Odradek's own, like DescribeHistory, and used by `odradek client-metrics show`.
+The answer is divided into pages.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Versions: 1 asks for brokers or controllers; 2 can include fenced brokers.
 
-Left out: controllers, as on any broker's listener (MISMATCHED_ENDPOINT_TYPE), and fenced brokers,
-which do not exist here.
+Left out: controllers (the answer is MISMATCHED_ENDPOINT_TYPE, as on any broker's listener); fenced
+brokers, because a single broker is never fenced.
 """
 
 from __future__ import annotations

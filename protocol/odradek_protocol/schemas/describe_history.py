@@ -4,10 +4,10 @@ partition, a record of a share group, a client or a mirror topic.
 The sentences are for people; `name` and `details` are for programs. Versions: only 0.
 
 Of note: this API is Odradek's own, for `odradek explain`, with a number far above Kafka's. The API
-is advertised like all others, because clients ignore unknown keys: confluent-kafka, aiokafka and
-kafka-python are tested with it, and the code of Kafka's Java client does so. If a broker does not
-advertise it, `odradek explain` says so, and names tools to use instead. A change of its fields gets
-a new version, as in Kafka.
+is advertised like all others, because clients ignore unknown keys: tests show this for
+confluent-kafka, aiokafka and kafka-python, and the source code shows it for Kafka's Java client. If
+a broker does not advertise the API, `odradek explain` prints a message that names other tools. A
+change of its fields gets a new version, as in Kafka.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ there.
 Versions: 2 is flexible; 3 has an error code for the whole answer; 4 has the size of the volume; 5
 shows whether a directory is cordoned.
 
-Left out: replicas that move between directories, and cordoned directories; neither exists here.
+Left out: replicas that move between directories, and cordoned directories. Odradek has neither.
 """
 
 from __future__ import annotations

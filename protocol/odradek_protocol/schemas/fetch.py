@@ -1,8 +1,8 @@
 """Fetch (key 1): reads batches from partitions.
 
-Versions: 4 brings isolation levels; 5 the log start offset; 7 sessions (KIP-227); 9 leader
-epochs; 10 zstd; 11 racks; 12 is flexible and detects divergence; 13 topic ids; 15 moves the
-replica id into a tag; 16 node endpoints; 17 and 18 are for followers.
+Versions: 4 has isolation levels; 5 has the log start offset; 7 has sessions (KIP-227); 9 has leader
+epochs; 10 allows zstd; 11 has racks; 12 is flexible and detects divergence; 13 has topic ids; 15
+has the replica id in a tag; 16 has node endpoints; 17 and 18 are for followers.
 
 Left out: fetches of followers, which are answered NOT_LEADER_OR_FOLLOWER; fetches of snapshots;
 preferred read replicas (racks); the new leader of a partition that has moved.

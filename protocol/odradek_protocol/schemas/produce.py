@@ -1,9 +1,9 @@
 """Produce (key 0): appends batches to partitions.
 
-Versions: 3 brings the transactional id and takes batch format 2 only; 5 the log start offset; 7
-allows zstd; 8 errors per record; 10 the current leader, tagged; 11 a client that understands
-TRANSACTION_ABORTABLE; 12 transactions v2 (KIP-890): the broker adds the partition itself; 13
-topic ids.
+Versions: 3 has the transactional id and allows only batch format 2; 5 has the log start offset; 7
+allows zstd; 8 has errors per record; 10 has the current leader, in a tag; 11 may answer
+TRANSACTION_ABORTABLE; 12 is for transactions v2 (KIP-890), in which the broker itself adds the
+partition to the transaction; 13 has topic ids.
 
 Of note: 0 is advertised as the lowest version, although requests in versions 0 to 2 close the
 connection, because librdkafka turns compression off if the lowest version is above 0 (KAFKA-18659;

@@ -2,7 +2,8 @@
 
 Versions: only 0.
 
-Left out: any change. This node is the only voter, as in a Kafka whose settings fix the voters.
+Left out: any change of the voters. This node is the only voter, as in a Kafka whose settings fix
+the voters.
 """
 
 from __future__ import annotations

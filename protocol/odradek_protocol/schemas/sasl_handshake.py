@@ -1,7 +1,7 @@
 """SaslHandshake (key 17): the mechanism by which a client wants to authenticate (KIP-43).
 
-Versions: after 0 tokens are sent as bare frames; after 1 they are sent in SaslAuthenticate requests
-(KIP-152).
+Versions: after a handshake in version 0 tokens are sent as bare frames; after one in version 1 they
+are sent in SaslAuthenticate requests (KIP-152).
 
 Of note: after authentication, and at listeners without SASL, the answer is ILLEGAL_SASL_STATE.
 """
@@ -12,7 +12,7 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, array, field
 from odradek_protocol.primitives import INT16, STRING
 
-#: From this version on tokens are sent in SaslAuthenticate requests, and before as bare frames.
+#: From this version on tokens are sent in SaslAuthenticate requests; before it, as bare frames.
 TOKENS_IN_REQUESTS_SINCE = 1
 
 

@@ -83,8 +83,8 @@ class TaskOffset(Struct):
 class StreamsGroupHeartbeatRequest(Message):
     """The request. `member_epoch` 0 joins, -1 leaves.
 
-    Null means unchanged. Tasks are then those of the last heartbeat; other fields have the value
-    that was last sent.
+    A null field is unchanged. If tasks are null, the tasks of the last heartbeat apply; for any
+    other field, the value that was last sent applies.
     """
 
     group_id: str = field(STRING)

@@ -103,7 +103,8 @@ class UserScramCredentialRecord(Message):
 
 
 class QuotaEntityData(Struct):
-    """A part of a quota's entity: a user, a client id or an address. A null name is the default."""
+    """A part of a quota's entity: a user, a client id or an address. A null name means the default
+    entity."""
 
     entity_type: str = field(STRING)
     entity_name: str | None = field(STRING, nullable="0+")

@@ -27,7 +27,7 @@ from odradek_protocol.primitives import BYTES, INT8, INT32, INT64, STRING, UUID
 
 
 class RecordType(IntEnum):
-    """The type of a record: the int16 in front of its key."""
+    """The type of a record: the int16 at the start of its key."""
 
     GROUP = 3
     TOPICS = 4

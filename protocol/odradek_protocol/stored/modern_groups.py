@@ -24,7 +24,8 @@ VALUES: Mapping[int, type[Message]] = {
 
 
 def encode_record(value: Message, **key: str) -> tuple[bytes, bytes]:
-    """The record with this value, and with a key that has these fields."""
+    """(key, value) of a record. `key`: the fields of the key; the class of `value` determines the
+    record type."""
     return encode_key(value.api_key, **key), typed_records.encode_value(value)
 
 

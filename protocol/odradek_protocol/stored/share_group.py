@@ -25,7 +25,7 @@ from odradek_protocol.primitives import INT8, INT32, INT64, STRING, UUID
 
 
 class ShareRecordType(IntEnum):
-    """The type of a record: the int16 in front of its key."""
+    """The type of a record: the int16 at the start of its key."""
 
     MEMBER = 10
     GROUP = 11
@@ -92,8 +92,8 @@ class ShareGroupMetadataKey(Message):
 
 @message(key=ShareRecordType.GROUP, versions="0", flexible="0+")
 class ShareGroupMetadataValue(Message):
-    """The group epoch, and the hash of the subscribed topics for which it was computed; 0 for no
-    topics."""
+    """The group epoch, and the hash of the subscribed topics for which the epoch was computed. The
+    hash is 0 if there are no topics."""
 
     epoch: int = field(INT32)
     metadata_hash: int = field(INT64)

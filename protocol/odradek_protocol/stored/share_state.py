@@ -26,7 +26,7 @@ _DEAD_LETTERS_TAG = 10_191
 
 
 class RecordType(IntEnum):
-    """The type of a record: the int16 in front of its key."""
+    """The type of a record: the int16 at the start of its key."""
 
     SNAPSHOT = 0
     UPDATE = 1

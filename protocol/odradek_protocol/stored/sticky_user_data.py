@@ -45,8 +45,8 @@ def decode_sticky(data: Buffer | None) -> StickyUserData:
     """The user data of any version; empty if there is no user data, or if the bytes are those of
     another assignor.
 
-    kafka-python 3 writes a version at the start. Read as the length of an array, this version would
-    be above 65535, so the data cannot be confused with that of other clients.
+    kafka-python 3 writes an int16 version at the start. In the format of other clients these two
+    bytes are the upper half of an array length, which would be above 65535, so decoding fails.
     """
     for version, position in ((1, 0), (0, 0), (1, 2)) if data is not None and len(data) else ():
         try:

@@ -23,7 +23,7 @@ from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UINT1
 
 
 class StreamsRecordType(IntEnum):
-    """The type of a record: the int16 in front of its key. Kafka no longer uses the type 18."""
+    """The type of a record: the int16 at the start of its key. Kafka no longer uses the type 18."""
 
     GROUP = 17
     MEMBER = 19
@@ -178,7 +178,7 @@ class StoredTasks(Struct):
 
 @message(key=StreamsRecordType.CURRENT, versions="0", flexible="0+")
 class StreamsGroupCurrentMemberAssignmentValue(Message):
-    """The tasks of a member, and those that it has to revoke. `state` is a number of Kafka's
+    """The tasks of a member, and the tasks that it has to revoke. `state` is a number of Kafka's
     MemberState."""
 
     member_epoch: int = field(INT32)

@@ -57,8 +57,8 @@ async def telling(connect: Coroutine[Any, Any, tuple[Any, P]]) -> P:
     attempt = _Attempt()
     token = _ATTEMPT.set(attempt)
     try:
-        # The task and the calls of its transport run in a copy of the present context, and so find
-        # the attempt in it.
+        # The task and the calls of its transport run in copies of the present context, in which
+        # they find the attempt.
         task = asyncio.ensure_future(connect)
     finally:
         _ATTEMPT.reset(token)

@@ -25,7 +25,7 @@ def certificate_names(settings: TlsSettings) -> tuple[str, ...] | None:
     """The names ("DNS:broker", "IP Address:127.0.0.1") in the keystore's certificate. None if
     OpenSSL cannot read the certificate.
 
-    These are the names in `subjectAltName` or, without any, the common names ("CN=broker").
+    The names are those in `subjectAltName` or, if it has none, the common names ("CN=broker").
     TlsError for an invalid keystore.
     """
     certificate = _shown(settings, None)

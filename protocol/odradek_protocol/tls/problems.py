@@ -61,8 +61,8 @@ def at_client(error: BaseException, host: str) -> str:
 
 
 def is_certain(error: BaseException) -> bool:
-    """True if a retry will fail in the same way, because the TLS handshake failed, and not the
-    connection."""
+    """True if the TLS handshake failed, so that a retry will fail in the same way; false if only
+    the connection failed."""
     return isinstance(error, ssl.SSLError) and not isinstance(
         error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError
     )

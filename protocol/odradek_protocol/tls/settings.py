@@ -28,7 +28,7 @@ class StoreSettings:
     type: str = "JKS"
     location: str = ""
     password: str = field(default="", repr=False)
-    #: PEM text: the certificates; in a keystore, the own certificate is the first.
+    #: PEM text: the certificates; in a keystore, the owner's certificate is first.
     certificates: str = field(default="", repr=False)
     #: PEM text: the private key of a keystore.
     key: str = field(default="", repr=False)
