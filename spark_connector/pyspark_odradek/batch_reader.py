@@ -83,7 +83,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one range, in offset order."""
         if not isinstance(partition, RangePartition):
-            # Spark adds a partition of its own to a plan without partitions.
+            # To a plan without partitions Spark adds a partition, which has nothing to read.
             return iter(())
         return read_range(blocking.network(self.options.client), partition, self.options)
 

@@ -36,10 +36,11 @@ T = TypeVar("T")
 #: The limit of the clients of a process. Beyond this limit, the least recently used client is
 #: closed.
 POOL_CLIENTS_MAX = 8
-#: The limit of the runs whose transaction names a process keeps. A dropped name is not used again.
+#: The limit of the runs for which a process keeps the names of transactions. A dropped name is not
+#: used again.
 _RUNS_MAX = 64
 _CLOSE_TIMEOUT_S = 5.0
-#: The limit of the times that a process excludes newly imported modules from garbage collection.
+#: A process excludes newly imported modules from garbage collection at most this number of times.
 _SPARED_MAX = 16
 
 

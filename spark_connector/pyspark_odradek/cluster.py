@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark_odradek.pushdown import Restriction
 
 _UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-# Spark's default of 10 ms is shorter than an election.
+# A retry waits at least this time, because Spark's default of 10 ms is shorter than an election.
 _RETRY_MS_MIN = 100
 _RETRY_MS_MAX = 1_000
 _DOUBLINGS_MAX = 10
@@ -97,7 +97,7 @@ async def plan(
         ask(offsets.times_to_ask(options.end, partitions)),
     )
     logs = {each: LogBounds(starts[each] or 0, ends[each] or 0) for each in partitions}
-    # A record may arrive between two requests, so offsets are limited to the known end.
+    # A record that has arrived after the request for the ends is not part of the plan.
     for found in (start_found, end_found):
         for each, offset in found.items():
             if offset is not None and offset > logs[each].end:
@@ -269,8 +269,8 @@ async def list_offsets(
     *,
     read_committed: bool | None = None,
 ) -> dict[Partition, int | None]:
-    """The first offset at or after each time, None if there is no record at or after it. EARLIEST
-    and LATEST may be given as times.
+    """The first offset at or after each time; None if all records are older. EARLIEST and LATEST
+    may be given as times.
 
     LATEST is the last stable offset with `read_committed`, and otherwise the high watermark. If
     `read_committed` is None, the settings decide. SourceError names a partition that does not
@@ -385,11 +385,11 @@ async def _read_past_stable(
     behind: Iterable[Partition],
     known: Mapping[Partition, int],
 ) -> dict[Partition, int]:
-    """The read offsets of those partitions in `behind` that have lost no records.
+    """The next offsets to read (`known`) of the partitions in `behind` that have lost no records.
 
     A stream that has read uncommitted records, and is restarted as read_committed, is ahead of the
-    last stable offset while transactions are open. The stream waits for the end of the
-    transactions.
+    last stable offset while transactions are open. In this case no records are lost, and the stream
+    waits for the end of the transactions.
     """
     if not is_read_committed(network):
         return {}

@@ -6,7 +6,7 @@ alone must explain the problem.
     OptionsError (ValueError)    options that are missing, unknown, impossible or contradictory
     SchemaError (ValueError)     a column that is missing, or has a type that cannot be written
     SourceError (RuntimeError)   the cluster lacks what was requested, or does not answer
-    └── DataLoss                 records that should be read are gone (`failOnDataLoss`)
+    └── DataLoss                 records that should be read do not exist (`failOnDataLoss`)
     SinkError (RuntimeError)     a row that cannot be written, or was not acknowledged
     ├── Superseded               another run of the query has taken over
     ├── StaleBatch               the checkpoint is older than what was written

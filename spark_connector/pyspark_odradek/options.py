@@ -79,7 +79,7 @@ SEMANTICS = ("exactly_once", "at_least_once")
 #: The default topic of the decisions of exactly-once writes.
 COMMIT_LOG_TOPIC = "__odradek_spark_commits"
 _IDENTITY_CHARS_MAX = 200
-#: Options that Spark itself, or a helper around it, adds.
+#: Options for Spark itself, which Spark also passes to the source or sink.
 _SPARKS_OWN = frozenset({"path", "paths", "checkpointlocation", "queryname"})
 _KNOWN = {name.lower(): name for name in SOURCE_OPTIONS + SINK_OPTIONS}
 _SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
@@ -322,7 +322,7 @@ def _subscription(reader: _Reader) -> Subscription:
 
 def _bound(reader: _Reader, which: str, default: Bound) -> tuple[str, Bound]:
     """(the name of the option that gives a bound, its value). If several of the three options are
-    given, the first in this order is used, as in Spark."""
+    given, a single time is preferred to times, and times to offsets, as in Spark."""
     time, times, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
     if reader.has(time):
         return time, reader.parsed(time, parse_time, default)

@@ -7,7 +7,7 @@ the query. `read` runs on executors, with a pickled copy that does not have the 
 Progress is committed for a consumer group, if a group is configured, when Spark requests the next
 batch. The batches before that batch have then been processed, and are already in Spark's commit
 log. With `availableNow` Spark requests another batch before the run ends, so the progress of the
-last batch is also committed. With `once` it is not committed.
+last batch is also committed. With `once` the progress of the last batch is not committed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         one result both times.
         """
         if self._initial is None:
-            # The option for the end is not used here, so it must not be refused as in a batch.
+            # A stream ignores the option for the end. So no value of the option may cause an
+            # error here, as it would in a batch query.
             options = replace(self.options, end=AtEdge(LATEST))
             plan = self._run(cluster.plan(self._network(), options))
             for warning in plan.warnings:
@@ -79,8 +80,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._initial = {each.partition: each.start for each in plan.ranges}
             self._topic_ids.update(plan.topic_ids)
             if self._target is not None:
-                # Spark requests the end of the run before its start, and records may have arrived
-                # between these requests.
+                # Spark requests the end of the run before the start of the query, and with "latest"
+                # records that arrived between the two requests put the start after the end.
                 for each, start in self._initial.items():
                     self._target[each] = max(self._target.get(each, start), start)
         return progress.to_json(self._initial)
@@ -89,12 +90,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Make the present ends of the logs the end of this run."""
         before = dict(self._topic_ids)
         self._target = dict(self._survey({}).ends)
-        # `latestOffset` finds and reports a recreated topic.
+        # The old topic ids are kept, so that `latestOffset` reports a recreated topic.
         self._topic_ids.update(before)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The read limit nearest to the options; Spark's types cannot express all of them, so
-        `latestOffset` uses the options itself."""
+        """The read limit nearest to the options; `latestOffset` uses the options themselves,
+        because Spark's types cannot express all options."""
         limits = self.options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)

@@ -143,7 +143,7 @@ def send_all(
     written = Written()
     pending: Future[None] | None = None
     try:
-        # Spark prepares the next batch while this one is sent.
+        # While a batch is sent, Spark prepares the next batch.
         for batch in iterator:
             rows = rows_of(batch, topic, places)
             if pending is not None:

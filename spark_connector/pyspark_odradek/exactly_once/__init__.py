@@ -1,5 +1,6 @@
 """Exactly-once writes: docs/rules/spark.md has the protocol, rule by rule (S-01..).
 
-`identity` has the names, `ledger` the decision log as values, `protocol` the steps of tasks and
-driver; these are pure. `brokers` carries out the steps, `task` the transaction of a task.
+Three modules are pure: `identity` has the names, `ledger` the records of the decision log, and
+`protocol` the steps of tasks and driver. `brokers` carries out the steps, and `task` has the
+transaction of a task.
 """

@@ -46,10 +46,10 @@ ENDS_AT_ONCE_MAX = 64
 #: The timeouts to try, in this order, if `transaction.max.timeout.ms` cannot be read. The first is
 #: Kafka's default.
 _TIMEOUTS_MS = (900_000, 60_000, 10_000, 1_000)
-#: Spark ends the Python worker of a task 2 s after it has killed the task
-#: (`spark.python.task.killTimeout`).
+#: The time after which Spark has certainly ended the Python worker of a killed task. By default
+#: Spark ends the worker 2 s after it has killed the task (`spark.python.task.killTimeout`).
 WORKERS_END_S = 3.0
-#: The error codes of the abort of a transaction that is not open; None means that the client itself
+#: The error codes that mean that there is no open transaction to abort. None: the client itself
 #: refused the call.
 _NOT_OPEN = (None, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 #: The epoch from which on a new producer id may be needed (T-13).
@@ -66,7 +66,8 @@ _NOT_OURS = frozenset(
 
 
 def settings_for(settings: Mapping[str, str], config: type[Settings]) -> dict[str, Any]:
-    """The settings of a sink without those that another kind of client (`config`) does not have."""
+    """The settings of a sink that a client of another kind also has. `config`: the class of that
+    client's settings."""
     rows = config.rows()
     return {name: value for name, value in settings.items() if name in rows}
 
@@ -78,16 +79,16 @@ class Brokers:
         self._settings = {k: v for k, v in settings.items() if k not in _NOT_OURS}
         self._wanted_timeout_ms = settings.get("transaction_timeout_ms")
         two_phase = settings.get("transaction_two_phase_commit_enable", "true")
-        #: False if it is known that transactions without a timeout (two-phase commit, KIP-939)
-        #: cannot be used.
+        #: False if transactions without a timeout (two-phase commit, KIP-939) are known to be
+        #: impossible, or are switched off.
         self.two_phase = two_phase.strip().lower() != "false"
         self._two_phase_refused_by_settings = not self.two_phase
         self._timeout_ms: int | None = None
         self._told_of_no_list = False
         self._admin = Admin(**settings_for(self._settings, AdminConfig))
         # Reading must not create the topic of the decision log, because a topic that is created
-        # automatically has the broker's default cleanup.policy. The topic may not exist, because
-        # this worker may outlive the broker that had the topic at this address.
+        # automatically has the broker's default cleanup.policy. A topic that once existed may be
+        # missing: this worker may outlive a broker, and a new broker may have the same address.
         absent = {"allow_auto_create_topics": "false"}
         reading = settings_for(self._settings, ConsumerConfig)
         self._network = NetworkClient(
@@ -226,7 +227,7 @@ class Brokers:
         try:
             found = await self._admin.list_transactions(states=states)
         except OdradekError as error:
-            # A broker before Kafka 3.0 never supports the request, so one attempt is enough.
+            # A broker before Kafka 3.0 never supports the request, so one warning is enough.
             if not isinstance(error, UnsupportedByBroker) or not self._told_of_no_list:
                 log.warning(
                     "odradek: the clean-up could not list open transactions, and aborted none: %s. "
@@ -301,7 +302,7 @@ class Brokers:
 
     @property
     def fallback_timeout_ms(self) -> int | None:
-        """The timeout of this process's transactions if it was derived from the broker's limit.
+        """The timeout in ms of this process's transactions, derived from the broker's limit.
 
         None if the transactions have no timeout, or a timeout from the settings.
         """
@@ -309,7 +310,7 @@ class Brokers:
         return None if self.two_phase or asked_for else self._timeout_ms
 
     async def _longest_timeout_ms(self) -> int:
-        """The timeout that the user has set, or else the longest timeout that the broker
+        """The timeout in ms that the user has set; otherwise the longest timeout that the broker
         accepts.
         """
         if self._timeout_ms is None:

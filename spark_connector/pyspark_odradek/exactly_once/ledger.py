@@ -113,7 +113,7 @@ def newest(entries: Iterable[Entry]) -> Found:
     """The newest record that counts, found in the records of one query in the order of their
     offsets (S-05).
 
-    A writer uses only offsets of records that count as `after`. So the largest `after` is the
+    A writer sets `after` only to offsets of records that count. So the largest `after` is the
     offset of the last but one record that counts, and of the records with this `after`, the first
     record counts. Records below the offset `after` are not needed, so compaction may remove them in
     any order.

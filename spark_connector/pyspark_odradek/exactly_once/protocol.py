@@ -198,8 +198,8 @@ def _participants(outcomes: tuple[Outcome, ...]) -> tuple[Participant, ...]:
 
 
 def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
-    """Check that all transactions are open. To be done before the decision, because a decision
-    cannot be undone (S-08).
+    """Check, before the decision, that all transactions are open: a decision cannot be undone
+    (S-08).
     """
     if not participants:
         return
@@ -224,7 +224,7 @@ def _carry_out(terms: Terms, found: Found) -> Steps:
         return
     now = yield Read()
     if now.offset != found.offset:
-        return  # Another process was faster; the caller reads again.
+        return  # Another process has appended a record first; the caller reads the log again.
     yield from _settle_loss(terms, found)
 
 
@@ -324,8 +324,8 @@ def commit_job(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action,
 
 
 def abort_job(terms: Terms, participants: tuple[Participant, ...]) -> Generator[Action, Any, bool]:
-    """Give up a failed job (S-16). False if a transaction of the job is already committed; then all
-    of them are committed."""
+    """Give up a failed job (S-16). False if a transaction of the job is already committed; then
+    all its transactions are committed."""
     decided = False
     if participants:
         fates = yield Describe(terms.writer.run, participants)

@@ -11,7 +11,8 @@ from pyspark_odradek.exactly_once.brokers import Brokers
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Participant
 
-#: The time within which a failed task tries to abort its transaction; later, the driver does.
+#: The time for which a failed task tries to abort its transaction. If the task does not succeed,
+#: the driver aborts the transaction.
 ABORT_TIMEOUT_MS = 5_000
 
 
