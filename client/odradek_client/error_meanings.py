@@ -12,8 +12,7 @@ _E = ErrorCode
 SAID_BY_BROKERS = frozenset(
     {_E.INVALID_TOPIC_EXCEPTION, _E.INVALID_PARTITIONS, _E.TOPIC_ALREADY_EXISTS}
 )
-#: Patterns of brokers' messages that only repeat the code, so that the meaning below is shown
-#: instead.
+#: Patterns of brokers' messages that only repeat the code. The text of `MEANINGS` is shown instead.
 BARE_WORDS: dict[ErrorCode, re.Pattern[str]] = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: re.compile(
         r"This server does not host this topic-partition\.|The topic '.*' does not exist\."

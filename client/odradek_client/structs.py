@@ -17,7 +17,8 @@ class TopicPartition(NamedTuple):
 
 
 def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """The partitions by topic, in the order of their first appearance."""
+    """The partitions by topic. The topics are in the order of their first partition in the
+    input."""
     topics: dict[str, list[TopicPartition]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic, []).append(partition)
@@ -72,8 +73,9 @@ class PreparedTransaction(NamedTuple):
 class ConsumerRecord(NamedTuple):
     """A record as a consumer read it.
 
-    `timestamp` in ms, -1 for none; `key` and `value` are bytes or None, or the results of the
-    deserializers; `headers` in the order in which they were written; `leader_epoch` -1 if unknown.
+    `timestamp`: in ms, -1 for none. `key`, `value`: bytes or None, or the results of the
+    deserializers. `headers`: in the order in which they were written. `leader_epoch`: -1 if
+    unknown.
     """
 
     topic: str

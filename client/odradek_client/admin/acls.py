@@ -118,7 +118,7 @@ class AclAdmin(AdminPart):
         return await self._requests.for_each(dict.fromkeys(wanted), ask, raise_errors)
 
     async def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]:
-        """The ACLs that match a filter; all of them for None.
+        """The ACLs that match a filter (None: all ACLs).
 
         Raises ClusterAuthorizationFailed, and Refused if the cluster has no authorizer.
         """

@@ -5,8 +5,8 @@
 
 A call about one item raises the item's error. A call about several items tries all of them and then
 raises the first error, with the other errors in its notes; with `raise_errors=False` the errors are
-in `Results.errors` instead. Changes go to the controller. If the controller has moved, it is looked
-up again.
+in `Results.errors` instead. Changes are sent to the controller. A controller that has moved is
+looked up again.
 """
 
 from __future__ import annotations

@@ -82,11 +82,11 @@ class SubjectEvent:
 class BrokerDescription:
     """The description that a broker gives of itself. Only the requested sections are filled.
 
-    Times are milliseconds since 1970, by the broker's clock. `counters`: numbers by name; those
-    whose names end in _total only grow. `connections_total`: the number of connections that match
-    the filter. `next_after`: the value of `after` for the next request, which then returns only
-    later events. Events are in order, oldest first. `samples`: the time and some of the counters,
-    taken every few seconds during the last quarter of an hour, oldest first.
+    Times are milliseconds since 1970, by the broker's clock. `counters`: numbers by name; a counter
+    whose name ends in _total never decreases. `connections_total`: the number of connections that
+    match the filter. `next_after`: the value of `after` for the next request, which then returns
+    only later events. Events are in order, oldest first. `samples`: the time and some of the
+    counters, taken every few seconds during the last quarter of an hour, oldest first.
     """
 
     node_id: int

@@ -35,7 +35,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True)
 class BrokerDescription:
-    """The abilities of a broker.
+    """The APIs and features of a broker.
 
     `apis`: the lowest and highest version of each API, by its name (its number if the name is
     unknown to this client). `supported_features`: the lowest and highest possible level;

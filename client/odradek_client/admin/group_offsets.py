@@ -53,8 +53,8 @@ class GroupOffsetAdmin(AdminPart):
         *,
         require_stable: bool = False,
     ) -> CommittedOffsets:
-        """The committed offsets of a group: all of them, or those of `partitions`, where a
-        partition without a committed offset has None.
+        """The committed offsets of a group: all of them, or those of `partitions` (None for a
+        partition without a committed offset).
 
         A group that does not exist has no offsets. With `require_stable` the call waits for the end
         of open transactions with offsets. Raises GroupAuthorizationFailed,
@@ -90,7 +90,7 @@ class GroupOffsetAdmin(AdminPart):
         """The committed offsets of several groups, of the requested partitions in each (None: all).
         Returns results by group.
 
-        A coordinator gets one request for all its groups; if it is older than Kafka 3.0, one
+        A coordinator gets one request for all its groups; a coordinator before Kafka 3.0 gets one
         request for each group. Raises GroupAuthorizationFailed, TopicAuthorizationFailed.
         """
         wanted = {

@@ -125,9 +125,10 @@ class GroupAdmin(AdminPart):
     ) -> list[GroupListing]:
         """The groups of all coordinators, by name, that match each given filter.
 
-        `states` are Kafka's names such as "Stable", `types` "classic" and "consumer", in upper or
-        lower case. Raises Refused for an unknown name, UnsupportedByBroker for a filter that the
-        broker is too old for: states came with Kafka 2.6, types with 3.8.
+        `states` are Kafka's names such as "Stable"; `types` are "classic", "consumer", "share" and
+        "streams"; both in upper or lower case. Raises Refused for an unknown name. Raises
+        UnsupportedByBroker for states with brokers before Kafka 2.6, and for types with brokers
+        before 3.8.
         """
         wanted_states = [_known(state, GROUP_STATES, "group state") for state in states]
         wanted_types = [_known(kind, GROUP_TYPES, "group type") for kind in types]

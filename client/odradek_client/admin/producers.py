@@ -25,8 +25,8 @@ from odradek_protocol.schemas.write_txn_markers import (
 
 @dataclass(frozen=True)
 class ProducerDescription:
-    """A producer that has written to a partition. `transaction_start_offset` is None if it has no
-    open transaction there."""
+    """A producer that has written to a partition. `transaction_start_offset` is None if the
+    producer has no open transaction in this partition."""
 
     producer_id: int
     epoch: int

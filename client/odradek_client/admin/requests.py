@@ -95,8 +95,8 @@ class AdminRequests:
             raise
 
     def coordinator_error(self, code: int, name: str, kind: int, about: str) -> OdradekError:
-        """The error for a coordinator's code. If the code means that the coordinator has moved, it
-        is looked up again before the next request."""
+        """The error for a coordinator's code. If the code means that the coordinator has moved, the
+        coordinator is looked up again before the next request."""
         error = error_for(code, about=about)
         if isinstance(error, NotCoordinator | CoordinatorUnavailable):
             self._network.forget_coordinator(name, kind)
@@ -259,7 +259,7 @@ class AdminRequests:
         `final`: retriable errors that are not retried here. `partition_of`: the topic and partition
         of an item. UNKNOWN_TOPIC_OR_PARTITION is retried while the partition may still appear;
         without `patient`, only for a topic that this admin client has created. Raises the first
-        error, or leaves all of them in the results.
+        error, or leaves all errors in the results.
         """
         loop = self._network.loop
         begun = loop.time()

@@ -164,7 +164,8 @@ class TopicAdmin(AdminPart):
         )
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """The names of all topics, in order; with `internal` also Kafka's own."""
+        """The names of all topics, in order. Kafka's internal topics are included only with
+        `internal`."""
         response = await self._requests.metadata(None)
         return sorted(
             topic.name
@@ -203,7 +204,7 @@ class TopicAdmin(AdminPart):
     ) -> Results[str, None]:
         """Raise the number of partitions of topics to the given counts; returns results by name.
 
-        Records with a key may then be sent to another partition than before. Raises
+        Afterwards, records with a key may be sent to another partition than before. Raises
         InvalidPartitions, UnknownTopicOrPartition, TopicAuthorizationFailed.
         """
 
@@ -260,7 +261,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 def _name_topics(request: DeleteTopicsRequest, version: int) -> None:
-    """Keep the names only in the field that this version has: `topics` from version 6 on,
+    """Keep the topic names only in the field that the version has: `topics` from version 6 on,
     `topic_names` before."""
     if version >= TOPIC_STATES_SINCE:
         request.topic_names = []

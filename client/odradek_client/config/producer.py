@@ -112,8 +112,9 @@ class ProducerConfig(ClientConfig):
 
 
 def _resolve_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Set enable_idempotence and the in-flight limit from the given settings. ConfigError if other
-    settings exclude them (C-01, C-02)."""
+    """Disable idempotence by default if other settings exclude it. ConfigError if the user has
+    requested idempotence or transactions, or if the limit of requests in flight is too high (C-01,
+    C-02)."""
     in_the_way = []
     if values["acks"] != -1:
         in_the_way.append('acks must be "all"')

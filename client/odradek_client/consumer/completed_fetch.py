@@ -123,7 +123,7 @@ class CompletedFetch:
         if left_bytes < LOG_OVERHEAD_BYTES:
             return True
         (length,) = _INT32.unpack_from(self._data, self._at + LENGTH_AT)
-        # A damaged length counts as a batch, so that `take` reports it.
+        # A damaged length counts as a batch, so that `take` raises the error.
         return bool(length + LOG_OVERHEAD_BYTES > left_bytes)
 
     def take(self, limit: int) -> list[ConsumerRecord]:

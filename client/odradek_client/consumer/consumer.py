@@ -325,8 +325,7 @@ class Consumer:
         return record
 
     def _next_buffered(self) -> ConsumerRecord | None:
-        """The next record without a full poll, or None if the last full poll was too long ago or
-        something has changed since."""
+        """The next record without a full poll; None if a full poll is due."""
         if self._closed or not self._started or self._polling.locked():
             return None
         if self._network.now_ms() >= self._skip_poll_until_ms:
@@ -401,7 +400,7 @@ class Consumer:
         """This consumer's identity in its group, for `Producer.send_offsets_to_transaction`
         (KIP-447).
 
-        Call it again for every transaction. IllegalState without a group_id.
+        Call this method again for every transaction. IllegalState without a group_id.
         """
         return self._require_group("group_metadata").metadata()
 
@@ -418,8 +417,8 @@ class Consumer:
 
     @property
     def membership_lost(self) -> asyncio.Event:
-        """An event that is set while `is_member` is False, as soon as that is known. A task that
-        processes records can wait for the event, and then stop. IllegalState without a group_id."""
+        """An event that is set while `is_member` is False. A task that processes records can wait
+        for the event, and then stop. IllegalState without a group_id."""
         return self._require_group("membership_lost").membership_lost
 
     def _require_group(self, what: str) -> GroupLoop:
@@ -501,7 +500,7 @@ class Consumer:
         self, timestamps: Mapping[Partition, Time]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The offset of the first record at or after a time (a datetime, or ms since 1970), by
-        partition; None if there is none."""
+        partition; None without such a record."""
         asked = {
             as_partition(each): as_ms(at, f"the time for {each}") for each, at in timestamps.items()
         }

@@ -183,8 +183,8 @@ class OversizedRecord(RecordError):
 
 
 class DeserializationFailed(RecordError):
-    """The key or value deserializer raised (K-15); `what` says which of them, `__cause__` is its
-    exception."""
+    """The key or value deserializer raised (K-15); `what` is "key" or "value", `__cause__` is the
+    exception of the deserializer."""
 
     refetch = False
 

@@ -220,8 +220,8 @@ class Fetcher:
     """The buffer between the nodes' answers and the application's polls.
 
     The caller sends the requests of `next_fetches`, passes the answer to `on_response` or the error
-    to `on_failure`, and takes records with `collect`. It also fetches metadata when
-    `metadata_wanted` is set, and clears it.
+    to `on_failure`, and takes records with `collect`. The caller also fetches metadata when
+    `metadata_wanted` is set, and clears that flag.
     """
 
     def __init__(self, subscription: SubscriptionState, settings: FetchSettings) -> None:
@@ -452,8 +452,8 @@ class Fetcher:
     def _take(
         fetched: CompletedFetch, limit: int, rows: Rows | None
     ) -> tuple[list[ConsumerRecord], int, RecordError | None]:
-        """The records, their number (including those added to `rows`), and the error if there are
-        none."""
+        """The records, their number (including records added to `rows`), and the error if there is
+        no record."""
         try:
             if rows is not None:
                 return [], fetched.take_rows(rows, limit), None
@@ -488,7 +488,7 @@ class Fetcher:
             return None
         if state.position != head.next_offset or state.must_wait:
             return None
-        # `collect` takes the last record of a batch, because it also advances the buffer.
+        # The last record of a batch is left to `collect`, which also advances the buffer.
         if head.cursor + 1 >= len(head.records):
             return None
         record = head.take_one()

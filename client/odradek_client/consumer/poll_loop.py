@@ -284,8 +284,8 @@ class OffsetFetcher:
     # --- positions of assigned partitions ---------------------------------------------------------
 
     def update_positions(self) -> None:
-        """Run the task while any partition's position is unknown or unvalidated. If the last task
-        ended with an error, raise it."""
+        """Run the task that finds positions while any position is unknown or unvalidated. Raises
+        the error of the last task."""
         subscription, cluster = self._subscription, self._network.cluster
         task = self._task
         if self._complete_at_versions != (subscription.changes, cluster.version):
@@ -354,8 +354,8 @@ class OffsetFetcher:
             if state is not None and state.reset_timestamp is not None
         }
         if any(each.topic not in cluster.topics for each in wanted):
-            # The metadata is awaited: without it this attempt would fail, and the first record
-            # after assign() would be late by two backoffs.
+            # Without this wait the attempt would fail, and the first record after assign() would be
+            # late by two backoffs.
             await self._network.refresh_metadata()
         # Negative timestamps have special meanings.
         since_ms = max(int(time.time() * 1000) - self._reset.duration_ms, 0)
@@ -380,8 +380,8 @@ class OffsetFetcher:
         self._retry_later(found.retry)
 
     async def _begin_at_committed(self, partitions: list[TopicPartition]) -> None:
-        """Begin at the group's committed offset, or where auto.offset.reset says if there is none
-        (K-25)."""
+        """Begin at the group's committed offset; without a committed offset, apply
+        auto.offset.reset (K-25)."""
         subscription = self._subscription
         asked = {each: subscription.get(each) for each in partitions}
         committed: Mapping[TopicPartition, OffsetAndMetadata | None] = {}

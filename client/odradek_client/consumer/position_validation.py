@@ -98,8 +98,8 @@ def read_validation(
     reset_timestamp: int | None,
 ) -> ValidationResult:
     """Process an answer. Partitions with a valid position are fetched again. Other positions move
-    back to the divergent offset, or are reset if that offset is unknown. With `reset_timestamp`
-    None, they are a failure instead."""
+    back to the divergent offset, or are reset if that offset is unknown. If `reset_timestamp` is
+    None, other positions are a failure instead."""
     result = ValidationResult()
     for topic in response.topics:
         for answer in topic.partitions:

@@ -239,7 +239,7 @@ class SubscriptionState:
         return iter(self._partitions.items())
 
     def move_to_end(self, partition: TopicPartition) -> None:
-        """Move a partition to the end of the fetching order, after it had its turn."""
+        """Move a partition to the end of the fetching order, because its data was fetched."""
         self._partitions.move_to_end(partition)
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:

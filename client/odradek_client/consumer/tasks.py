@@ -6,7 +6,7 @@ import asyncio
 
 
 async def cancel(*tasks: asyncio.Task[None] | None) -> None:
-    """Cancel the tasks, and wait until they have ended, in any way."""
+    """Cancel the tasks, and wait until all have ended. Their exceptions are ignored."""
     running = [task for task in tasks if task is not None]
     for task in running:
         task.cancel()

@@ -80,7 +80,7 @@ Channel = Literal["main", "coordinator", "fetch", "metadata"]
 Login = Callable[[float], Awaitable[Exchange]]
 
 
-#: The errors for which a retry does not help. Callers that wait for the connection get them
+#: The errors for which a retry does not help. Callers that wait for the connection get these errors
 #: immediately.
 _FINAL = (TlsFailed, AuthenticationFailed)
 
@@ -146,8 +146,7 @@ class ConnectionOwner(Protocol):
     random: random.Random
     throttle_times: ThrottleTimes
     #: True once a broker has answered a request, which proves that the listener has the client's
-    #: security protocol. While False, a connection that ends without an answer is probed for the
-    #: cause.
+    #: security protocol. Before that, the cause is probed if a connection ends without an answer.
     reached: bool
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
@@ -430,9 +429,9 @@ class BrokerConnection:
     ) -> asyncio.Future[Any]:
         """Send a request; the future has the response.
 
-        If the connection is not ready, the version is chosen when it is. The future fails with
-        ConnectionLost, RequestTimedOut, UnsupportedByBroker, BadAnswer, or EncodeError for a
-        request that cannot be encoded in its version.
+        If the connection is not ready, the version is chosen when it becomes ready. The future
+        fails with ConnectionLost, RequestTimedOut, UnsupportedByBroker, BadAnswer, or EncodeError
+        for a request that cannot be encoded in its version.
         """
         now = self._loop.time()
         self.last_used = now

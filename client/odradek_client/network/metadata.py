@@ -37,8 +37,8 @@ from odradek_protocol.schemas.metadata import MetadataResponse
 Listener = Callable[[ClusterView], None]
 
 _IDLE_CHECKS_S_MAX = 30.0
-#: The time that a broker has to answer a metadata request before another broker gets the request,
-#: too.
+#: The time that a broker has to answer a metadata request before the request is also sent to
+#: another broker.
 METADATA_PATIENCE_S = 1.0
 #: The time without an answer after which a warning says that no broker is reachable.
 UNREACHED_WARNING_S = 5.0

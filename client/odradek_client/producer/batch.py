@@ -355,7 +355,8 @@ class Delivery(Place):
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         batch = self.owner
         if not batch.done:
-            self.track()  # the batch gets a reference to the waiting task, which has this delivery
+            # From now on the batch refers to the waiting task, and the task to this delivery.
+            self.track()
             while not batch.is_done(self.index):
                 yield from batch.wait().__await__()
         return self.result()
@@ -384,7 +385,8 @@ class Delivery(Place):
             raise IllegalState("the record is still on its way; await the delivery")
         error = self.owner.error_of(self.index)
         if error is not None:
-            self.track()  # its traceback has frames that refer to this delivery
+            # The traceback of the error may have frames that refer to this delivery.
+            self.track()
         return error
 
     def __repr__(self) -> str:

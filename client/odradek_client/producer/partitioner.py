@@ -142,8 +142,8 @@ class Partitioner:
                 del self._topics[name]
 
     def _choose_sticky(self, state: TopicQueues) -> PartitionQueue:
-        """Stay at the partition until its records have the size of a batch, then choose another one
-        (C-18)."""
+        """Keep the sticky partition until its records have the size of a batch, then choose another
+        partition (C-18)."""
         sticky = state.sticky
         # A partition whose open batch has no room for this record has reached the size of a batch.
         if (

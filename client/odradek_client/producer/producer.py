@@ -350,9 +350,9 @@ class Producer:
         """Buffer a whole batch, whose bytes stay as they are; wait for the returned batch to know
         its offsets.
 
-        The method is for programs that copy batches. Nothing is sent until the event loop runs, so
-        a loop over this method must await at times. Raises like `send`; ValueError for a partition
-        that the topic does not have.
+        The method is for programs that copy batches. A call may return without a turn of the event
+        loop, so a loop over this method must wait at times (`asyncio.sleep(0)`), or nothing is
+        sent. Raises like `send`; ValueError for a partition that the topic does not have.
         """
         return await self._checked_appender().append_batch(topic, partition, records)
 
@@ -408,7 +408,7 @@ class Producer:
         Raises an Abortable if a record was not written: then call `abort_transaction`. Raises
         Fatal, for example if this producer is fenced. Raises TransactionTimeout after max_block_ms:
         the result is then unknown, and another call of `commit_transaction` continues to wait for
-        it (C-67).
+        the result (C-67).
         """
         await self._transactional().commit()
 
@@ -423,7 +423,8 @@ class Producer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """A transaction around a block: committed at its end, aborted if it raises.
+        """A transaction around a block: committed at the end of the block, aborted if the block
+        raises.
 
         Exceptions of the block and of the commit are raised; after an Abortable the block may be
         tried again. After a TransactionTimeout of the commit call `commit_transaction` again.
@@ -444,9 +445,10 @@ class Producer:
         """Commit offsets of a group with the transaction. `offsets`: for each partition, the offset
         of the next record to read (K-40).
 
-        `group` is `consumer.group_metadata()`, called again for each transaction (KIP-447), or a
-        group id if partitions are assigned manually. The consumer must not commit automatically.
-        Raises GroupMovedOn and other Abortables, Fatal, TransactionTimeout, IllegalState.
+        `group` is the result of `consumer.group_metadata()`, called again for each transaction
+        (KIP-447), or a group id if partitions are assigned manually. Automatic commits of the
+        consumer must be disabled. Raises GroupMovedOn and other Abortables, Fatal,
+        TransactionTimeout, IllegalState.
         """
         calls = self._transactional()
         self._check_open()
@@ -467,8 +469,8 @@ class Producer:
     async def resume_transaction(self, prepared: PreparedTransaction) -> None:
         """Take over a prepared transaction, in place of `init_transactions`, to commit or abort it.
 
-        No request is sent. The call may be repeated with the same `prepared` if the result of an
-        earlier attempt is unknown (T-65). Raises IllegalState.
+        No request is sent. If the result of an earlier attempt to end the transaction is unknown, a
+        new producer may resume the same `prepared` (T-65). Raises IllegalState.
         """
         self._check_open()
         self._transactional().resume(PreparedTransaction(*prepared))

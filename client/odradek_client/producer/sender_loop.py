@@ -1,7 +1,7 @@
 """The I/O of the sender: sends the requests of its plans, and passes on the answers.
 
 There is no task: a pass runs after an event (a record, an answer, new metadata) or at the time that
-a plan sets; requests for passes in one turn of the loop lead to one pass.
+a plan sets; several requests for a pass in one turn of the event loop lead to one pass.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class _Failures:
 
 class DeliveryLog:
     """The log of failed batches. Several failures share a line, because a line for each batch would
-    hide all other log lines. `call_at(at_ms, tell)` calls `tell` at that time of a monotonic clock,
-    in milliseconds."""
+    hide all other log lines. `call_at(at_ms, tell)` calls `tell` at `at_ms`, a time of a monotonic
+    clock in milliseconds."""
 
     def __init__(self, call_at: Callable[[float, Callable[[], None]], None]) -> None:
         self._call_at = call_at
@@ -73,7 +73,8 @@ class DeliveryLog:
         self._refusal_line_ms = 0.0
 
     def failed(self, batches: list[ProducerBatch], now_ms: float) -> None:
-        """Note batches that have finally failed. The program may never look at their deliveries."""
+        """Note batches that have finally failed, because the program may never look at their
+        deliveries."""
         if not batches:
             return
         if not any(failures.records for failures in self._failures.values()):

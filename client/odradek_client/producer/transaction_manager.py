@@ -81,8 +81,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def fatal_if_illegal(method: F) -> F:
-    """Decorate a method that the sender calls. An illegal step in the method is a bug; it becomes a
-    fatal error, and nothing may be sent after it (C-61)."""
+    """Decorate a method that the sender calls. An illegal step in the method is a bug: it becomes a
+    fatal error, after which nothing is sent (C-61)."""
 
     @functools.wraps(method)
     def guarded(self: TransactionManager, *args: Any, **kwargs: Any) -> Any:
@@ -249,8 +249,8 @@ class TransactionManager:
         return PreparedTransaction(self._id, *self.identity, V2_LEVEL if self.is_v2 else 1)
 
     def resume(self, prepared: PreparedTransaction) -> None:
-        """Take over a transaction that another producer prepared, to commit or abort it, as often
-        as needed."""
+        """Take over a transaction that another producer prepared, to commit or abort it.
+        IllegalState unless this producer is new."""
         if prepared.transactional_id != self._id:
             raise IllegalState(
                 f"the prepared transaction is of transactional_id {prepared.transactional_id!r}, "
@@ -358,8 +358,8 @@ class TransactionManager:
 
     @property
     def undrained_error(self) -> OdradekError | None:
-        """The error for batches that have not been sent yet, if they never will be; else None
-        (C-30)."""
+        """The error for batches that have not been sent yet, if they will never be sent; otherwise
+        None (C-30)."""
         if self.state is State.ABORTING:
             return TransactionAborted("the transaction was aborted before the record was sent")
         if self.state is State.ABORTABLE_ERROR:
@@ -467,8 +467,8 @@ class TransactionManager:
         time is None if only an event can lead to a request.
 
         `active`: partitions with waiting records. One request to a coordinator is in flight at a
-        time (C-30); records of partitions that do not wait for it may be sent at the same time. The
-        end of the transaction waits for every record.
+        time (C-30); records of partitions that do not wait for this request may be sent at the same
+        time. The end of the transaction waits for every record.
         """
         if self._queue.in_flight is not None or self.state in {
             State.FATAL_ERROR,
@@ -549,7 +549,7 @@ class TransactionManager:
 
         Until the markers of the previous transaction are written, a coordinator of v2 takes the
         present epoch for a stale epoch (T-65). Once a broker has confirmed a partition of the
-        present transaction, the previous one is completed, so PRODUCER_FENCED then has another
+        present transaction, the previous transaction is completed, and PRODUCER_FENCED has another
         cause.
         """
         return (

@@ -166,7 +166,7 @@ class TxnRequestHandler:
     key_type = TRANSACTION_COORDINATOR
     max_version: int | None = None
     min_version = 0
-    #: The advice if the broker is too old.
+    #: The advice in the error for a broker that is too old.
     remedy = "use a newer broker"
 
     def __init__(self, key: str, operation: Operation | None = None) -> None:

@@ -147,7 +147,7 @@ class OAuthBearerExchange:
 
 
 def _status(token: bytes) -> str:
-    """The status of the token in the broker's error; empty if it has none."""
+    """The `status` in the broker's error message; empty if the message has none."""
     try:
         said = json.loads(token[:_ERROR_BYTES_MAX])
     except (ValueError, RecursionError):

@@ -1,5 +1,5 @@
-"""The login that all connections of a client share. It keeps the OAUTHBEARER token and replaces it
-in time."""
+"""The login that all connections of a client share. The login keeps the OAUTHBEARER token, and
+replaces it before it expires."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Login:
 
     def _present_password(self, before: Password) -> Password:
         """The password, read again, because the file to which the setting refers may have changed.
-        If it cannot be read, the earlier password."""
+        If the file cannot be read, the earlier password."""
         try:
             found = credentials(self._settings, resolve)
         except (ConfigError, TlsError) as error:
@@ -161,7 +161,7 @@ class Login:
 
 
 async def _called(provider: Callable[[], Any]) -> Any:
-    """Call a token provider. A provider that is no coroutine function is run in a thread, because
+    """Call a token provider. A provider that is not a coroutine function runs in a thread, because
     it may block."""
     try:
         if inspect.iscoroutinefunction(provider):

@@ -37,7 +37,8 @@ def ask(
 ) -> tuple[str, float | None]:
     """A token, and its lifetime in seconds if the endpoint states it.
 
-    AuthenticationFailed with the problem; EndpointBusy for a problem that may pass soon.
+    AuthenticationFailed names the problem; EndpointBusy is raised for a problem that may be
+    temporary.
     """
     parts = urlsplit(endpoint.url)
     if parts.scheme == "file":

@@ -2,8 +2,8 @@
 
 If a request has several acknowledgements of a partition, the broker carries out all of them or
 none. If the lock of one record has expired, the broker also refuses the acknowledgements of the
-other records. So a refused group of acknowledgements is divided into halves, and these are sent
-again, until the record with the expired lock is found. Each record gets its own result.
+other records. So a refused group of acknowledgements is divided into halves, and the halves are
+sent again, until the record with the expired lock is found. Each record gets its own result.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ B = TypeVar("B")
 
 
 class SharePartition(NamedTuple):
-    """A partition with its topic id. The id distinguishes a topic from a deleted topic of the same
-    name.
+    """A partition with its topic id. The topic id distinguishes a topic from a deleted topic of the
+    same name.
     """
 
     topic_id: bytes
@@ -90,8 +90,7 @@ class PendingAcknowledgements:
         return len(self._fresh) + len(self._renewals) + sum(map(len, self._again))
 
     def add(self, offset: int, kind: int) -> None:
-        """Add an acknowledgement. It replaces a renewal of the same record that was not sent
-        yet."""
+        """Add an acknowledgement, which replaces an unsent renewal of the same record."""
         if kind == AcknowledgeType.RENEW:
             self._renewals[offset] = kind
             return

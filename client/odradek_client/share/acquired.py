@@ -4,7 +4,7 @@ The answer has whole batches, of which only some offsets are acquired; other off
 members and are left out. An acquired offset without a record (compacted away, or a control record)
 is a gap, and is acknowledged as GAP. Unreadable records are never accepted: the records of a
 damaged batch, and those for which a deserializer raises, are released or rejected, and the poll
-that would have returned them raises the error.
+that would have returned these records raises the error.
 """
 
 from __future__ import annotations
@@ -254,8 +254,7 @@ def _call(deserialize: Deserializer | None, data: bytes | None, what: str) -> An
 
 def _offsets(acquired: Sequence[AcquiredRecords]) -> dict[int, int]:
     """The acquired offsets in ascending order, with their delivery counts. If an offset is named
-    twice, its first count applies. BatchError if there are more than a broker lets a member
-    acquire."""
+    twice, its first count applies. BatchError if there are more than ACQUIRED_MAX offsets."""
     found: dict[int, int] = {}
     for each in sorted(acquired, key=lambda each: each.first_offset):
         if each.last_offset - each.first_offset + len(found) >= ACQUIRED_MAX:

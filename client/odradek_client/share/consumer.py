@@ -44,7 +44,7 @@ log = logging.getLogger("odradek.client.share")
 
 @short_cancellations()
 class ShareConsumer:
-    """Takes records of topics as a member of a share group (KIP-932). One member at a time acquires
+    """Takes records of topics as a member of a share group (KIP-932). Only one member at a time has
     a record, and a record that is not accepted is delivered again.
 
     ::
@@ -120,7 +120,7 @@ class ShareConsumer:
 
         Records that are not acknowledged are released, even in implicit mode; to accept them, call
         `commit` before. `timeout_ms` limits the wait for handlers and brokers together. Records
-        that are still being handled when it has passed are also released. Records whose
+        that are still being handled after `timeout_ms` are released, too. Records whose
         acknowledgement reaches no broker are delivered again when their locks expire.
         """
         if self._closed:

@@ -22,13 +22,13 @@ __all__ = ["LockExpired", "Reject", "Release", "UnreadableRecord"]
 
 
 class Reject(Exception):
-    """The exception by which a handler rejects a record: the group never delivers it again. It does
-    not leave the `async with record` in which it is raised."""
+    """The exception by which a handler rejects a record: the group never delivers the record again.
+    The `async with record` in which it is raised does not pass it on."""
 
 
 class Release(Exception):
-    """The exception by which a handler releases a record: the group delivers it again. It does not
-    leave the `async with record` in which it is raised."""
+    """The exception by which a handler releases a record: the group delivers the record again. The
+    `async with record` in which it is raised does not pass it on."""
 
 
 class LockExpired(LocalError):
@@ -50,8 +50,8 @@ class UnreadableRecord(RecordError):
     """Acquired records that cannot be returned: a batch is damaged, or a deserializer raised (the
     exception is the cause).
 
-    `offsets`: the offsets of these records. `outcome`: "released" or "rejected"; the consumer has
-    already done so. The next poll continues after these records.
+    `offsets`: the offsets of these records. `outcome`: "released" or "rejected", which the consumer
+    has already done. The next poll continues after these records.
     """
 
     def __init__(

@@ -138,8 +138,8 @@ class ShareFetcher:
 
     The caller sends the requests of `next_requests`, passes each answer to `on_response` or the
     error to `on_failure`, and takes records with `collect`. The caller sets `wanted_records` to the
-    number of records that a poll is waiting for, 0 if no poll waits. It also fetches metadata when
-    `metadata_wanted` is set, and clears that flag.
+    number of records that a poll is waiting for, 0 if no poll waits. The caller also fetches
+    metadata when `metadata_wanted` is set, and clears that flag.
     """
 
     def __init__(
@@ -390,8 +390,8 @@ class ShareFetcher:
         return SharePlan(kind, node_id, request, acknowledged, partitions)
 
     def wake_at_ms(self, now_ms: float) -> float | None:
-        """The time of the next request, or of the next expiry or renewal of a lock, unless an event
-        changes it; None if nothing is due."""
+        """The time of the next request, or of the next expiry or renewal of a lock; None if nothing
+        is planned."""
         times = [
             max(node.retry_at_ms, node.due_ms)
             for node in self._nodes.values()
@@ -472,7 +472,8 @@ class ShareFetcher:
             self.metadata_wanted = True
         for partition, types in plan.acknowledged.items():
             if (lost or error.retriable) and not node.closed:
-                # The broker checks the session first, so it has carried out no acknowledgement.
+                # The broker checks the session before the acknowledgements, so it has carried out
+                # none of them.
                 node.pending.setdefault(partition, PendingAcknowledgements()).add_again(types)
             else:
                 self._finish(partition, types, error, now_ms)

@@ -255,8 +255,8 @@ class ShareRecord:
 
 
 class Acknowledgement:
-    """The result of an acknowledgement. Await it: it raises if the acknowledgement has no effect,
-    so that the group delivers the record again.
+    """The result of an acknowledgement. Await it: it raises if the acknowledgement has no effect;
+    the group then delivers the record again.
 
     May be awaited any number of times, by several tasks, or not at all.
     """

@@ -70,7 +70,7 @@ class ShareSession:
         wanted: Collection[SharePartition],
         acknowledged: Mapping[SharePartition, Types],
     ) -> SessionRequest:
-        """The next ShareFetch. After it, the session has exactly the partitions `wanted`."""
+        """The next ShareFetch, after which the session has exactly the partitions `wanted`."""
         if not self.is_open:
             assert not acknowledged, "a request that opens a session has no acknowledgements"
             self._partitions = dict.fromkeys(wanted)
@@ -91,7 +91,7 @@ class ShareSession:
 
     def restart(self) -> None:
         """Open a new session with the next request, because the broker has lost this session, or
-        because it is unknown whether it has carried out the last request."""
+        because it is unknown whether the broker has carried out the last request."""
         self._epoch = OPEN_EPOCH
         self._partitions = {}
 

@@ -1,5 +1,5 @@
-"""Assignor: the interface of assignment strategies, and the members they divide partitions among
-(K-50 to K-55)."""
+"""Assignor, the interface of assignment strategies, and the members that get the partitions (K-50
+to K-55)."""
 
 from __future__ import annotations
 

@@ -108,8 +108,8 @@ def _move_one_from(
     previously: Mapping[str, frozenset[TopicPartition]],
 ) -> bool:
     """Move one partition away from `member`, if a chain of moves reaches a member with at least two
-    partitions fewer. False if none does. The search is breadth-first, so that the fewest partitions
-    move."""
+    partitions fewer. False if no chain does. The search is breadth-first, so that the fewest
+    partitions move."""
     light = len(assigned[member]) - 2
     if light < 0:
         return False
@@ -164,9 +164,8 @@ class StickyAssignor(Assignor):
     """Assigns evenly. Members send their earlier partitions in their user data, and keep as many of
     them as possible.
 
-    Members nevertheless revoke all partitions before they join (eager). The advantage is that an
-    application can keep its state of a partition. `CooperativeStickyAssignor` also avoids the
-    pause.
+    Members nevertheless revoke all partitions before they join (eager): an application can keep its
+    state of a partition, but reading pauses. `CooperativeStickyAssignor` avoids the pause.
     """
 
     name = "sticky"
@@ -220,8 +219,8 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(StickyAssignor):
-    """Sticky assignment in which members keep reading the partitions that they keep during a
-    rebalance (KIP-429).
+    """Sticky assignment: during a rebalance, members continue to read the partitions that they keep
+    (KIP-429).
 
     The first rebalance assigns a moving partition to no member; its owner revokes it and joins
     again, and the second rebalance assigns it to the new owner.

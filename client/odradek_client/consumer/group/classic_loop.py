@@ -1,8 +1,8 @@
 """The requests of a consumer to its group in the classic protocol: joining, heartbeats, leaving.
 
-Listeners are called in the polling task, before and after the join (K-31 to K-33). The join itself
-is another task, so that a poll may time out and a later one continue with the result. Heartbeats
-have another task (K-35).
+Listeners are called in the polling task, before and after the join (K-31 to K-33). The join runs in
+another task, so that a poll may time out and a later poll continue with the result. Heartbeats have
+a third task (K-35).
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ class ClassicGroupLoop(GroupLoop):
                 log.info("group %s: joining failed, trying again: %s", self._group_id, error)
                 action = Action.REDISCOVER
             except Exception:
-                # The next poll raises the error, even one of the application's assignor, and the
-                # poll after that joins again.
+                # The next poll raises the error (which may come from the application's assignor),
+                # and the poll after that joins again.
                 membership.on_join_failure()
                 raise
             finally:

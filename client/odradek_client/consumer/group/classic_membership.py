@@ -145,7 +145,7 @@ class ClassicMembership(Membership):
     @property
     def is_leader(self) -> bool:
         """True if this member is the leader of the current generation, including a static leader
-        that has returned."""
+        that has rejoined after a restart."""
         return self._leader_assignment is not None
 
     @property
@@ -228,7 +228,7 @@ class ClassicMembership(Membership):
             )
         self._step(JoinState.SYNCING)
         leads = response.leader == response.member_id
-        # A static leader that has returned need not assign partitions, but has to detect new
+        # A static leader that has rejoined need not assign partitions, but has to detect new
         # partitions.
         skips = response.skip_assignment
         self._leader_assignment = LeaderAssignment(response.members, skips) if leads else None
@@ -248,8 +248,8 @@ class ClassicMembership(Membership):
         return frozenset() if led is None else led.topics
 
     def sync_request(self, cluster: ClusterView) -> SyncGroupRequest:
-        """The SyncGroup, with the assignment of all members if this one leads. IllegalState unless
-        SYNCING."""
+        """The SyncGroup, with the assignment of all members if this member is the leader.
+        IllegalState unless SYNCING."""
         if self.state is not JoinState.SYNCING:
             raise IllegalState(f"SyncGroup while {self.state.value}")
         led = self._leader_assignment
@@ -324,8 +324,8 @@ class ClassicMembership(Membership):
         return super().session_left_ms(now_ms)
 
     def session_expired(self, now_ms: int) -> bool:
-        """True if the coordinator has not answered for the whole session timeout, so that it must
-        be looked up again."""
+        """True if the coordinator has not answered for the whole session timeout, so that the
+        coordinator must be looked up again."""
         return self.session_left_ms(now_ms) == 0
 
     def heartbeat_request(self, now_ms: int) -> HeartbeatRequest:

@@ -1,5 +1,5 @@
-"""The requests of a consumer to its group in the consumer protocol (KIP-848). All of them are
-heartbeats. The polling task takes over the partitions that the answers assign."""
+"""The requests of a consumer to its group in the consumer protocol (KIP-848). Every request is a
+heartbeat. The polling task takes over the partitions that the answers assign."""
 
 from __future__ import annotations
 

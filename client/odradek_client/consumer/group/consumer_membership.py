@@ -1,9 +1,9 @@
 """The membership in a group in the consumer protocol (KIP-848), whose only request is the
 heartbeat; the answers have the assignment.
 
-The broker computes the assignment. Each member gets its target, revokes the partitions that are not
-in it, takes over the others, and acknowledges the target; the whole group never waits. A member is
-in one of these states; `MEMBER_STATE_STEPS` has the legal steps::
+The broker computes the assignment. Each member gets its target, revokes partitions that are not in
+the target, takes over new partitions, and acknowledges the target. The group as a whole never
+waits. A member is in one of these states; `MEMBER_STATE_STEPS` has the legal steps::
 
     UNSUBSCRIBED     not in the group, and does not want to join
     JOINING          its next heartbeat requests to join, with epoch 0
@@ -257,8 +257,7 @@ class ConsumerMembership(EpochMembership):
         self._fields.send_all()
 
     def prepare_leaving(self) -> bool:
-        """Begin to leave. False if the consumer is not in the group, so that it need not send a
-        request."""
+        """Begin to leave. False if the consumer is not in the group and need not send a request."""
         if self.state in _ANY_IN_GROUP:
             self._step(MemberState.PREPARE_LEAVING)
             return True

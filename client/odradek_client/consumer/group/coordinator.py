@@ -43,8 +43,8 @@ class GroupCoordinator:
         self.group_id = group_id
 
     async def find(self) -> int:
-        """The coordinator's node id. CoordinatorUnavailable or another Retriable if there is none
-        at present."""
+        """The coordinator's node id. CoordinatorUnavailable or another Retriable if no coordinator
+        is available."""
         return await self._network.find_coordinator(self.group_id)
 
     def forget(self) -> None:

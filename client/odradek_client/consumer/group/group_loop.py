@@ -278,7 +278,7 @@ class GroupLoop(HeartbeatLoop):
     @abstractmethod
     def _needs_rebalance(self) -> bool:
         """True if this member has to join, or to revoke or take over partitions. Raises the error
-        that a heartbeat got."""
+        of a heartbeat."""
 
     @abstractmethod
     async def _go_on_with_rebalance(self) -> None:
@@ -316,7 +316,7 @@ class GroupLoop(HeartbeatLoop):
 
     @property
     def awaits_first_assignment(self) -> bool:
-        """True if the group is to assign partitions, and has not done so yet."""
+        """True if the group assigns partitions and this consumer has no assignment yet."""
         return self.assigns and not self._rebalance.was_assigned
 
     @property

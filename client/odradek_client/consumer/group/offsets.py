@@ -1,7 +1,7 @@
 """The committed offsets of a group: committing and fetching them.
 
-Both group protocols use this module. For commits they differ only in the identity of this consumer
-in its group; the `Committer` returns the identity.
+Both group protocols use this module. For commits, the protocols differ only in the identity of this
+consumer in its group, which the `Committer` returns.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class CommitQueue:
     def add(
         self, offsets: Offsets, loop: asyncio.AbstractEventLoop, *, automatic: bool = False
     ) -> Commit:
-        """Add a new commit. For its partitions it supersedes all older commits in the queue. An
+        """Add a new commit, which supersedes all older commits in the queue for its partitions. An
         automatic commit supersedes no other commit, and is not repeated after an error."""
         commit = Commit(offsets, self._subscription, loop.create_future(), automatic=automatic)
         self._pending[commit] = None
