@@ -1,6 +1,6 @@
 """The settings of listeners: addresses, advertised addresses, protection of connections.
 
-Some of them (`PER_LISTENER`) may be given for one listener as `listener.name.NAME.KEY`, with NAME
+The settings in `PER_LISTENER` may be given for one listener as `listener.name.NAME.KEY`, with NAME
 in lower case, as in Kafka.
 """
 

@@ -72,9 +72,8 @@ class SignedTokens:
 
 @dataclass(frozen=True)
 class SaslListenerSettings:
-    """All SASL settings of one listener. `max_reauth_ms` has the limit of each mechanism; 0 means
-    no limit.
-    """
+    """All SASL settings of one listener. `max_reauth_ms`: by mechanism, the maximum lifetime of a
+    session; 0 means no limit."""
 
     name: str
     mechanisms: tuple[str, ...]

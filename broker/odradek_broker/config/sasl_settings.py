@@ -1,7 +1,7 @@
 """The settings of authentication at listeners of SASL_PLAINTEXT and SASL_SSL, by Kafka's names.
 
-Most may be given for one listener (`listener.name.NAME.KEY`), some for one mechanism of it
-(`listener.name.NAME.MECHANISM.KEY`, all in lower case).
+Most of the settings may be given for one listener (`listener.name.NAME.KEY`), and some for one
+mechanism of a listener (`listener.name.NAME.MECHANISM.KEY`). NAME and MECHANISM are in lower case.
 """
 
 from __future__ import annotations

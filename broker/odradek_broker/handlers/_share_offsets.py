@@ -23,7 +23,8 @@ _TEXTS = {
 
 
 def error_text(error: int, message: str | None = None) -> str | None:
-    """The message of an answer: the given one, or the one for the error; None for success."""
+    """The message of an answer: the given message, or else a text for the error; None for
+    success."""
     if message is not None or not error:
         return message
     code = ErrorCode.of(error)

@@ -13,7 +13,8 @@ from odradek_protocol.schemas.add_raft_voter import AddRaftVoterRequest, AddRaft
 def handle(
     node: ClusterParts, context: RequestContext, request: AddRaftVoterRequest
 ) -> AddRaftVoterResponse:
-    """Refuse the request: with its own error if it has one, otherwise as unsupported."""
+    """Refuse the request: an invalid request with its error, a valid one with
+    UNSUPPORTED_VERSION."""
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
     error, text = refusal(node, allowed, request)
     return AddRaftVoterResponse(error_code=error, error_message=text)

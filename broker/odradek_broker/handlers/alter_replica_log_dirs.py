@@ -33,8 +33,8 @@ class _Parts(LogParts, PartitionAndMetadataParts, Protocol):
 def handle(
     node: _Parts, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """A single answer for each partition, even if the request names several directories for it;
-    the answer is about the last of them."""
+    """A single answer for each partition, even if the request names several directories for the
+    partition. The answer is then about the last directory."""
     asked = {
         (topic.name, index): wanted.path
         for wanted in request.dirs

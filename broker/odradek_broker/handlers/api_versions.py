@@ -31,8 +31,8 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
     """Every API that is served, and the features (N-52).
 
     The finalized `transaction.version` makes clients use transactions of version 2 (T-60). Features
-    whose lowest level is 0 are left out in versions below 4, because clients that use these
-    versions reject them.
+    whose lowest level is 0 are left out in versions below 4, because clients with these versions
+    reject such features.
     """
     if context.api_version >= CLIENT_SOFTWARE_SINCE:
         for text in (request.client_software_name, request.client_software_version):
@@ -65,9 +65,9 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
 
 
 def handle_unsupported_version(node: Node, context: RequestContext) -> ApiVersionsResponse:
-    """The answer to a version that is not served. It has the form of version 0, and the range of
-    versions that are served (N-07).
-    Raises CloseConnection if the emulated broker closes the connection instead."""
+    """The answer to a request in a version that is not served, in the form of version 0 and with
+    the range of served versions (N-07). Raises CloseConnection if the emulated broker would close
+    the connection."""
     rows = [_row(node.served[ApiKey.API_VERSIONS])]
     if node.profile is not None:
         if node.profile.newer_versions is NewerVersions.CLOSE:

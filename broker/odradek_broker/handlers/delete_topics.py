@@ -61,10 +61,10 @@ def handle(
 def _sort_out(
     node: _Parts, context: RequestContext, wanted: Sequence[TopicRef]
 ) -> tuple[list[TopicRef], list[DeleteResult]]:
-    """The topics that this client may delete, and the refusals of the others. A client with the
-    right DELETE on the cluster, as part of ALL, may delete every topic. If a topic was given
-    by id, its refusal has the topic's name only if the client may describe the topic. A client
-    that may neither delete nor describe a topic cannot find out whether a topic of this name
+    """The topics that this client may delete, and the refusals of the other topics. A client with
+    the right ALL on the cluster, which includes DELETE, may delete every topic. If a topic was
+    given by id, its refusal has the topic's name only if the client may describe the topic. A
+    client that may neither delete nor describe a topic cannot find out whether a topic of this name
     exists."""
     if node.authorizer.would_allow(context, Operation.DELETE, CLUSTER):
         return list(wanted), []

@@ -162,7 +162,7 @@ class _Answer:
             key = (asked.name, asked.topic_id)
             if key not in answers:
                 answers[key] = self._asked_topic(asked)
-        # A topic may be requested by name and by id.
+        # A topic that is requested both by name and by id has one entry.
         return list({(each.name, each.topic_id): each for each in answers.values()}.values())
 
     def _asked_topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:

@@ -23,8 +23,8 @@ from odradek_protocol.schemas.offset_commit import (
 def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: OffsetCommitRequest
 ) -> Deferred[OffsetCommitResponse]:
-    """Commit offsets. Partitions that do not exist or may not be read have their own error; the
-    coordinator answers the others."""
+    """Commit offsets. Partitions that do not exist or that the client may not read get an error;
+    the other partitions get the coordinator's result."""
     response = OffsetCommitResponse()
     fit: list[tuple[OffsetCommitResponsePartition, CommitPart]] = []
     names = _names(node, context, request)

@@ -20,8 +20,8 @@ from odradek_protocol.schemas.offset_delete import (
 def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Deferred[OffsetDeleteResponse]:
-    """Delete offsets. Partitions that do not exist have their own error; the coordinator answers
-    the others."""
+    """Delete offsets. Partitions that do not exist get an error; the other partitions get the
+    coordinator's result."""
     if not node.authorizer.allows(context, Operation.DELETE, group(request.group_id)):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response = OffsetDeleteResponse(error_code=ErrorCode.NONE)

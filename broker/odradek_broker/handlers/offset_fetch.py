@@ -47,7 +47,7 @@ def handle(
 ) -> Deferred[OffsetFetchResponse]:
     """Read committed offsets. No state changes, not even a session timer (O-10).
 
-    A group or a partition that is named again is answered once (D11).
+    A group or a partition that is named several times is answered once (D11).
     """
     if context.api_version < GROUPS_SINCE:
         return _one_group(node, context, request)
@@ -82,8 +82,9 @@ def _fetch(
     require_stable: bool,
     member: FetchingMember = NOT_A_MEMBER,
 ) -> Deferred[FetchedOffsets]:
-    """The offsets that this client may see (A-15): an error for named topics that the client may
-    not see; other topics are left out."""
+    """The offsets that this client may see (A-15). A topic that the client may not see is answered
+    with an error if the request names the topic, and is left out if the request is for all
+    topics."""
 
     def denied(topics: Iterable[str]) -> frozenset[str]:
         return denied_topics(node.authorizer, context, Operation.DESCRIBE, topics)

@@ -1,9 +1,9 @@
 """Produce (key 0): append batches, answer when they are durable (rules P-06, P-07, P-22, P-23).
 
-`handle` and `handle_one` both use `_Produce`. Nearly all requests have one batch: a second codec
-reads them for `handle_one`. Requests are checked here, batches by the log (`storage/log.py`). A
-transactional batch may have to wait until its coordinator has verified the transaction
-(`coordinator/transactions/verification.py`).
+`handle` and `handle_one` both use `_Produce`. Nearly all requests have one batch; a second, faster
+codec reads these requests for `handle_one`. Requests are checked here, batches by the log
+(`storage/log.py`). A transactional batch may have to wait until its coordinator has verified the
+transaction (`coordinator/transactions/verification.py`).
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def _reply_to_many(acks: int, topics: list[_Topic]) -> _Reply:
 def handle_one(
     node: Node, context: RequestContext, request: OneBatch
 ) -> _Reply | list[Buffer] | Deferred[_Reply | list[Buffer]]:
-    """Handle a request with one batch like `handle`, and encode the response to an appended batch
-    here."""
+    """Handle a request with one batch as `handle` does. If the batch is appended, this function
+    also encodes the response."""
     if node.quotas.produce is not None:
         node.quotas.produce.record(context, context.size_bytes)
     topic, records = request.topic, request.records
@@ -516,8 +516,8 @@ class _Produce:
         reply.resolve(self._make())
 
     def timed_out(self) -> None:
-        """Answer REQUEST_TIMED_OUT for the open batches: the disk or the coordinator is too slow
-        for this client (P-23).
+        """Answer REQUEST_TIMED_OUT for the batches that are neither durable nor refused, because
+        the disk or the coordinator is too slow for this client (P-23).
 
         An appended batch stays appended; a batch that waits for its transaction is never appended.
         """

@@ -16,7 +16,8 @@ from odradek_protocol.schemas.remove_raft_voter import (
 def handle(
     node: ClusterParts, context: RequestContext, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:
-    """Refuse the request: with its own error if it has one, otherwise as unsupported."""
+    """Refuse the request: an invalid request with its error, a valid one with
+    UNSUPPORTED_VERSION."""
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
     error, text = refusal(node, allowed, request)
     return RemoveRaftVoterResponse(error_code=error, error_message=text)

@@ -121,8 +121,8 @@ def handle(
 
 
 def _asks_for_records(request: ShareFetchRequest) -> bool:
-    """True if the request asks for records. In a request that renews acquisition locks all these
-    limits must be 0, because it fetches no records."""
+    """True if the request asks for records, with a limit above 0. A request that renews acquisition
+    locks fetches no records, so its limits must be 0."""
     return bool(
         request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms
     )

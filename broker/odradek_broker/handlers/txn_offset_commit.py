@@ -37,8 +37,8 @@ Fit = list[tuple[TxnOffsetCommitResponsePartition, CommitPart]]
 def handle(
     node: Node, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
-    """Commit offsets. Partitions whose offsets may not be stored have their own error, the others
-    have the coordinator's result."""
+    """Commit offsets. Partitions whose offsets may not be stored get an error; the other partitions
+    get the coordinator's result."""
     refusal = _refusal(node, context, request)
     denied: frozenset[str] = frozenset()
     if not refusal:

@@ -71,5 +71,5 @@ def handle(
 
     if request.validate_only:
         return respond()
-    # Kafka's controller also accepts a timeout that has passed already.
+    # As in Kafka's controller, a negative timeout is no reason to refuse the update.
     return when_durable(node, records, respond, timed_out, max(request.timeout_ms, 0))

@@ -95,8 +95,8 @@ class MetadataImage:
         elif entry is None:
             self._entries.pop(key, None)
         elif self._changes and key not in self._entries:
-            # The record comes after the records on which it depends, such as a partition after its
-            # topic.
+            # A new record waits for the postponed changes, because it must follow the records on
+            # which it depends, as a partition follows its topic.
             self._changes[key] = entry
         else:
             self._entries[key] = entry

@@ -207,7 +207,7 @@ class MetadataLog:
         """Append records and publish them; resolves when they are durable.
 
         Raises StorageError if the records cannot be appended (to a full disk, for example) or
-        contradict the state; nothing has changed then. If the records are written but do not become
+        contradict the state; nothing is then changed. If the records are written but do not become
         durable, the broker stops, and the result never resolves.
         """
         deferred: Deferred[None] = Deferred()

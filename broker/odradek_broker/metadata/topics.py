@@ -21,13 +21,14 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.stored.cluster_metadata import MetadataRecord, RemoveTopicRecord
 
-#: Kafka's limit of partitions in one request: more would delay all other requests for too long.
+#: Kafka's limit of partitions in one request: creating more partitions would delay all other
+#: requests for too long.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
 @dataclass
 class TopicResult:
-    """The answer for one topic; there may be a `message` without an error."""
+    """The answer for one topic; `message` may be set even without an error."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -53,7 +54,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_assignment(metadata: ClusterMetadata, brokers: Sequence[int]) -> None:
-    """Raise AdminError unless the replicas of a partition may be on these brokers."""
+    """Raise AdminError unless the replicas of a partition can be on these brokers."""
     problem = None
     unknown = [broker for broker in brokers if broker != metadata.node_id]
     if not brokers:

@@ -242,16 +242,16 @@ class MirrorAppends:
     def _restart(
         self, wanted: MirrorAppend, log: PartitionLog, records: memoryview, now_ms: int
     ) -> None:
-        """Restart the log if the log start of the source is above the log end (I-08). The new log
-        begins at the first batch in the request. This batch may begin below the source's log start.
-        Without a batch, the new position is known only if the source is empty.
-        """
+        """Restart the log if the log start of the source is above the log end (I-08), or if the log
+        is empty and the distance to the first batch in the request is too large for a segment. The
+        new log begins at this batch. The batch may begin below the source's log start. Without a
+        batch, the new position is known only if the source is empty."""
         start, end = wanted.part.source_log_start_offset, log.log_end_offset
         first = -1
         if not len(records) and wanted.part.source_high_watermark != start:
             return
         if len(records):
-            # Invalid bytes are refused here, before records are removed for them.
+            # Invalid bytes are refused before the restart removes any records.
             first = next(batches_of(records))[1].base_offset
         empty = end == log.log_start_offset
         if start > end:
@@ -284,7 +284,8 @@ class MirrorAppends:
     def _move_log_starts(
         self, answered: Iterable[tuple[MirrorAppend, MirroredPartitionResult]]
     ) -> None:
-        """Move the log starts to those of the sources (I-08), with one write for all."""
+        """Move the log starts to the log starts at the sources (I-08), with one write for all
+        partitions."""
         logs, targets, moved = [], [], []
         for wanted, result in answered:
             partition, start = self._partition(*wanted.where), wanted.part.source_log_start_offset

@@ -218,8 +218,8 @@ def may_fetch_as(authorizer: Authorizer, context: RequestContext, replica_id: in
 
 
 def may_write_idempotently(authorizer: Authorizer, context: RequestContext) -> bool:
-    """True if the client has IDEMPOTENT_WRITE, or WRITE on at least one topic. Either right is
-    needed for a producer id without a transactional id (A-04)."""
+    """True if the client has IDEMPOTENT_WRITE, or WRITE on at least one topic. One of the two
+    rights is needed to get a producer id without a transactional id (A-04)."""
     return authorizer.would_allow(
         context, Operation.IDEMPOTENT_WRITE, CLUSTER
     ) or authorizer.allows_any(context, Operation.WRITE, ResourceType.TOPIC)

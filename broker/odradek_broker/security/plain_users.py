@@ -212,6 +212,6 @@ class _PlainExchange:
     def _ended(self, name: str, right: bool) -> Step:
         if right:
             return Authenticated(name)
-        # Any text that an unauthenticated client sends as a name may be a password.
+        # Unknown names are not logged, because a client may have sent a password as the name.
         who = f"a wrong password for user {name!r}" if self._users.knows(name) else "no such user"
         return Refused(f"PLAIN: {who}", WRONG)

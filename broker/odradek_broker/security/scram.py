@@ -195,7 +195,7 @@ class _ScramExchange:
         if self._by_token:
             return self._end_with_token(right)
         if self._credential is None:
-            # Any text that an unauthenticated client sends as a name may be a password.
+            # Unknown names are not logged, because a client may have sent a password as the name.
             return Refused(f"{name}: no such user")
         if not right:
             return Refused(f"{name}: a wrong password for user {user!r}")

@@ -213,8 +213,8 @@ def _produce(
     context: RequestContext,
     request: ProduceRequest,
 ) -> Reply:
-    """Refuse a request that is too large, and batches with a codec that the broker does not
-    take."""
+    """Refuse a request that is too large, and batches with a codec that the emulated broker does
+    not accept."""
     if profile.produce_bytes_max is not None and context.size_bytes > profile.produce_bytes_max:
         return CloseConnection(
             f"Produce request of {context.size_bytes} bytes, and {profile.title} takes"

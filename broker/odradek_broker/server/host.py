@@ -262,8 +262,8 @@ class Acceptor:
                     await self._loop.connect_accepted_socket(self._factory, accepted)
                 elif self._tls.begin(address[0]):
                     self._make_room(self._tls.most)
-                    # Handshakes run at the same time, because the duration of each depends on its
-                    # peer.
+                    # Handshakes run at the same time, so that a slow peer delays only its own
+                    # handshake.
                     shaking = self._loop.create_task(
                         self._shake_hands(self._tls, accepted, address[0])
                     )
@@ -489,7 +489,7 @@ class BackgroundThread:
             work()
         except Exception as error:  # noqa: BLE001 - handed to `done`
             problem = error
-        # The loop may be closed already; then nothing is called.
+        # If the loop is closed already, `done` is not called.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(done, problem)
 

@@ -13,8 +13,8 @@ log = structlog.get_logger("odradek.peers")
 #: The limit of the lines per minute about all peers together. A limit for each address would not
 #: help, because one peer may have many addresses.
 _LINES_MAX = 200
-#: The limit of the reasons that are remembered as long as the broker runs. A further reason is
-#: logged again for each peer, and for each peer again after an interval.
+#: The maximum number of pairs (event, reason) that `warn_once` remembers. It logs further pairs as
+#: `warn` does: once per interval for each peer.
 _ONCE_MAX = 100
 
 

@@ -594,7 +594,8 @@ class Server:
             thread.refuse()
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        # Another broker may open the directory later, so no thread may still use it then.
+        # After this stop another broker may open the directory, so no thread may be left that uses
+        # it.
         self._run_in_background.refuse()
         self.node.logs.stop_background()
         await self._host.in_thread(self._run_in_background.wait)

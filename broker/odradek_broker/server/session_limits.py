@@ -31,7 +31,7 @@ class Receiving(Protocol):
         ...
 
     def read_on(self) -> None:
-        """Resume reading, because there may be room again."""
+        """Resume reading, because the memory limit may allow it again."""
         ...
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("odradek.server")
 
-#: A number that is higher than any file descriptor of such a process.
+#: A number that is higher than any file descriptor of a forked broker.
 _DESCRIPTORS_MAX = 65_536
 _DELETIONS_MAX = 100
 
