@@ -29,10 +29,10 @@ from odradek_protocol.schemas.describe_broker import DescribeBrokerRequest, Desc
 
 _E = ErrorCode
 
-#: The limit of connections, and the limit of events, in one answer.
+#: The maximum number of connections, and of events, in one answer.
 LISTED_MAX = 1_000
-#: The limit of events that are examined for one answer. LISTED_MAX alone would not limit them,
-#: because the client may have no right to most events.
+#: The maximum number of events that are examined for one answer. LISTED_MAX alone would not limit
+#: them, because the client may have no right to most events.
 _LOOKED_AT_MAX = 10_000
 _SECTIONS = frozenset(range(wire.COUNTERS, wire.SAMPLES + 1))
 

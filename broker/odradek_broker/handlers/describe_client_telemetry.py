@@ -22,7 +22,7 @@ from odradek_protocol.schemas.describe_client_telemetry import (
 )
 
 _E = ErrorCode
-#: The limit of clients, and the limit of metrics, in one answer.
+#: The maximum number of clients, and of metrics, in one answer.
 PAGE_MAX = 1_000
 
 

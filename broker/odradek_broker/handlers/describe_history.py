@@ -65,7 +65,7 @@ from odradek_protocol.schemas.describe_history import (
 
 _E = ErrorCode
 
-#: The limit of partitions whose files are opened for one request about a producer id.
+#: The maximum number of partitions whose files are opened for one request about a producer id.
 OPENED_MAX = 64
 #: The digits of an int64.
 _DIGITS_MAX = 19

@@ -29,7 +29,7 @@ from odradek_protocol.schemas.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-#: The limit of partitions per page: Kafka's default of `max.request.partition.size.limit`.
+#: The maximum number of partitions per page: Kafka's default of `max.request.partition.size.limit`.
 PAGE_PARTITIONS_MAX = 2_000
 
 _Answer = DescribeTopicPartitionsResponse

@@ -73,11 +73,12 @@ def filter_of(data: FilterData) -> AclFilter:
     )
 
 
-#: The limit of the ACLs. An ACL need not refer to an existing resource, so nothing else limits the
-#: number.
+#: The maximum number of ACLs. An ACL need not refer to an existing resource, so nothing else limits
+#: the number.
 _ACLS_MAX = 100_000
 
-#: The limit of the ACLs that one request creates. A request with more ACLs is refused as a whole.
+#: The maximum number of ACLs that one request creates. A request with more ACLs is refused as a
+#: whole.
 _NEW_MAX = 10_000
 
 
@@ -166,8 +167,8 @@ def _record(acl_id: bytes, acl: Acl) -> AccessControlEntryRecord:
     )
 
 
-#: The limit of the ACLs that one request removes. A request that would remove more is refused as a
-#: whole.
+#: The maximum number of ACLs that one request removes. A request that would remove more is refused
+#: as a whole.
 _GONE_MAX = 10_000
 
 

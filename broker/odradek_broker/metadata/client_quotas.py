@@ -30,7 +30,7 @@ from odradek_protocol.stored.cluster_metadata import (
     QuotaEntityData,
 )
 
-#: The limit of the entities with quotas. An entity need not exist, so nothing else limits the
+#: The maximum number of entities with quotas. An entity need not exist, so nothing else limits the
 #: number.
 _ENTITIES_MAX = 100_000
 

@@ -423,7 +423,7 @@ class TopicConfigResource:
         return metadata.topic_configs.describe(metadata.topic_overrides(name), keys)
 
 
-#: The limit of the groups with settings, and of the client metrics subscriptions. Nothing else
+#: The maximum number of groups with settings, and of client metrics subscriptions. Nothing else
 #: limits these numbers, because neither a group nor a subscription has to exist before it gets
 #: settings.
 _NAMES_MAX = 10_000

@@ -18,12 +18,12 @@ from odradek_protocol.stored.cluster_metadata import (
     RemoveDelegationTokenRecord,
 )
 
-#: The limits of tokens of a cluster, renewers of a token and characters of a principal; Kafka has
-#: no such limits.
+#: The maximum number of tokens in a cluster, of renewers of a token, and of characters in a
+#: principal. Kafka has no such limits.
 _TOKENS_MAX = 100_000
 _RENEWERS_MAX = 1_000
 _PRINCIPAL_CHARACTERS_MAX = 1_024
-#: The limit of the expired tokens that one check removes, as in Kafka.
+#: The maximum number of expired tokens that one check removes, as in Kafka.
 EXPIRED_AT_ONCE_MAX = 1_000
 
 

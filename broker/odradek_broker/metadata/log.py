@@ -32,7 +32,7 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: The metadata topic has a fixed id, as in Kafka, since no record can give it an id.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
-#: The limit of the refused metadata changes that one `maintain` reports.
+#: The maximum number of refused metadata changes that one `maintain` reports.
 _REFUSALS_MAX = 10
 
 #: Replays records, which end at the given offset of the metadata log, and applies them to the

@@ -24,11 +24,11 @@ from odradek_protocol.stored.cluster_metadata import (
     UserScramCredentialRecord,
 )
 
-#: The limit of the users with credentials; nothing else limits their number.
+#: The maximum number of users with credentials; nothing else limits their number.
 _USERS_MAX = 100_000
 _NAME_CHARACTERS_MAX = 1_024
-#: The limit of the length of a salt. Kafka's salts have 32 bytes. There is a limit because salts
-#: come from clients and are kept in the metadata log.
+#: The maximum length of a salt. Kafka's salts have 32 bytes. There is a limit because salts come
+#: from clients and are kept in the metadata log.
 _SALT_BYTES_MAX = 1_024
 
 

@@ -38,10 +38,10 @@ SUFFIX = ".checkpoint"
 PART_SUFFIX = ".checkpoint.part"
 _OFFSET_DIGITS, _EPOCH_DIGITS = 20, 10
 
-#: The limit of the records of a batch. Each batch is encoded in one turn of the event loop.
+#: The maximum number of records in a batch. Each batch is encoded in one turn of the event loop.
 RECORDS_PER_BATCH = 250
 
-#: The limit of the size of the batch that has the header.
+#: The maximum size of the batch that has the header.
 HEADER_BATCH_BYTES_MAX = 256
 
 
@@ -145,8 +145,8 @@ def decode_snapshot(data: bytes) -> Snapshot:
     return Snapshot(timestamp_ms, values)
 
 
-#: The limit of the size of a snapshot. Snapshots of this broker are far smaller. Larger files are
-#: not read into memory.
+#: The maximum size of a snapshot. Snapshots of this broker are far smaller. Larger files are not
+#: read into memory.
 _SNAPSHOT_BYTES_MAX = 2 * 1024**3
 
 

@@ -23,8 +23,8 @@ from odradek_protocol.errors import ErrorCode
 CLEANUP_INTERVAL_MS = 60_000
 #: The pause after a snapshot that could not be written.
 _RETRY_MS = 60_000
-#: The limit of the changes that are applied to the image in one turn of the loop after a snapshot
-#: has ended.
+#: The maximum number of changes that are applied to the image in one turn of the loop after a
+#: snapshot has ended.
 _CHANGES_AT_ONCE = 2_000
 
 

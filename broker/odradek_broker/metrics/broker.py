@@ -119,7 +119,7 @@ SAMPLED = (
     "flushes_total",
     "flush_time_us_total",
 )
-#: The time between two samples, and the limit of the samples. All samples together cover a quarter
+#: The time between two samples, and the maximum number of samples, which together cover a quarter
 #: of an hour.
 SAMPLE_INTERVAL_MS = 5_000
 SAMPLES_MAX = 181

@@ -19,8 +19,8 @@ from odradek_broker.storage.errors import StorageError
 
 _PARTITION = ["topic", "partition"]
 _GROUP = ["consumergroup", "topic", "partition"]
-#: The limit of the client ids with samples. Without a limit clients, which choose their ids, could
-#: fill a monitoring system.
+#: The maximum number of client ids with samples. There is a limit because clients choose their ids,
+#: and could fill a monitoring system.
 _QUOTA_RATES_MAX = 1_000
 
 

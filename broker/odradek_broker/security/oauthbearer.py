@@ -20,7 +20,7 @@ from odradek_broker.security.sasl import Authenticated, Challenge, Exchange, Ref
 from odradek_protocol.sasl.errors import SaslMessageError
 from odradek_protocol.sasl.oauthbearer import ABORT, parse_oauthbearer
 
-#: The limit of the length of a token; sasl.server.max.receive.size may be a lower limit.
+#: The maximum length of a token; sasl.server.max.receive.size may be a lower limit.
 _TOKEN_CHARACTERS_MAX = 65_536
 _NAME_CHARACTERS_MAX = 1_024
 _INVALID = "invalid_token"

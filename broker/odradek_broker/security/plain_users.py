@@ -26,16 +26,16 @@ from odradek_protocol.sasl.plain import parse_plain
 
 WRONG = "Authentication failed: Invalid username or password"
 BUSY = "too many passwords are waiting to be checked"
-#: The limits of the users of a file, and of the characters of a name.
+#: The maximum number of users in a file, and of characters in a name.
 _USERS_MAX = 100_000
 _NAME_CHARACTERS_MAX = 1_024
-#: The limit of the correct passwords whose keyed hashes are kept.
+#: The maximum number of correct passwords whose keyed hashes are kept.
 _REMEMBERED_MAX = 10_000
-#: The limit of the passwords of one address that wait to be checked, and the limit of the addresses
-#: with waiting passwords. Further passwords are refused immediately.
+#: The maximum number of passwords of one address that wait to be checked, and of addresses with
+#: waiting passwords. Further passwords are refused immediately.
 _WAITING_MAX = 100
 _ADDRESSES_WAITING_MAX = 1_000
-#: The limit of the length of a password. It also limits the time that a hash takes.
+#: The maximum length of a password. It also limits the time that a hash takes.
 _PASSWORD_CHARACTERS_MAX = 1_024
 
 Work = Callable[[], None]

@@ -37,7 +37,7 @@ from odradek_protocol.sasl.scram import (
 #: The length of an invented salt in bytes, the same as that of salts of Kafka's tools.
 _SALT_BYTES = 26
 
-#: The limit of the computed credentials of tokens that are kept.
+#: The maximum number of computed credentials of tokens that are kept.
 _TOKEN_CREDENTIALS_MAX = 10_000
 
 Credentials = Callable[[], Mapping[str, Mapping[ScramMechanism, ScramCredential]]]

@@ -2,8 +2,8 @@
 and the audit log of its decisions.
 
 Clients can cause any number of denials, so the audit log is limited in two ways: a repeated line is
-written only at intervals, with the number of repetitions, and there is a limit of all lines per
-minute.
+written only at intervals, with the number of repetitions, and the number of all lines per minute is
+limited.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _IMPLIED_BY = {
 _DENIED_BY = {each: frozenset({each, Operation.ALL}) for each in Operation}
 _ALLOWED_BY = {each: _DENIED_BY[each] | _IMPLIED_BY.get(each, frozenset()) for each in Operation}
 
-#: The limit of the decisions that are kept until an ACL changes. A decision about a name that is
-#: too long for a topic is not kept.
+#: The maximum number of decisions that are kept until an ACL changes. A decision about a name that
+#: is too long for a topic is not kept.
 _DECISIONS_MAX = 20_000
 _NAME_MAX = 249
 
@@ -201,7 +201,8 @@ def _is_taken_away(pattern: PatternType, name: str, denied: set[tuple[PatternTyp
 
 log = structlog.get_logger("odradek.authorizer")
 
-#: The limits of the lines per minute about denials, and about permissions, of all clients together.
+#: The maximum number of lines per minute about denials, and about permissions, for all clients
+#: together.
 _DENIED_LINES_MAX = 200
 _ALLOWED_LINES_MAX = 6_000
 

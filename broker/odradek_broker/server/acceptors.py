@@ -24,13 +24,13 @@ class _OpenListener:
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
         self.connections = 0
-        #: True if the limit of connections is reached.
+        #: True if the limit of this listener's connections, or of all connections, is reached.
         self.full = False
 
 
 class Acceptors:
     """Pauses and resumes the listeners. `settings` returns the present settings; `connections_max`:
-    the limit that follows from the limit of open files."""
+    the maximum number of connections that the limit of open files allows."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Acceptors:
 
     @property
     def most(self) -> int:
-        """The limit of connections of all listeners together."""
+        """The maximum number of connections of all listeners together."""
         return min(self._connections_max, self._settings().max_connections)
 
     def excess(self) -> list[tuple[str, int]]:
@@ -83,8 +83,8 @@ class Acceptors:
         return found
 
     def pace(self) -> None:
-        """Accept connections on each listener, or pause it until a connection ends or the rate
-        allows more."""
+        """Accept connections on each listener, or pause the listener until a connection ends or the
+        connection rate allows another connection."""
         if self._closed:
             return
         pauses_ms = []

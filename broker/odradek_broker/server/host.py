@@ -77,12 +77,12 @@ class Handshakes(Protocol):
 
     @property
     def timeout_s(self) -> float:
-        """The limit of the duration of a handshake, in seconds."""
+        """The maximum duration of a handshake, in seconds."""
         ...
 
     @property
     def most(self) -> int:
-        """The limit of the handshakes in progress at a time."""
+        """The maximum number of handshakes in progress at a time."""
         ...
 
     def begin(self, host: str) -> bool:

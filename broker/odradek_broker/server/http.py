@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("odradek.http")
 
-#: The limit of the time for an order. It is long because an order for a virtual cluster may have to
-#: wait for the start of the process that makes clusters.
+#: The maximum time for an order. It is long because an order for a virtual cluster may have to wait
+#: for the start of the process that makes clusters.
 _ORDER_TIMEOUT_S = 100.0
 _REQUEST_TIMEOUT_S = 5.0
 _LINGER_S = 1.0

@@ -14,7 +14,7 @@ from typing import Any
 from odradek_protocol.lazy_tuple import NamedTuple
 
 HEAD_BYTES_MAX = 8 * 1024
-#: The limit of the size of an order's body. It leaves room for settings that contain certificates.
+#: The maximum size of an order's body. It leaves room for settings that contain certificates.
 ORDER_BYTES_MAX = 64 * 1024
 
 TEXT = "text/plain; charset=utf-8"

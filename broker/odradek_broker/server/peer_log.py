@@ -10,8 +10,8 @@ from odradek_broker.platform.repeated_lines import RepeatedLines
 
 log = structlog.get_logger("odradek.peers")
 
-#: The limit of the lines per minute about all peers together. A limit for each address would not
-#: help, because one peer may have many addresses.
+#: The maximum number of lines per minute about all peers together. A limit for each address would
+#: not help, because one peer may have many addresses.
 _LINES_MAX = 200
 #: The maximum number of pairs (event, reason) that `warn_once` remembers. It logs further pairs as
 #: `warn` does: once per interval for each peer.

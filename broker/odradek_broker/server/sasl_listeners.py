@@ -53,11 +53,11 @@ _NONCE_BYTES = 18
 #: failure counts.
 _FREE_FAILURES = 5
 _FAILURES_MS = 60_000
-#: The first additional delay, and the limit of the additional delay, which doubles with each
-#: failure. The limit must stay below the ten seconds that clients wait for a connection.
+#: The first additional delay, which doubles with each failure, and the maximum additional delay.
+#: The maximum must stay below the ten seconds that clients wait for a connection.
 _LONGER_MS = 200
 _LONGEST_MS = 5_000
-#: The limit of the addresses whose failures are kept.
+#: The maximum number of addresses whose failures are kept.
 _ADDRESSES_MAX = 10_000
 
 #: Closes a connection.
@@ -137,9 +137,9 @@ class SaslListener:
         )
         self.mechanisms = mechanisms
         self._unauthenticated = unauthenticated
-        #: The limit of the size of a frame before authentication.
+        #: The maximum size of a frame before authentication.
         self.receive_bytes_max = config.sasl_server_max_receive_size
-        #: The limit of the duration of an authentication, in seconds.
+        #: The maximum duration of an authentication, in seconds.
         self.timeout_s = config.sasl_authentication_timeout_ms / 1000
         self._max_reauth_ms = settings.max_reauth_ms
         self._delay_ms = config.connection_failed_authentication_delay_ms

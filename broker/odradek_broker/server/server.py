@@ -75,8 +75,9 @@ _RECOVERY_POINTS_S = 60.0
 _LOOP_WATCH_S = 0.1
 #: The name of the HTTP endpoint among the listeners with TLS. No real listener can have this name.
 _HTTP_LISTEN = "http.listen"
-#: The limit of the log lines about the problems of the start, and about the problems of one round
-#: of maintenance. There is a limit because on a full disk every partition has the same problem.
+#: The maximum number of log lines about the problems of the start, and about the problems of one
+#: round of maintenance. There is a limit because on a full disk every partition has the same
+#: problem.
 _PROBLEMS_LOGGED_MAX = 10
 
 

@@ -15,10 +15,10 @@ from typing import Protocol
 _SMALL_BYTES = 64 * 1024
 #: All unauthenticated peers together may use the memory limit divided by this number.
 _UNAUTHENTICATED_SHARE = 8
-#: The limit of the waiting connections that resume reading at a time. There is a limit because the
-#: requests of these connections may exceed the memory limit again.
+#: The maximum number of waiting connections that resume reading at a time. There is a limit because
+#: the requests of these connections may exceed the memory limit again.
 _READ_ON_MAX = 16
-#: The limit of the time in which a request has to arrive while other connections wait for memory.
+#: The maximum time in which a request has to arrive while other connections wait for memory.
 ARRIVAL_S = 60.0
 
 

@@ -30,7 +30,7 @@ from odradek_protocol.tls.settings import TlsError, TlsSettings
 
 log = structlog.get_logger("odradek.tls")
 
-#: The limit of the names in a log line. A certificate may have thousands of names.
+#: The maximum number of names in a log line. A certificate may have thousands of names.
 _NAMES_SHOWN_MAX = 10
 
 
@@ -52,11 +52,11 @@ class TlsListener:
         #: The expiry time of the certificate, in seconds since the epoch; None if it cannot be
         #: read.
         self.end_s = names.expiry_s(self._settings)
-        #: The limit of the duration of a handshake, in seconds.
+        #: The maximum duration of a handshake, in seconds.
         self.timeout_s = config.ssl_handshake_timeout_ms / 1000
         rules = config.listener_value(name, "ssl.principal.mapping.rules")
         self._rules = parse_rules(str(rules))
-        #: The limit of the handshakes in progress at a time.
+        #: The maximum number of handshakes in progress at a time.
         self.most = config.max_ssl_handshakes
         self._most_per_ip = config.max_ssl_handshakes_per_ip
         self._handshakes = handshakes

@@ -17,11 +17,11 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 
-#: The limit of the client instances. Beyond this limit, the instance whose last request is oldest
-#: is removed.
+#: The maximum number of client instances. Beyond this limit, the instance whose last request is
+#: oldest is removed.
 INSTANCES_MAX = 16_384
-#: The limit of the client instances of one connection. There is a limit so that no connection can
-#: displace the instances of all other connections.
+#: The maximum number of client instances of one connection. There is a limit so that no connection
+#: can displace the instances of all other connections.
 INSTANCES_PER_CONNECTION_MAX = 64
 #: The minimum time for which an instance is kept after its last request.
 KEPT_MS_MIN = 60_000

@@ -33,13 +33,13 @@ from odradek_protocol.primitives import ZERO_UUID
 
 log = structlog.get_logger("odradek.telemetry")
 
-#: The limit of the size of a push that is read on the event loop. A compressed push is always read
-#: in another thread, because it may be large after decompression.
+#: The maximum size of a push that is read on the event loop. A compressed push is always read in
+#: another thread, because it may be large after decompression.
 READ_ON_LOOP_BYTES_MAX = 8 * 1024
-#: The limit of the pushes that wait to be read in the background. At the limit, clients are
+#: The maximum number of pushes that wait to be read in the background. At the limit, clients are
 #: throttled.
 WAITING_MAX = 64
-#: The limit of the log lines per minute about pushes that could not be read.
+#: The maximum number of log lines per minute about pushes that could not be read.
 _LINES_MAX = 10
 
 #: The number of push intervals for which series are kept if their client has disappeared without a

@@ -19,16 +19,16 @@ from enum import Enum
 from odradek_protocol.compression import Codec, CompressionError, decompress
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The limit of the size of a push after decompression.
+#: The maximum size of a push after decompression.
 DECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
-#: The limit of the fields of a push, at all depths together.
+#: The maximum number of fields of a push, at all depths together.
 FIELDS_MAX = 200_000
-#: The limit of the length of a metric's name. A metric with a longer name is left out.
+#: The maximum length of a metric's name. A metric with a longer name is left out.
 NAME_BYTES_MAX = 255
-#: The limit of the characters of an attribute's name or value. The rest is cut off.
+#: The maximum number of characters in an attribute's name or value. The rest is cut off.
 TEXT_CHARACTERS_MAX = 255
-#: The limit of the attributes of a data point, including those of its resource. Further attributes
-#: are left out.
+#: The maximum number of attributes of a data point, including those of its resource. Further
+#: attributes are left out.
 ATTRIBUTES_MAX = 24
 
 Labels = tuple[tuple[str, str], ...]

@@ -22,10 +22,10 @@ from odradek_protocol.lazy_tuple import NamedTuple
 GONE_KEPT_MS = 120_000
 #: The number of pushes in a row without a series after which the series is removed.
 PUSHES_WITHOUT_MAX = 3
-#: The limit of the clients whose series are kept. Beyond this limit, the client whose last push is
-#: oldest is removed.
+#: The maximum number of clients whose series are kept. Beyond this limit, the client whose last
+#: push is oldest is removed.
 CLIENTS_MAX = 16_384
-#: The limit of the characters of the names and labels of all series together.
+#: The maximum number of characters in the names and labels of all series together.
 CHARACTERS_MAX = 32 * 1024 * 1024
 
 SeriesKey = tuple[str, Labels]

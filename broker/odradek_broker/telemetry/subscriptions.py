@@ -21,8 +21,8 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The prefix that stands for all metrics.
 ALL_METRICS = "*"
-#: The limit of the length of an attribute that is matched. A longer attribute matches no pattern.
-#: There is a limit because clients choose their attributes, and the time of a match grows with the
+#: The maximum length of an attribute that is matched. A longer attribute matches no pattern. There
+#: is a limit because clients choose their attributes, and the time of a match grows with the
 #: length.
 MATCHED_CHARACTERS_MAX = 255
 

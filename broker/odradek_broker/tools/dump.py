@@ -49,7 +49,7 @@ Row = dict[str, Any]
 Rows = Iterator[Row]
 
 _ENTRIES_PER_READ = 4096
-#: The limit of the size of a producer snapshot that is read. A broker writes far smaller snapshots.
+#: The maximum size of a producer snapshot that is read. A broker writes far smaller snapshots.
 _SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
 _OFFSET_MAX = 2**63 - 1
 

@@ -14,10 +14,10 @@ from odradek_protocol.records.batch import BatchError, BatchHeader
 from odradek_protocol.records.layout import CRC_START
 
 _PIECE_BYTES = 1024 * 1024
-#: The limit of the size of a batch that is read as a whole. The checksum of a larger batch is
-#: computed in pieces, and its records are not read.
+#: The maximum size of a batch that is read as a whole. The checksum of a larger batch is computed
+#: in pieces, and its records are not read.
 _BATCH_BYTES_MAX = 128 * 1024 * 1024
-#: The limit of the waits for the rest of a file that ends inside a batch.
+#: The maximum number of waits for the rest of a file that ends inside a batch.
 _WAITS_MAX = 20
 
 

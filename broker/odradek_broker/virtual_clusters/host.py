@@ -27,7 +27,7 @@ from odradek_broker.config.virtual_cluster import (
 )
 from odradek_broker.virtual_clusters import forked
 
-#: The limit of the clusters at a time. Each cluster is a process.
+#: The maximum number of clusters at a time. Each cluster is a process.
 CLUSTERS_MAX = 256
 #: The number of spare brokers. They are started before an order needs them.
 SPARES = 2

@@ -8,8 +8,8 @@ from enum import IntEnum
 
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The limit of the findings that are shown for one file and severity. Further findings are only
-#: counted.
+#: The maximum number of findings that are shown for one file and severity. Further findings are
+#: only counted.
 FINDINGS_PER_FILE_MAX = 20
 
 

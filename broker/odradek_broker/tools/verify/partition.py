@@ -34,7 +34,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError, BatchHeader
 from odradek_protocol.records.record import read_records
 
-#: A limit of producer ids that no partition reaches.
+#: A number of producer ids that no partition reaches.
 _PRODUCERS_MAX = 1_000_000
 _NEVER_MS = 2**62
 _DIFFERENCES_MAX = 3
