@@ -1,4 +1,4 @@
-"""`python -m odradek`: the same as the console script."""
+"""`python -m odradek`: runs the console script `odradek`."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class Broker(Secured):
             self._faults = None
 
     async def stop(self) -> None:
-        """Stop the broker cleanly; the data stays until `close`. May be called again."""
+        """Stop the broker cleanly, if it runs. The data stays until `close`."""
         if self.mode == "subprocess":
             await asyncio.to_thread(self._process.stop)
         elif self._task is not None:
@@ -231,9 +231,9 @@ class Broker(Secured):
 
 
 class SubprocessBroker(Secured):
-    """`odradek serve` in a process of its own, for as long as a `with` lasts.
+    """`odradek serve` in a process of its own, for as long as a `with` block lasts.
 
-    The broker ends with the program that started it, even if that is killed, and deletes its
+    When the program that started the broker ends, even by a kill, the broker ends and deletes its
     temporary directory.
     """
 
@@ -339,7 +339,7 @@ class SubprocessBroker(Secured):
         with self._errors.open("wb") as stderr:
             self._child = subprocess.Popen(
                 command,
-                # The pipe closes when this program ends, which ends the broker.
+                # When this program ends, the pipe closes, and the broker then stops.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -385,8 +385,8 @@ class SubprocessBroker(Secured):
         return self.log_tail() or "it said nothing"
 
     def stop(self) -> None:
-        """Send SIGTERM, and wait for a clean stop; after `timeout_s` SIGKILL. May be called
-        again."""
+        """Send SIGTERM to the broker, if it runs, and wait for a clean stop. Send SIGKILL after
+        `timeout_s`."""
         child = self._child
         if child is None:
             return
@@ -399,8 +399,8 @@ class SubprocessBroker(Secured):
         self._reap(child)
 
     def kill(self) -> None:
-        """Send SIGKILL, so that nothing is flushed and clients get no answer. May be called
-        again.
+        """Send SIGKILL, so that nothing is flushed and clients get no answer. Does nothing if no
+        broker runs.
         """
         child = self._child
         if child is not None:
@@ -487,7 +487,7 @@ def _order(control: FaultControl, method: str, path: str, order: dict[str, Any] 
 
 
 def _log_as_guest() -> None:
-    """Write log lines to the logging of this program, with its configuration."""
+    """Write the broker's log lines to this program's logging, in its configuration."""
     import structlog
 
     structlog.configure(
@@ -508,7 +508,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of this process, with the folders of its imports, because it may run from a
-    checkout that is not installed."""
+    """The environment for the broker's process, with the import path of this process, because
+    Odradek may be a checkout that is not installed."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return {**os.environ, "PYTHONPATH": path}

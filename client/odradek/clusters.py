@@ -50,8 +50,8 @@ class ClusterRefused(OdradekError):
 class Cluster:
     """A cluster of one broker, until `close`. `with` closes it.
 
-    `bootstrap`: HOST:PORT for clients. `data_dir`: the broker's data. The broker keeps port and
-    data over a kill or stop and a new start.
+    `bootstrap`: HOST:PORT for clients. `data_dir`: the broker's data. A broker that is started
+    again after a kill or a stop has the same port and data.
     """
 
     def __init__(self, orders: HttpOrders, described: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ class Cluster:
         return "\n".join(text.splitlines()[-lines:])
 
     def close(self) -> None:
-        """Delete the cluster and its data. May be called again."""
+        """Delete the cluster and its data. A second call does nothing."""
         try:
             self._orders.send("DELETE", f"/{self.id}", None)
         except ClusterRefused as refused:
@@ -135,7 +135,7 @@ class Clusters:
 
     @classmethod
     def at(cls, http: str) -> Self:
-        """The clusters of the process, or of the broker under test, that has its HTTP endpoint at
+        """The clusters of the process, or broker under test, whose HTTP endpoint is at
         HOST:PORT."""
         clusters = cls()
         clusters._orders = _orders_at(http)
@@ -147,12 +147,12 @@ class Clusters:
         return self._running().address
 
     def start(self) -> None:
-        """Start the process. ClusterRefused if that fails."""
+        """Start the process. ClusterRefused if the process does not start."""
         if self._orders is not None:
             raise IllegalState("the process that makes clusters was started already")
         self._process = process = subprocess.Popen(
             [sys.executable, "-P", "-m", "odradek_broker.virtual_clusters"],
-            # The pipe closes when this program ends, which ends the process.
+            # When this program ends, the pipe closes, and the process then ends.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # Ctrl+C goes to the tests, which then close the clusters.

@@ -1,4 +1,4 @@
-"""Assertions about topics and groups, which wait until they hold or until their timeout.
+"""Assertions about topics and groups. An assertion waits until it holds, or fails at its timeout.
 
     check = Assertions("127.0.0.1:9092")
     check.assert_produced("orders", b"4 apples", within_s=5)

@@ -31,7 +31,7 @@ WITHIN_S = 10.0
 QUIET_S = 1.0
 #: The time to read the present records, in addition to the wait for new ones.
 CATCH_UP_S = 5.0
-#: The limit of a topic's records, for checks that compare records with each other.
+#: The limit of a topic's records in checks that compare records with each other.
 RECORDS_MAX = 1_000_000
 #: The time limit for gathering the text of a failure.
 _EXPLAIN_S = 5.0
@@ -83,9 +83,9 @@ class AsyncAssertions:
         within_s: float = WITHIN_S,
         since: Positions | None = None,
     ) -> ConsumerRecord | list[ConsumerRecord]:
-        """Wait for a matching record and return the first one. With `count`, wait for exactly that
-        number of records and return them. AssertionError if they are not found within `within_s`,
-        or if there are more.
+        """Wait for a matching record and return the first one. With `count`, wait for exactly
+        `count` matching records and return them. AssertionError if there are fewer after
+        `within_s`, or if there are more.
 
         `matching`: a value (bytes or text); a dict of value, key, headers, partition, offset or
         timestamp; or a function of a record. A dict or list inside a dict is compared with the
@@ -351,8 +351,8 @@ class AsyncAssertions:
         offsets: bool = False,
         timestamps: bool = False,
     ) -> None:
-        """Wait until the records are those in a file that `snapshot` has written with the same
-        options. AssertionError with the difference after `within_s`.
+        """Wait until the topic's records equal the file `path`, which `snapshot` wrote with the
+        same options. AssertionError with the difference after `within_s`.
 
         With `update`, or the environment variable ODRADEK_UPDATE_SNAPSHOTS=1, the file is written
         instead.
@@ -461,7 +461,8 @@ def _count(reader: TopicReader) -> str:
 
 
 async def _within_limit(lines: Awaitable[list[str]]) -> list[str]:
-    """The optional lines of a failure; an empty list if they take too long or cannot be had."""
+    """The optional lines of a failure; an empty list if they take too long, or if a request for
+    them fails."""
     try:
         async with asyncio.timeout(_EXPLAIN_S):
             return await lines

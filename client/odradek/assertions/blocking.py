@@ -1,4 +1,5 @@
-"""The same assertions for tests without an event loop: every call blocks until it has a result."""
+"""Assertions about topics and groups for tests without an event loop: every call blocks until it
+has a result."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ R = TypeVar("R")
 def _blocks(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """A blocking method for a method of `AsyncAssertions`."""
+    """A blocking version of a method of `AsyncAssertions`."""
 
     @functools.wraps(method)
     def blocking(self: Assertions, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -44,14 +45,14 @@ def _refuse_on_loop(call: str) -> None:
 
 
 class Assertions:
-    """Assertions about the brokers at `bootstrap`; see `AsyncAssertions` for each of them.
+    """Assertions about the brokers at `bootstrap`. `AsyncAssertions` describes each of them.
 
-    `client_settings`: the settings of the connection, such as `security_protocol`. May be used from
-    any thread.
+    `client_settings`: the settings of the connection, such as `security_protocol`. Any thread may
+    call the methods.
     """
 
     def __init__(self, bootstrap: str, **client_settings: Any) -> None:
-        #: The same assertions for async tests.
+        #: These assertions as coroutines, for async tests.
         self.aio = AsyncAssertions(bootstrap, **client_settings)
 
     @property
@@ -80,9 +81,9 @@ class Assertions:
         since: Positions | None = None,
     ) -> list[ConsumerRecord]: ...
     def assert_produced(self, topic: str, matching: Matching | None = None, **options: Any) -> Any:
-        """Wait for a matching record and return the first one. With `count`, wait for exactly that
-        number of records and return them. AssertionError if they are not found within `within_s`,
-        or if there are more."""
+        """Wait for a matching record and return the first one. With `count`, wait for exactly
+        `count` matching records and return them. AssertionError if there are fewer after
+        `within_s`, or if there are more."""
         return _produced(self, topic, matching, **options)
 
     assert_nothing_produced = _blocks(AsyncAssertions.assert_nothing_produced)

@@ -49,7 +49,7 @@ class GroupPositions:
 async def group_positions(
     admin: Admin, group_id: str, topics: Collection[str] | None
 ) -> GroupPositions:
-    """The present positions of a group, in `topics` only if they are given."""
+    """The present positions of a group in `topics`; None: in all topics that the group reads."""
     group = await _described(admin, group_id)
     if group is None:
         return GroupPositions(None, {}, {})

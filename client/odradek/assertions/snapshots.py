@@ -43,7 +43,8 @@ class Snapshot:
             self._sorted = None
 
     def lines(self) -> list[str]:
-        """The lines without line ends, sorted by partition and offset, or else by their text."""
+        """The lines without line ends, sorted by partition and offset; sorted by their text if they
+        contain no partition."""
         if self._sorted is None:
             if self._by_partition:
                 self._sorted = [line for _, _, line in sorted(self._lines)]

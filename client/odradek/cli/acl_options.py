@@ -90,7 +90,8 @@ _CONSUMER = {
 @dataclass(frozen=True)
 class Wanted:
     """The requested operations. `by_type`: the operations of --producer or --consumer, by type of
-    resource; without these options `given` applies to every type."""
+    resource. `given`: the operations of --operation, for every type of resource, if `by_type` is
+    empty."""
 
     given: list[AclOperation]
     by_type: dict[AclResourceType, list[AclOperation]]

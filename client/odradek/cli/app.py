@@ -13,7 +13,7 @@ from odradek.cli.commands import COMMANDS, CommandRow, installed_version, with_v
 
 
 class _Sections(TyperGroup):
-    """The group of commands, which lists them under the headings of `COMMANDS`."""
+    """The group of commands; its help lists them under the headings of `COMMANDS`."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands into the help text."""

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from odradek_client.producer.batch import Delivery
     from odradek_client.producer.producer import Producer
 
-#: The limit of sent records whose delivery has not been awaited. At this number, the oldest
-#: delivery is awaited before the next send.
+#: The limit of deliveries that were not awaited yet. At the limit, the oldest one is awaited before
+#: the next send.
 _UNCHECKED_MAX = 100_000
 _LATENCY_RECORDS_MAX = 2_000
 _WARM_UP_RECORDS = 20
 _POLL_RECORDS = 5_000
 _PATIENCE_MS = 30_000
-#: The number of different values, so that they compress by a realistic ratio.
+#: The number of different values. They repeat, so that batches compress by a realistic ratio.
 _VALUES = 64
 
 
@@ -74,8 +74,8 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True)
 class Load:
-    """The records to send. `settings` are the settings of the producer, `client` those of every
-    client.
+    """The records to send. `settings`: settings of the producer. `client`: settings of all
+    clients.
     """
 
     records: int
@@ -87,7 +87,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Throughput:
-    """The throughput of one direction; MB are millions of bytes of values."""
+    """The throughput of producing or of consuming. MB are millions of bytes of values."""
 
     measured: str
     records: int
@@ -103,7 +103,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Latency:
-    """The time from `send` to the acknowledgement, one record at a time."""
+    """The times from `send` to the acknowledgement, with one record in flight at a time."""
 
     measured: str
     records: int

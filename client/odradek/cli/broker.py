@@ -141,8 +141,9 @@ def serve(
 ) -> None:
     """Run a broker in the foreground.
 
-    One line on stdout says that it is ready. On SIGTERM, on Ctrl-C and when its terminal is closed,
-    it answers the requests it has, flushes, and exits 0. A bad setting exits 2.
+    One line on stdout says that the broker is ready. On SIGTERM, on Ctrl-C and when its terminal is
+    closed, the broker answers the requests that it has received, flushes, and exits 0. A bad
+    setting exits 2.
     """
     serving.serve(
         serving.ServeOptions(
@@ -191,8 +192,8 @@ def start(
 ) -> None:
     """Run a broker in the background and wait until it is ready.
 
-    Its pid file and its log file are in the data directory; SIGHUP opens the log file again. Exits
-    1 if it is running already or cannot start, 2 for a bad setting.
+    The pid file and the log file are in the data directory; SIGHUP opens the log file again. Exits
+    1 if the broker is running already or cannot start, 2 for a bad setting.
     """
     settings = _with_emulated(settings, emulate)
     parsed, _ = configure(listen, data_dir, config, settings, insecure=insecure, users=user or [])
@@ -243,7 +244,7 @@ def start(
 
 
 def _ready_line(child: subprocess.Popen[bytes], timeout_s: float) -> str | None:
-    """The broker's ready line; None if it does not come."""
+    """The broker's ready line; None if the broker does not print it within `timeout_s`."""
     assert child.stdout is not None
     deadline = time.monotonic() + timeout_s
     received = b""
@@ -263,8 +264,7 @@ def _report_failure(
 ) -> None:
     """Print the reason why the child is not ready, and end the child."""
     try:
-        # Either there was no output in time, or the output has ended. In the second case the child
-        # is ending.
+        # If the output has ended, the child is ending. If there was no output in time, it is not.
         exit_code = child.wait(1.0)
     except subprocess.TimeoutExpired:
         child.terminate()
@@ -303,7 +303,7 @@ def stop(
 ) -> None:
     """Stop the broker of a data directory and wait until its process has ended.
 
-    Exits 3 if none is running, 1 if it does not stop in time.
+    Exits 3 if no broker is running, 1 if the broker does not stop in time.
     """
     directory = _directory(data_dir, config, settings)
     running = _running(directory)
@@ -329,7 +329,7 @@ def status(
     settings: Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Say whether a broker serves a data directory. Exits 3 if none does."""
+    """Say whether a broker serves a data directory. Exits 3 if no broker does."""
     directory = _directory(data_dir, config, settings)
     running = _running(directory)
     answers = running is not None and _accepts(running.address)
@@ -355,7 +355,7 @@ def status(
 
 
 def _directory(data_dir: Path | None, config_file: Path | None, settings: list[str] | None) -> Path:
-    # The start has checked the listeners already.
+    # `insecure`, because the start of the broker has checked the listeners already.
     parsed, _ = configure(None, data_dir, config_file, settings, insecure=True)
     return Path(parsed.data_dir).absolute()
 

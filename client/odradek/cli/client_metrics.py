@@ -1,5 +1,5 @@
-"""`odradek client-metrics list|describe|alter|delete|show`: the metrics that clients are asked for,
-and those that they push."""
+"""`odradek client-metrics list|describe|alter|delete|show`: the metrics that brokers request from
+clients, and the metrics that clients push."""
 
 from __future__ import annotations
 
@@ -212,8 +212,7 @@ def show(
 ) -> None:
     """The clients that push metrics, or the metrics of one client.
 
-    Only brokers of Odradek show them. With --json a client is one object; with a client's id its
-    metrics follow.
+    Only brokers of Odradek have this list. With --json each client and each metric is one object.
 
     \b
     odradek client-metrics show

@@ -35,7 +35,8 @@ def cluster(
 ) -> None:
     """Nodes, controller, data directories and features of a cluster.
 
-    With --json one line has all of it, sizes in bytes. Settings: `odradek config describe broker`.
+    With --json the output is one line, with sizes in bytes. `odradek config describe broker` shows
+    settings.
     """
     found, errors = run(_describe(bootstrap, setting))
     if as_json:
@@ -53,8 +54,8 @@ async def _describe(
 
 
 async def cluster_row(admin: Admin) -> tuple[dict[str, Any], list[Exception]]:
-    """A description of the cluster, and the errors of the nodes whose log directories are missing
-    in it."""
+    """A description of the cluster, and the errors of nodes whose log directories the description
+    lacks."""
     described = await admin.describe_cluster()
     directories, errors = await _log_dirs(admin)
     nodes = []

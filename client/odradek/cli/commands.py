@@ -108,7 +108,7 @@ def with_value(words: Sequence[str]) -> list[str]:
 
 
 def fail(message: str, exit_code: int = 1) -> NoReturn:
-    """End the program with one line on stderr, which has the problem and the remedy."""
+    """End the program with one line on stderr: the problem and its remedy."""
     print(f"odradek: {message}", file=sys.stderr)
     raise SystemExit(exit_code)
 

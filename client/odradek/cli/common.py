@@ -122,7 +122,7 @@ C = TypeVar("C", bound=Client)
 async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIterator[C]:
     """Start a client and close it at the end. A broker that does not answer soon is an error.
 
-    A timeout for the start in the user's `settings` takes precedence.
+    A timeout in the user's `settings` replaces the short default for the start.
     """
     addresses = str(settings["bootstrap_servers"]).count(",") + 1
     connect_ms = max(_CONNECT_ALL_MS // addresses, _CONNECT_MS_MIN)
@@ -149,8 +149,8 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
 
 
 async def _check_addresses(client: Client, bootstrap: str, limit_ms: int) -> None:
-    """Raise ConnectionLost if the brokers advertise unreachable addresses, because every request
-    would hang."""
+    """Raise ConnectionLost if the brokers advertise unreachable addresses. Every later request
+    would otherwise hang."""
     from odradek_client.errors import ConnectionLost
 
     try:
@@ -172,8 +172,8 @@ async def open_admin(bootstrap: str, given: list[str] | None) -> AsyncIterator[A
 
 
 class _Threads(ThreadPoolExecutor):
-    """An executor whose threads the end of the program does not wait for, because a resolver may
-    never answer.
+    """An executor for name resolution. The end of the program does not wait for its threads,
+    because a resolver may never answer.
     """
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -279,7 +279,8 @@ def tell(text: str) -> None:
 
 
 def errors_but(code: ErrorCode, results: Results[Any, Any]) -> list[OdradekError]:
-    """The errors whose code is not `code`. An item with `code` was deleted after it was listed."""
+    """The errors whose code is not `code`, which means that the item was deleted after it was
+    listed."""
     return [error for error in results.errors.values() if error.code is not code]
 
 

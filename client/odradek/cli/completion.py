@@ -64,7 +64,7 @@ def partition_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def names_of_kind(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The topics or groups to complete, by the argument `kind` before them."""
+    """Topics or groups, depending on the argument `kind`; nothing for any other kind."""
     kind = str(ctx.params.get("kind") or "")
     if kind == "topic":
         return topic_names(ctx, incomplete)
@@ -86,8 +86,8 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _ask(ctx: typer.Context, question: Callable[[_Question], _Names]) -> _Names:
-    """The answer of the brokers at the address in the command line, in the environment or by
-    default; empty on failure.
+    """The answer of the brokers; empty on failure. Their address is in the command line, in the
+    environment, or the default.
 
     The request runs in a thread that is never joined, because a resolver that does not answer
     cannot be interrupted.

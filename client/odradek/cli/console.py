@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LISTEN = "127.0.0.1:8080"
 #: The limit of the time that a page waits for an unreachable broker.
 _TIMEOUT_MS = 10_000
-#: The timeout of the request for the address of a broker's own console.
+#: The time limit for asking a broker for the address of its own console.
 _ASK_MS = 3_000
 #: The time for a clean end after the broker that started the console has ended.
 _END_S = 5.0
@@ -220,7 +220,8 @@ def _log_to_stderr() -> None:
     import structlog
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
-    # Lines are JSON unless stderr is a terminal, because a program or the broker's log gets them.
+    # Lines are JSON unless stderr is a terminal, because otherwise a program reads them, or they go
+    # to the broker's log.
     lines: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.processors.format_exc_info,

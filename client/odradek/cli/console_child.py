@@ -44,18 +44,18 @@ def bootstrap_of(server: Server, listener: Listener) -> str:
     """The address of a listener, for clients on the broker's machine."""
     host, port = server.addresses[listener.name]
     if listener.protocol.value.endswith("SSL"):
-        # Certificates are for the advertised name.
+        # The broker's certificate has the advertised name.
         host, port = server.node.advertised(listener.name)
     host = _ANY_HOST.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class ConsoleChild:
-    """The console's process, and the thread that starts it again. `protocol`: the security protocol
-    of the broker's listener.
+    """The console's process, and the thread that restarts it. `protocol`: the security protocol of
+    the broker's listener.
 
     Ends the program with an error if the port is taken, the packages are missing, or other machines
-    could look without signing in.
+    could open the console without signing in.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ConsoleChild:
         self._thread: threading.Thread | None = None
 
     def begin(self, bootstrap: str) -> None:
-        """Start the process for a broker that listens."""
+        """Start the console's process. The broker must already listen at `bootstrap`."""
         self._thread = threading.Thread(
             target=self._keep,
             args=([*self._command, "--bootstrap", bootstrap],),

@@ -92,8 +92,8 @@ class Reading:
     view: View | None = None
 
     def take_lines(self, lines: ValueLines) -> bytes:
-        """The output for the records in `lines`, of all partitions. Counts these records as `take`
-        does."""
+        """The output for the records in `lines`, of all partitions. Counts the records, and marks
+        finished partitions, as `take` does."""
         from odradek_client.structs import TopicPartition
 
         self.count += lines.count
@@ -107,7 +107,8 @@ class Reading:
         return lines.take()
 
     def take(self, partition: TopicPartition, records: list[Any]) -> bytes:
-        """The output for these records. Notes the partition as finished if they reach its end."""
+        """The output for these records of a partition. Counts the records, and marks the partition
+        as finished if they reach its end."""
         end = None if self.ends is None else self.ends.get(partition)
         reaches_end = end is not None and records[-1].offset >= end - 1
         if reaches_end:

@@ -1,7 +1,7 @@
 """`odradek demo`: real records through broker, client and Spark, and back, with the result checked.
 
-All files are in one temporary directory, which is removed at the end. The two topics are deleted if
-the broker was there before. The steps go to stderr, the result to stdout.
+All files are in one temporary directory, which is removed at the end. If the broker was running
+before, the two topics are deleted. The steps go to stderr, the result to stdout.
 """
 
 from __future__ import annotations

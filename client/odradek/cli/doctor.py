@@ -46,9 +46,9 @@ def doctor(
 ) -> None:
     """Look for what will trouble a broker, and say what to do.
 
-    Takes the options of `serve`, before or while the broker runs, and checks the machine, the disk
-    with the time of a flush, the settings, the clock, the listeners as clients see them, and
-    certificates. Exits 1 if there is an error, 2 for options that make no sense.
+    Takes the options of `serve`; the broker may be running. Checks the machine, the disk, the time
+    of a flush, the settings, the clock, the listeners as clients see them, and certificates. Exits
+    1 if there is an error, 2 for wrong options.
     """
     if bootstrap is None:
         found = _look_here(listen, data_dir, config, settings or [])

@@ -47,7 +47,7 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Also show new even
 
 @dataclass(frozen=True)
 class HistoryOptions:
-    """The options of all commands."""
+    """The options of all subcommands of `odradek explain`."""
 
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
     limit: Limit = _ALL
@@ -148,8 +148,8 @@ def share(
     *,
     options: HistoryOptions,
 ) -> None:
-    """The history of a share group. With --topic and --offset, that of one record: who acquired it
-    and when, why it was delivered again, and how it was finished."""
+    """The history of a share group. With --topic and --offset, the history of one record: who
+    acquired it and when, why it was delivered again, and how it was finished."""
     from odradek_client.admin.history import Subject
 
     if topic is None and partition is None and offset is None:
@@ -180,8 +180,8 @@ def partition(
     options: HistoryOptions,
 ) -> None:
     """The history of a partition: the times and results of compaction, its failures, the reasons
-    why the rest is not compacted yet, and the open transaction that blocks consumers of committed
-    records."""
+    why the rest of the log is not compacted yet, and the open transaction that blocks consumers of
+    committed records."""
     from odradek_client.admin.history import Subject
 
     _explain(Subject.PARTITION, name, options)

@@ -1,4 +1,4 @@
-"""`odradek faults ...`: faults ordered of a broker that was started with `--testing`."""
+"""`odradek faults ...`: orders faults from a broker that was started with `--testing`."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def move_coordinator(
     skip: Skip = 0,
     for_ms: ForMs = None,
 ) -> None:
-    """Answer as a broker that does not coordinate a group, or an id, any more."""
+    """Answer as a broker that does not coordinate a group, or a transactional id, any more."""
     _order(fault="move_coordinator", **locals())
 
 

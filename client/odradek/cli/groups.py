@@ -186,8 +186,9 @@ async def group_rows(
 
 
 async def _verdict(admin: Admin, group_id: str) -> dict[str, str] | None:
-    """The broker's verdict about a group, with a sentence. None if the broker, such as Apache
-    Kafka, has no verdicts: one description of a group does not show whether it makes progress."""
+    """The broker's verdict about a group, with a sentence. None for a broker without verdicts, such
+    as Apache Kafka. The command makes no verdict of its own, because one description of a group
+    does not show whether the group makes progress."""
     from odradek_client.admin.history import NothingKnown, Subject
     from odradek_client.errors import UnsupportedByBroker
 

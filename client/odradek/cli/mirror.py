@@ -186,7 +186,6 @@ async def _mirror(
 
 
 def _copier(job: Job) -> Copier:
-    """The copier of the plan's mode."""
     from odradek.mirror.plan import Mode
 
     if job.plan.mode is Mode.SAME_OFFSETS:
@@ -309,7 +308,7 @@ async def _promote(
     async with connected(Admin, settings) as admin:
         there = await admin.list_topics()
         found = matching(words, there) if words else there
-        # The target answers with an error for a missing topic.
+        # Missing topics are included, so that the target answers with an error for each of them.
         found += [word for word in words or () if not is_pattern(word) and word not in there]
         if not words or any(is_pattern(word) for word in words):
             resources = [ConfigResource.topic(name) for name in found]

@@ -34,7 +34,7 @@ def offsets(
 ) -> None:
     """Translate offsets of the source into those of the target, exactly.
 
-    For mirrors of the mode exactly-once; with the same offsets there is nothing to translate.
+    For mirrors of the mode exactly-once. In the mode same-offsets there is nothing to translate.
     """
     from odradek.mirror.checkpoint import NotTranslatable
 
@@ -85,7 +85,7 @@ def checkpoint(
 ) -> None:
     """Copy the checkpoint of a Spark query, with the offsets of the target.
 
-    For mirrors of the mode exactly-once; with the same offsets the checkpoint stays as it is.
+    For mirrors of the mode exactly-once. In the mode same-offsets the checkpoint needs no change.
     """
     from odradek.mirror.checkpoint import CheckpointError, translate_checkpoint
 

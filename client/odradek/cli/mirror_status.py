@@ -1,4 +1,4 @@
-"""`odradek mirror status`: how far a mirror of the mode exactly-once has come, from its map
+"""`odradek mirror status`: the progress of a mirror of the mode exactly-once, from its map
 topic."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pid file of a broker: the process that serves a data directory, and its address.
 
 The first line is the process id, the second the address. The broker keeps the file locked until it
-ends, so an unlocked file is stale, even if a process with its number exists.
+ends, so an unlocked file is stale, even if a process with this id exists.
 
 On a full disk a broker still serves the stored data. The file can then be created, but its lines
 cannot be written. So both lines become the target of a symbolic link, which needs no free page.
@@ -21,8 +21,8 @@ PID_FILE = "odradek.pid"
 _LINK_SUFFIX = ".link"
 LOG_FILE = "odradek.log"
 
-#: The time to wait for the lock. A status query holds it only for a moment, so a longer lock is
-#: that of another broker.
+#: The time to wait for the lock. A status query holds the lock only for a moment; a lock that lasts
+#: longer belongs to another broker.
 _CLAIM_TIMEOUT_S = 2.0
 _RETRY_S = 0.01
 
@@ -71,8 +71,7 @@ class PidFile:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             with suppress(BlockingIOError, FileNotFoundError):
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # The lock is useless if the previous owner removed the file after it was opened
-                # here.
+                # The lock is useless if the previous owner removed the file after `os.open`.
                 if os.fstat(fd).st_ino == os.stat(self.path).st_ino:
                     return fd
             os.close(fd)

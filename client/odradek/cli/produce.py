@@ -49,8 +49,8 @@ _READ_BYTES = 1024 * 1024
 _WHOLE_BYTES = 32 * 1024
 #: The limit of a record's size; a broker would refuse a larger record anyway.
 _RECORD_BYTES_MAX = 128 * 1024 * 1024
-#: The limit of sent records whose delivery has not been awaited. At this number, the oldest
-#: delivery is awaited before the next send.
+#: The limit of deliveries that were not awaited yet. At the limit, the oldest one is awaited before
+#: the next send.
 _UNCHECKED_MAX = 50_000
 #: The time to wait for deliveries after the first Ctrl+C. A second Ctrl+C ends the wait.
 _LAST_CHANCE_S = 5.0
@@ -110,7 +110,7 @@ class LineFormat:
 
     @property
     def is_plain(self) -> bool:
-        """True if a line is the value of its record, and the record has nothing else."""
+        """True if a line is the value of its record, and the record has no key and no headers."""
         return not (
             self.json
             or self.empty_is_null
@@ -341,8 +341,8 @@ class _Run:
             await self._check()
 
     def settle(self) -> str:
-        """Count the acknowledged, the refused and the unknown records after an interruption, as a
-        text."""
+        """A text with the numbers of records, after an interruption: acknowledged, refused, and
+        those whose outcome is unknown."""
         from odradek_client.errors import Closed, DeliveryTimeout
 
         refused = 0
@@ -540,7 +540,7 @@ def produce(
     """Write records to a topic: a line each, or with --json what `odradek consume --json` prints.
 
     Exits with 0 when every record is acknowledged, and with --transactional-id committed. Ctrl+C
-    waits for records in flight and says what was acknowledged; a second one does not wait. Input
+    waits for records in flight and says what was acknowledged; a second Ctrl+C does not wait. Input
     that takes longer than the transaction's timeout needs -X transaction.timeout.ms=MS.
 
     \b

@@ -219,7 +219,7 @@ class _OneLine:
 
 @dataclass(slots=True)
 class _DecodedRecords:
-    """The decoded keys and values of records. The last record's are kept, because first the filter
+    """The decoded keys and values of records. Those of the last record are kept, because the filter
     and then the printer need them."""
 
     decoders: Decoders
@@ -270,7 +270,7 @@ class _DecodedRecords:
 
     def _tell_failures(self, topic: str, is_key: bool, found: Decoded) -> None:
         """Report, once for each topic, why a key or value is shown as hex digits, or in another
-        format than its rule demands."""
+        format than its `--decode` rule names."""
         ruled = self.decoders.rule_for(topic, is_key)
         if (found.format != "hex" and (ruled is None or found.format == ruled)) or ruled == "hex":
             return

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 EXIT_BAD_CONFIG = 2
 
-#: The address for ordered faults of a broker under test, unless http.listen gives another.
+#: The address at which a broker under test accepts orders for faults, unless http.listen gives
+#: another.
 TESTING_HTTP = "127.0.0.1:0"
 
 #: The words before the address of the HTTP endpoint, in the ready line of a broker under test.

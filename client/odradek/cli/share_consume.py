@@ -72,9 +72,9 @@ def consume(
 ) -> None:
     """Print records of a share group, and acknowledge them, until Ctrl+C.
 
-    With --json each line has the delivery count besides what `consume --json` prints. A record is
-    acknowledged after it was written to the output; if the acknowledgement is refused, because the
-    record's lock has expired, the record is delivered again.
+    With --json each line has the delivery count in addition to what `consume --json` prints. A
+    record is acknowledged after it was written to the output; if the acknowledgement is refused,
+    because the record's lock has expired, the record is delivered again.
     """
     if answer not in _ANSWERS:
         fail(f"--answer {answer!r} is none; there are {', '.join(_ANSWERS)}", 2)

@@ -128,8 +128,8 @@ def dead_letters(
 ) -> None:
     """The records that a share group has given up, from its dead letter topic.
 
-    The topic is the group's setting errors.deadletterqueue.topic.name. REASON is the broker's: the
-    record was rejected, or delivered as often as the limit allows.
+    The group's setting errors.deadletterqueue.topic.name names the topic. REASON is from the
+    broker: the record was rejected, or delivered as often as the limit allows.
     """
 
     async def main() -> list[Letter]:

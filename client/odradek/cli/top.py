@@ -291,7 +291,7 @@ def _is_share(group: GroupListing) -> bool:
 async def _of_each(
     groups: list[str], ask: Callable[[str], Awaitable[dict[TopicPartition, int]]]
 ) -> dict[str, dict[TopicPartition, int]]:
-    """The answers about the first `_GROUPS_MAX` groups; an empty one if a group cannot be
+    """The answers about the first `_GROUPS_MAX` groups; an empty answer if a group cannot be
     described."""
     turn = asyncio.Semaphore(_AT_ONCE)
 
@@ -307,7 +307,7 @@ async def _of_each(
 
 
 async def _transactions(admin: Admin) -> list[OpenTransaction]:
-    """All open transactions. The start time is known only for the first of them, up to a limit."""
+    """All open transactions. Only the first `_TRANSACTIONS_MAX` have a start time."""
     listed = await admin.list_transactions(states=["Ongoing"])
     names = [each.transactional_id for each in listed[:_TRANSACTIONS_MAX]]
     described: Mapping[str, Any] = (

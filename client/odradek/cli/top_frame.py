@@ -81,7 +81,7 @@ class TopicRate:
 @dataclass(frozen=True)
 class GroupLag:
     """The lag of a group in records, and the age of the oldest unread record. `age_at_least`: the
-    record may be older, because it was there before the first sample."""
+    record may be older, because it was appended before the first sample."""
 
     group: str
     kind: str
@@ -94,7 +94,7 @@ class GroupLag:
 @dataclass(frozen=True)
 class SlowRequests:
     """The requests of an API between two samples, of all brokers. `slow_ms`: the 99th percentile;
-    None above the largest bound."""
+    None if it is above the largest bound of the histogram."""
 
     name: str
     requests: int

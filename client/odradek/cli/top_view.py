@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-#: The number of lines besides the rows of the tables.
+#: The number of lines of the screen that are not rows of the tables.
 _LINES_AROUND = 12
 _ROWS_MIN = 3
 _SLOW_ROWS = 4
 _TRANSACTION_ROWS = 4
 _NOTES_MAX = 4
-#: The ways to sort topics and groups, and the heading that is marked.
+#: The ways to sort topics and groups.
 SORTS = ("rate", "name")
 
 

@@ -36,8 +36,8 @@ def _alternative(word: str) -> str:
 
 
 def matching(words: Iterable[str], there: Iterable[str]) -> list[str]:
-    """The topics of `there` that match one of the words, in order. Ends the program like
-    `pattern_of`."""
+    """The topics of `there` that match one of the words, in order. Ends the program for an invalid
+    expression."""
     pattern = re.compile(pattern_of(words))
     return sorted(name for name in there if pattern.fullmatch(name))
 

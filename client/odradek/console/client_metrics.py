@@ -42,8 +42,7 @@ async def pushing_clients(asked: Asked) -> Json:
         try:
             return clients, await admin.list_client_metrics()
         except OdradekError:
-            # The names of subscriptions are missing if the principal lacks the right for them,
-            # which is another one than the right for clients.
+            # A principal that may see clients may lack the right to see the names of subscriptions.
             return clients, None
 
     clients, subscriptions = await asked.session.cached("pushing clients", _KEEP_MS, ask)

@@ -125,7 +125,7 @@ async def _described(session: Session, admin: Admin, group_id: str) -> Described
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
         except UnsupportedByBroker:
-            # A broker that does not support this kind has no group of it.
+            # A broker that does not support this kind has no groups of this kind.
             continue
         else:
             kinds.remember(group_id, kind)

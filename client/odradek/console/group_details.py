@@ -142,7 +142,7 @@ async def _first_records(
     session: Session, group_id: str, starts: Mapping[TopicPartition, int]
 ) -> list[Json]:
     """Descriptions by the broker of the first unfinished record of some partitions. `starts`: the
-    offset of that record."""
+    offset of that record in each partition."""
     found = []
     for tp, offset in sorted(starts.items())[:_FIRST_RECORDS_MAX]:
         about = await history_of(

@@ -254,8 +254,8 @@ async def committed_offsets(admin: Admin, group_id: str) -> dict[TopicPartition,
 async def end_offsets(
     admin: Admin, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """The end of each partition. Partitions of deleted topics, and of topics without a right, are
-    left out."""
+    """The end of each partition. Partitions of deleted topics, and of topics that the principal may
+    not describe, are left out."""
     wanted = sorted(partitions)
     if not wanted:
         return {}

@@ -21,7 +21,7 @@ from odradek_client.admin.broker import BrokerDescription, RequestCounts, Sectio
 #: The time between two requests while a page is open.
 EVERY_MS = 2_000
 _KEEP_PAST_MS = 4_000
-#: The duration of the recent past in percentiles.
+#: The length of the period up to now that the recent percentiles cover.
 _RECENT_MS = 30_000
 #: The limit of the time between two samples. For samples further apart, no rates are computed.
 _GAP_MS = 4 * EVERY_MS
@@ -88,7 +88,7 @@ def request_row(each: RequestCounts, bounds_us: Sequence[int], lasted_ms: float)
 
 
 def since(after: RequestCounts, before: RequestCounts | None) -> RequestCounts:
-    """The counts of the requests of an API between two descriptions."""
+    """The requests of an API that a broker handled between two of its descriptions."""
     if before is None:
         return after
     return RequestCounts(

@@ -157,7 +157,8 @@ def _disk_problems(disks: list[Json]) -> list[Json]:
 
 
 def _problem(level: str, text: str, to: str | None) -> Json:
-    """A problem as a sentence, with the address of the page that shows it; None for this page."""
+    """A problem as a sentence. `to`: the address of the page that shows it; None for the
+    overview."""
     return {"level": level, "text": text, "to": to}
 
 

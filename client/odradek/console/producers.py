@@ -33,7 +33,8 @@ _COLUMNS = {
 
 
 async def producers(asked: Asked) -> Json:
-    """A page of the producers that have written to a partition, and the offsets held back in it."""
+    """A page of the producers that have written to a partition, and the offsets that open
+    transactions hold back in it."""
     session, query = asked.session, asked.query
     tp = _partition_of(query)
     found = await _producers_of(session, (tp,))
@@ -102,7 +103,7 @@ def _row(tp: TopicPartition, row: ProducerDescription, owners: Transactions | No
         "coordinator_epoch": row.coordinator_epoch,
         "transaction_start_offset": row.transaction_start_offset,
         "transactional_id": None if owner is None else owner.transactional_id,
-        # The list lacks transactional ids that the principal may not see.
+        # Without the list of transactional ids, no transaction is called hanging.
         "hanging": owners is not None
         and row.transaction_start_offset is not None
         and not is_open_on(owners, owner, tp),
