@@ -14,8 +14,8 @@ _TEXT_BYTES_MAX = 1000
 class HttpOrders:
     """Sends orders to the HTTP endpoint at HOST:PORT, under a path such as /faults.
 
-    Raises `refused` if an order is refused or the endpoint is unreachable, and with the text
-    `takes_none` if the endpoint does not accept such orders. `answer_s`: the longest time to wait
+    Raises `refused` if an order is refused or the endpoint is unreachable. If the endpoint does not
+    accept such orders, the text of the error is `takes_none`. `answer_s`: the longest time to wait
     for an answer, in seconds.
     """
 

@@ -344,8 +344,8 @@ class _TracedProducer:
         task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, batch: ProducerBatch, waiting: list[tuple[Delivery, _Sent]]) -> None:
-        """End the spans of a batch's records, by one task for each batch, because its records end
-        together."""
+        """End the spans of a batch's records, with one task for each batch, because all records of
+        a batch end together."""
         try:
             while waiting:
                 delivery, sent = waiting[0]
@@ -524,8 +524,8 @@ def instrument(
     tracer_provider: trace.TracerProvider | None = None,
     meter_provider: metrics.MeterProvider | None = None,
 ) -> Client:
-    """Make a producer, consumer or share consumer record spans and metrics. Returns the client,
-    which may be one of `odradek.sync`.
+    """Record spans and metrics of a producer, a consumer or a share consumer. The client may be one
+    of `odradek.sync`. Returns the client.
 
     The providers are the global ones by default. TypeError for another object; ValueError if the
     client is instrumented already.

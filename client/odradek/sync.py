@@ -6,8 +6,8 @@
         for record in consumer:
             ...
 
-All objects share one event loop in a daemon thread. Their methods may be called from any thread;
-Ctrl+C interrupts any of them. `odradek.Producer`, `Consumer` and `Admin` describe the methods.
+All objects share one event loop in a daemon thread. Any thread may call their methods; Ctrl+C
+interrupts any call. `odradek.Producer`, `Consumer` and `Admin` describe the methods.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def _forked(name: str, pid: int | None) -> IllegalState:
 
 
 class _Blocking:
-    """The base of the three classes: the asynchronous object, with `start` and `close`."""
+    """The base of the blocking clients: an asynchronous client, with `start` and `close`."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -238,13 +238,15 @@ class _Blocking:
         self._serving: list[SimpleQueue[Callback | None]] = []
 
     def start(self, timeout_ms: float | None = None) -> None:
-        """Connect. `with` does so. MetadataTimeout if no broker answers within `timeout_ms`."""
+        """Connect; the start of a `with` block does this. MetadataTimeout if no broker answers
+        within `timeout_ms`."""
         if self._pid is None:
             self._pid = os.getpid()
         _run(self, functools.partial(self._inner.start, timeout_ms))
 
     def close(self) -> None:
-        """Finish all work, and disconnect. May be called again; `with` does so.
+        """Finish all work, and disconnect; the end of a `with` block does this. May be called
+        again.
 
         A forked child does nothing, because the connections belong to the parent.
         """
@@ -282,8 +284,8 @@ class _Fate(Generic[R]):
         return bool(self._inner.done())
 
     def result(self, timeout_ms: float | None = None) -> R:
-        """Wait for the metadata. If the record was not written, raises the reason. RequestTimedOut
-        if the result is not known within `timeout_ms`."""
+        """Wait for the metadata of the written data. Raises the error if the data was not written;
+        RequestTimedOut if the result is not known within `timeout_ms`."""
 
         async def wait() -> R:
             try:
@@ -393,8 +395,8 @@ class Producer(_Blocking):
 
 
 class _InThisThread(RebalanceListener):
-    """A listener whose methods run in the thread that is waiting in the poll. There they may block
-    and call the consumer."""
+    """A listener whose methods run in the thread that is waiting in the poll. In that thread, the
+    methods may block and call the consumer."""
 
     def __init__(self, listener: RebalanceListener, owner: Consumer) -> None:
         self._listener, self._owner = listener, owner

@@ -12,9 +12,9 @@ process makes the clusters of all tests of a run, including those in pytest-xdis
 `odradek_broker`: a broker of the test's own, on a free port, with a directory of its own; it may be
 stopped, killed and restarted. `odradek_broker_session`: one broker for the whole run, for tests
 that only need some broker; use `unique_topic` with it. `odradek_faulty_broker`: like
-`odradek_broker`, and its faults can be ordered (`odradek_faulty_broker.faults`). All of them keep
-records of any age: with Kafka's retention of seven days, a test would lose old records at the check
-every five minutes.
+`odradek_broker`, and its faults can be ordered (`odradek_faulty_broker.faults`). All these brokers
+keep records of any age: with Kafka's retention of seven days, a test would lose old records at the
+check every five minutes.
 
 `odradek_broker_settings`: settings of all these brokers, by Kafka's names, which override their
 defaults. Override the fixture in a conftest.py, with scope="session". For only `odradek_broker`, a

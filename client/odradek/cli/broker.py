@@ -264,7 +264,8 @@ def _report_failure(
 ) -> None:
     """Print the reason why the child is not ready, and end the child."""
     try:
-        # If the output has ended, the child is ending. If there was no output in time, it is not.
+        # If the child's output has ended, the child will end soon. If the output is only late, the
+        # child continues to run.
         exit_code = child.wait(1.0)
     except subprocess.TimeoutExpired:
         child.terminate()

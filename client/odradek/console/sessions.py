@@ -47,8 +47,8 @@ class Session:
     """A principal's clients and their recent answers. `user`: None if nobody has to sign in.
 
     `settings` are those of the clients, for views that need a separate client. `streams`: the
-    number of answers in pieces that are in progress. Those with a separate client end when `closed`
-    is true.
+    number of answers in pieces that are in progress. A stream with a separate client ends when
+    `closed` is true.
     """
 
     settings: ClientSettings

@@ -158,7 +158,8 @@ class _Tail:
             at = 0 if end is None else end.offset
             self._positions[tp] = min(known.get(tp.partition, at), at)
         nodes = {part.leader for part in await self._partitions()}
-        # Leaders get requests one after another, so each one gets its share of the waiting time.
+        # Leaders get requests one after another, so each request gets its share of the waiting
+        # time.
         self._limits = FetchLimits(
             _FETCH_BYTES, _PARTITION_BYTES, max(_WAIT_MS // max(len(nodes), 1), 20)
         )

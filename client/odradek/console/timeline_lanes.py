@@ -170,7 +170,7 @@ def client_id_of(client: str) -> str | None:
 
 
 def lanes_of(subject: Subject, events: Sequence[HistoryEvent]) -> Lanes:
-    """The lanes of a subject from its events, oldest first."""
+    """The lanes of a subject, computed from its events. The oldest event must come first."""
     lanes = Lanes()
     draw = _DRAWN[subject]
     for event in events:

@@ -121,8 +121,7 @@ def _target_of(sent: Json, allowed: Sequence[str]) -> Target:
 
 
 def _offsets_of(sent: Json) -> dict[Partition, int]:
-    """The offsets that an order contains as its plan has set them: rows of topic, partition,
-    offset."""
+    """The offsets in an order, from rows of topic, partition and offset that the plan contained."""
     rows = sent.get("offsets", [])
     if not isinstance(rows, list) or len(rows) > _PARTITIONS_MAX:
         raise Refusal(400, f"The field offsets must be a list of at most {_PARTITIONS_MAX:,}")

@@ -1,4 +1,5 @@
-"""Protobuf, with fields by number, read from only the wire format, or by name, with descriptors."""
+"""Protobuf messages. With descriptors, fields are shown by name; without descriptors, the wire
+format has only their numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _BEGINS_A_MESSAGE = ("\t", "\n", "\r")
 
 
 def raw(data: bytes, limits: Limits, *, likely: bool = False) -> Found:
-    """The fields of a message, by number; those that occur several times are lists.
+    """The fields of a message, by number. A field that occurs several times is a list.
 
     A field of bytes is shown as text, a message or base64, whichever fits first. Numbers of fixed
     size are shown as integer and as floating point. `likely`: refuse bytes that are unlikely to be

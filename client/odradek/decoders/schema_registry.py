@@ -56,7 +56,8 @@ class RegisteredSchema:
 class SchemaRegistry:
     """A client of one registry. Its methods may be called from several threads.
 
-    `url`: http or https, with `user:password@` for basic authentication. ValueError for another.
+    `url`: http or https, with `user:password@` for basic authentication. ValueError for any other
+    URL.
     """
 
     def __init__(
@@ -135,7 +136,8 @@ class SchemaRegistry:
     ) -> None:
         """Add the schemas of `references` to `others`, in such an order that each follows the
         schemas that it needs."""
-        # A stack of (reference, its answer once its own references are on the stack above it).
+        # A stack of (reference, answer). The answer is None until the schema was requested; the
+        # references in the answer are then above it on the stack.
         stack: list[tuple[Reference, dict[str, Any] | None]]
         stack = [(each, None) for each in reversed(references)]
         asked: set[str] = set()

@@ -1,9 +1,9 @@
 """Schemas for topics: from files, and from a registry by the id that a record begins with.
 
-A rule names a topic, a key or value, or none of them: `[TOPIC:][key=|value=]REST`. In TOPIC `*`
-stands for any characters. The most specific rule applies: a rule with a whole topic takes
-precedence over one with a pattern, a rule for the key or the value over one for both, and the last
-of equally specific rules over those before it.
+A rule names a topic, a key or value, or none of them: `[TOPIC:][key=|value=]REST`. REST is a format
+or a file. In TOPIC `*` stands for any characters. The most specific rule applies: a rule with a
+whole topic takes precedence over one with a pattern, a rule for the key or the value over one for
+both, and the last of equally specific rules over those before it.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Schemas:
         return Found(schema.decode(self._payload(frame), self._limits))
 
     def decode_protobuf(self, data: bytes, topic: str, is_key: bool) -> Found:
-        """A message by a file of descriptors, or by the registry."""
+        """A message, decoded with a file of descriptors, or with a schema of the registry."""
         frame = framed(data)
         chosen = self._of_topic(topic, is_key)
         if isinstance(chosen, protobuf.Schema):

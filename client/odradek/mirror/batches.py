@@ -1,10 +1,10 @@
 """The conversion of batches of a source partition to batches for another cluster.
 
 A batch that any producer could have sent keeps its body, compressed or not; the producer writes
-only a new header. Other batches are decoded and encoded again, and several small ones are combined.
-These are batches whose offsets have gaps (compaction, aborted transactions, a start inside a
-batch), whose timestamps are those of the source broker, or which are too small for separate
-requests.
+only a new header. Other batches are decoded and encoded again: batches whose offsets have gaps
+(compaction, aborted transactions, a start inside a batch), batches whose timestamps are those of
+the source broker, and batches that are too small for separate requests. Several small batches are
+combined.
 
 The module uses no clock and no I/O. The checksum of each batch is verified, so that damage is not
 copied with a new checksum.

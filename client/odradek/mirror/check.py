@@ -444,7 +444,7 @@ class _Log:
             try:
                 fetched = await self._reader.poll(_POLL_MS)
             except SourceError as error:
-                # The error text of the reader says "the source" for the target, too.
+                # The reader's error text says "the source", even if it reads the target.
                 text = str(error).removeprefix(f"{self._tp.topic}-{self._tp.partition} of the ")
                 raise CannotCompare(
                     f"the {self._side.name.lower()}: {text.removeprefix('source: ')}"

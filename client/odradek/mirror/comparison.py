@@ -47,8 +47,8 @@ class Row(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A kind of difference, the number of times it was found, and the first offsets (None: that
-    side has no record)."""
+    """A kind of difference, and the number of times that it was found. `source_offset`,
+    `target_offset`: the place of the first one; None if the side lacks the record."""
 
     kind: str
     times: int
@@ -276,8 +276,8 @@ class PartitionComparison:
     # --- records ----------------------------------------------------------------------------------
 
     def _match(self, ours: Row, theirs: Row) -> None:
-        """Compare the next records of both sides if they belong together, or skip the one that has
-        no counterpart."""
+        """Compare the next records of both sides if their offsets correspond, or else skip the
+        record that has no counterpart."""
         source, target = self._rows
         place = self._places.target_of(ours.offset)
         if place is None or place < theirs.offset or place not in self._ranges[Side.TARGET]:

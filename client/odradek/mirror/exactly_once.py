@@ -4,9 +4,9 @@ transactions.
     source --batches--> | transaction: batches to the topics, positions and runs to the map topic |
 
 A transaction covers all partitions, and is committed after some bytes or some time. It includes the
-positions. A start ends the last transaction, reads the map topic, and continues after the committed
-records. So no record is lost or repeated, even if an instance is killed at any point. After a
-failure the mirror repeats the same start; there is no other way of recovery.
+positions. At a start, the mirror ends its last transaction, reads the map topic, and continues
+after the committed records. So no record is lost or repeated, even if an instance is killed at any
+point. After a failure the mirror repeats the same start; there is no other way of recovery.
 
 A second instance with the same name fences the first instance. The first instance then finds the
 new owner in the map topic, and ends. Readers at the target that use read_committed see no record
@@ -254,8 +254,8 @@ class ExactlyOnceCopier:
                 await asyncio.sleep(max(self._retry_at_s - self._now_s(), 0.0))
 
     async def add(self, topics: Sequence[Topic]) -> None:
-        """Add topics, which must exist at the target with all partitions. Retry those of their
-        partitions that were given up. MirrorRefused for topics that must not be copied."""
+        """Add topics, which must exist at the target with all partitions. Partitions of these
+        topics that were given up are retried. MirrorRefused for topics that must not be copied."""
         changed = {
             topic.name
             for topic in topics

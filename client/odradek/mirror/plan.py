@@ -1,4 +1,5 @@
-"""The plan of a mirror: the topics, settings and groups to copy, and all problems that prevent it.
+"""The plan of a mirror: the topics, settings and groups to copy, and all problems that prevent the
+mirror.
 
 Read-only requests gather facts about both clusters, from which the plan is made without I/O. A
 running mirror makes its plan again from time to time, for new topics.

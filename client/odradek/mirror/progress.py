@@ -70,9 +70,9 @@ class Snapshot:
     """The progress at one time. `lag_s`: the age of the newest copied record in the partition with
     the oldest such record; 0 if there is no lag, None if no record was copied yet. `eta_s`: the
     expected time to the end, None without progress. `groups`: the number of groups with all offsets
-    at the target. `groups_left`: the other groups, with reasons. `troubles`: transient problems.
-    `failed`: partitions that are not copied. `waiting_for`: the operation for which the whole
-    mirror has waited for `waiting_s`."""
+    at the target. `groups_left`: the groups that lack offsets at the target, with reasons.
+    `troubles`: transient problems. `failed`: partitions that are not copied. `waiting_for`: the
+    operation for which the whole mirror has waited for `waiting_s`."""
 
     seconds: float
     records: int

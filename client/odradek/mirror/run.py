@@ -237,7 +237,7 @@ class _Run:
 
     async def _is_copied(self, barrier: dict[TopicPartition, int], now_s: float) -> bool:
         """True if all records before the barrier are copied. Transactions that are open at the
-        barrier get the time of --timeout, from the moment when nothing else is left."""
+        barrier get the time of --timeout, from the moment when nothing else is left to copy."""
         progress = self._job.progress
         all_is_read = self._job.plan.mode is Mode.SAME_OFFSETS
         waiting, is_open = [], []
@@ -397,7 +397,7 @@ async def _make_topic(target: Admin, topic: TopicPlan, tell: Callable[[str], Non
 
 
 async def refused_settings(target: Admin, topic: TopicPlan) -> dict[str, str]:
-    """The settings that the target does not accept for a new topic, with its reasons."""
+    """The settings that the target does not accept for a new topic, with the target's reasons."""
 
     async def error_of(settings: dict[str, str]) -> OdradekError | None:
         new = NewTopic(topic.name, topic.partitions, configs=settings)

@@ -69,9 +69,9 @@ class Entry(NamedTuple):
 
 
 def runs_of(spans: Iterable[Span], parts: Sequence[tuple[int, int]]) -> list[Run]:
-    """The runs of a written batch. The target has appended it as one batch, or as several if it was
-    split. `parts`: for each of them the index of its first record in the written batch, and its
-    base offset at the target."""
+    """The runs of a written batch. The target has appended the batch as one batch, or as several if
+    it was split. `parts`: for each batch at the target, the index of its first record in the
+    written batch, and its base offset."""
     runs: list[Run] = []
     index = 0
     at = 0
@@ -108,7 +108,7 @@ def _follows(before: Run, run: Run) -> bool:
 
 
 class PartitionMap:
-    """The runs of one partition in memory. Each takes three numbers."""
+    """The runs of one partition in memory, three numbers for each run."""
 
     def __init__(self, start: int, source_topic_id: UUID, target_topic_id: UUID) -> None:
         self.start = start

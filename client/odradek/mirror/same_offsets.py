@@ -57,7 +57,7 @@ _REQUEST_BYTES_MAX = 4 * 1024 * 1024
 _AROUND_BYTES = 512
 #: The interval at which the ends of the source are sent to the target, for its metrics.
 _TELL_EVERY_S = 10.0
-#: The broker's setting for the largest request. A larger one closes its connection.
+#: The broker's setting for the largest request. A broker closes the connection of a larger request.
 _FRAME_LIMIT = "socket.request.max.bytes"
 
 
@@ -384,9 +384,9 @@ class SameOffsetsCopier:
     async def _append_together(
         self, parts: dict[TopicPartition, FetchedPartition], failed: set[TopicPartition]
     ) -> list[FetchedPartition]:
-        """Append parts with one request, and note the ends of the target. Returns the parts, or
-        rests of parts, that the target did not append although there was no error. `failed` gets
-        the partitions with errors."""
+        """Append parts with one request, and note the ends of the target. Returns what the target
+        did not append although there was no error: whole parts, and the ends of parts. `failed`
+        gets the partitions with errors."""
         wanted = {
             each.tp: MirroredPartition(
                 partition_index=each.tp.partition,

@@ -152,7 +152,8 @@ class SettingsCopier:
 
     async def copy_groups(self, groups: Iterable[GroupSettings], *, is_whole: bool) -> None:
         """Copy settings of groups that the target lacks, and changes since the last call.
-        `is_whole`: groups that `groups` does not name have no settings any more."""
+        `is_whole`: `groups` has all groups with settings, so other groups have no settings any
+        more."""
         named = {each.resource: each for each in groups}
         if is_whole:
             known = [each for each in self._known if each.type is ResourceType.GROUP]

@@ -211,7 +211,8 @@ class SourceReader:
         self._limits = limits
         self._rate = rate
         self._check_crcs = check_crcs
-        # The class of the random generator is looked up in its module, as in the producer.
+        # `random.Random` is looked up in its module, because the simulator replaces the class
+        # there.
         retry = admin.config.retry_backoff_ms, admin.config.retry_backoff_max_ms
         self._backoff = Backoff(*retry, random.Random())
         self._positions: dict[TopicPartition, _Position] = {}
@@ -513,8 +514,8 @@ class SourceReader:
                 self._end(tp, SourceTruncated(tp, position.offset, ends[1]))
                 return
             if ends is not None and position.epoch >= 0:
-                # The source has lost all records of that epoch, and has other records at their
-                # offsets.
+                # The source has lost all records of `position.epoch`, and has other records at
+                # their offsets.
                 self._end(tp, SourceTruncated(tp, position.offset, None))
                 return
         elif code not in RETRY_WITH_NEW_METADATA | RETRY and not error.retriable:

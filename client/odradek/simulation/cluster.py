@@ -16,7 +16,8 @@ FAULTS_WITHIN_MS = 10_000
 #: The virtual time after which a test that has not ended fails with TimeoutError.
 LIMIT_S = 3_600
 _TRACE_TAIL = 40
-#: The faults of a test with faults; the test's own code is not killed.
+#: The kinds of faults for `faults=True`, without those that kill the test's own code or need
+#: several data directories.
 _KINDS = tuple(kind for kind in FAULTS if kind not in ("kill-client", "failed-directory"))
 
 

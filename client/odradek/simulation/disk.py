@@ -409,8 +409,8 @@ class MemoryFiles:
         self._unsynced_renames.append((source, target))
 
     def _move_directory(self, source: str, target: str) -> None:
-        """Move a directory: only the entries of both parents change. The files in it move along and
-        stay durable, or not, as they were."""
+        """Move a directory: only the entries of both parents change. The files in it move with it;
+        durable files stay durable, and unsynced files stay unsynced."""
         prefix = source + "/"
         for names in (self._names, self._durable_names):
             for path in [path for path in names if path.startswith(prefix)]:

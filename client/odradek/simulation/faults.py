@@ -203,7 +203,8 @@ async def crash_behind_a_dead_letter(world: World, fault: Fault) -> None:
     """The disk is slow. When the next dead letter of a share group is durable and the state of its
     share partition is not, the process is killed, or the machine loses its power."""
     process = world.broker.process
-    # The crash happens at that moment, or a little later, while the state is being written.
+    # The crash happens when the dead letter is durable, or a little later, while the state is being
+    # written.
     at_once = fault.size % 3 > 0
     with world.slow_disk(*_BEHIND_AN_ANSWER_SYNC_MS):
         if await _share_event(world, _is_dead_letter, process.kill if at_once else _nothing):
@@ -483,20 +484,21 @@ async def trouble_at_start(world: World, fault: Fault) -> None:
 async def _restart_on_a_failing_disk(world: World, failure: Failure) -> None:
     """Kill the process, and start it again with a disk that fails."""
     starting = asyncio.ensure_future(world.kill_broker(power_lost=False, down_ms=_DOWN_MS))
-    # A crash also removes the failures of the disk.
+    # The failure is ordered after the crash, because a crash removes ordered failures.
     await world.sleep(_DOWN_MS / 2)
     world.broker.disk.fail(failure)
     await starting
 
 
 async def switch_durability(world: World, fault: Fault) -> None:
-    """The broker is started with the other durability, after a clean stop or a kill."""
+    """The broker is started with the other value of `log.durability`, after a clean stop or
+    a kill."""
     await world.switch_durability(stop=bool(fault.size % 2))
 
 
 async def cut_power_at_start(world: World, fault: Fault) -> None:
-    """The broker is started with one of the two durabilities, and the machine loses its power soon
-    afterwards."""
+    """The broker is started with one of the two values of `log.durability`, and the machine loses
+    its power soon afterwards."""
     durability = "page-cache" if fault.size % 3 else "fsync"
     await world.cut_power_at_start(durability=durability, stop=fault.size % 4 == 0)
 

@@ -151,11 +151,11 @@ class SimulatedTransport(asyncio.Transport):
             self._network.soon(self._tell_lost)
 
     def pause_reading(self) -> None:
-        """Keep arriving data."""
+        """Buffer the data that arrives instead of delivering it."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Deliver the kept data, and continue."""
+        """Deliver the buffered data, and continue to deliver."""
         if not self._reading:
             self._reading = True
             self._network.soon(self._hand_on)
@@ -279,7 +279,7 @@ class SimulatedNetwork:
     def __init__(self, random: Random | None = None, weather: Weather | None = None) -> None:
         self.random = random or Random(0)
         self.weather = weather or Weather()
-        #: The context without a process.
+        #: The context of calls that belong to no simulated process.
         self._context = Context()
         #: The protocol factory of each listening address, and its context.
         self._listening: dict[Address, tuple[ProtocolFactory, Context]] = {}
@@ -335,8 +335,8 @@ class SimulatedNetwork:
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
     ) -> tuple[SimulatedTransport, asyncio.BaseProtocol]:
-        """Connect. ConnectionRefusedError if no server listens. TimeoutError if the address cannot
-        be reached, without the kernel's wait."""
+        """Connect. ConnectionRefusedError if no server listens. If the address cannot be reached,
+        raises TimeoutError immediately, while a kernel would first wait."""
         there, here = (host, port), ("client", self._free_port())
         await asyncio.sleep(self.arrival_s() - self._loop.time())
         while there in self._paused:

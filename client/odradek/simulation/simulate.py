@@ -246,7 +246,7 @@ def _discard(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextlib.contextmanager
 def _listed(worlds: list[World]) -> Iterator[None]:
-    """Tell the world about every client that is started inside."""
+    """Tell the world about every client that is started inside the block."""
     start, start_consumer = NetworkClient.start, Consumer.start
 
     async def starts(self: NetworkClient, timeout_ms: float | None = None) -> None:

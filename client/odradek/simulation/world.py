@@ -134,8 +134,8 @@ class World:
     # --- The broker ---
 
     def order(self, **order: object) -> None:
-        """Order a fault of the running broker, as with `odradek.faults`. It lasts until `heal` or
-        the end of the broker's process."""
+        """Order a fault of the running broker, as with `odradek.faults`. The fault lasts until
+        `heal` or the end of the broker's process."""
         if self.broker.running and self.broker.server.faults is not None:
             self.broker.server.faults.order(order)
 

@@ -131,7 +131,7 @@ class Gate:
 
     def _claim(self, name: str) -> bool:
         """True if this task is chosen for the interruption, because it is the first task of the run
-        that calls the method."""
+        that calls `_claim`."""
         if self.claim.exists():
             return False
         own = self.folder / f"claim-{os.getpid()}"

@@ -19,7 +19,7 @@ from odradek.testcontainers.environment import read_env_file, settings_of
 from odradek_client.errors import OdradekError
 
 _HOST = "127.0.0.1"
-#: The port that the container offers to other brokers, besides the one for clients.
+#: The port that the container offers to other brokers, in addition to the port for clients.
 _BROKER_PORT = 9092
 _SECURITY = ("users", "tls", "superusers", "acls")
 #: The settings of a container of Kafka, unless the environment has others. With these settings,
