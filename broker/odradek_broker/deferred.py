@@ -19,8 +19,8 @@ class Deferred(Generic[T]):
     """A value that arrives once.
 
     `abandon` is called when nothing waits for the value any more, because the connection is closed.
-    The code that would resolve it may then drop the work: immediately in `on_abandon`, or later
-    when it reads `abandoned` (rule N-10).
+    The code that would resolve the deferred may then drop the work: immediately in `on_abandon`, or
+    later when it reads `abandoned` (rule N-10).
     """
 
     __slots__ = ("_callbacks", "_transform", "_value", "abandoned", "on_abandon")

@@ -186,7 +186,7 @@ class Node:
     """A broker without its sockets. `load` has to be called once, before anything else.
 
     The parts are built in order, from the metadata to the transaction coordinator, and each part
-    gets only finished parts; handlers use the parts themselves.
+    gets only finished parts. Handlers use the parts directly.
     """
 
     def __init__(
@@ -423,10 +423,12 @@ class Node:
         return report
 
     def _begin_transactions(self) -> None:
-        """Load the transaction coordinator with new leader epochs of this start (T-57, T-58).
+        """Raise the leader epochs of the transaction partitions, and load the transaction
+        coordinator in slices (T-57, T-58).
 
-        The coordinator requests markers as soon as it is loaded, so it is loaded, in slices, when
-        these epochs are durable; until then it answers COORDINATOR_LOAD_IN_PROGRESS.
+        The load begins when the new epochs are durable, because a loaded coordinator immediately
+        requests markers with these epochs. Until the load ends, the coordinator answers
+        COORDINATOR_LOAD_IN_PROGRESS.
         """
         try:
             committed = self.metadata_log.commit(
@@ -539,8 +541,8 @@ class Node:
         return report
 
     def _remove_expired_tokens(self, now_ms: int, wall_ms: int) -> None:
-        """Remove delegation tokens that have expired, if that is due, a limited number in each
-        call."""
+        """Remove a limited number of expired delegation tokens, if the next check of the tokens is
+        due."""
         if now_ms < self._next_token_expiry_ms:
             return
         records = expired_tokens(self.metadata.delegation_tokens.all(), wall_ms)

@@ -112,8 +112,8 @@ class ReplicaManager:
         return partition.log.high_watermark
 
     def internal_partition(self, topic: str, index: int) -> Partition | None:
-        """A partition of an internal topic; None before the topic is created, or if its data
-        directory has failed: then it has no leader."""
+        """A partition of an internal topic; None before the topic is created, or if the partition
+        has no leader because its data directory has failed."""
         partition = self.partition(topic, index)
         if partition is None or self._logs.directory_of(partition.log).failure:
             return None
@@ -178,8 +178,8 @@ class ReplicaManager:
         index: int,
         open_log: Callable[[str, int, bytes, LogConfig], PartitionLog],
     ) -> None:
-        """Lead a partition, whose log is created if it is missing; a partition that is led already
-        only gets a new epoch."""
+        """Lead a partition, and create its log if the log is missing. If this broker leads the
+        partition already, only the leader epoch changes."""
         led = self._partitions.setdefault(topic_name, {})
         topic = self._metadata.topics[topic_name]
         if index in led:

@@ -30,8 +30,8 @@ class StateBatch(NamedTuple):
 
 
 class DeadLetterPosition(NamedTuple):
-    """The offset in a dead letter topic from which on there may be dead letters that the state of
-    their share partition does not include yet (H-206)."""
+    """A position in a dead letter topic: dead letters from this offset on are perhaps not included
+    in the state of their share partition yet (H-206)."""
 
     topic_id: bytes
     partition: int
@@ -52,7 +52,7 @@ class ShareState(NamedTuple):
     were not delivered yet. `created_ms` is the wall time of the last snapshot that a change has
     caused, `written_ms` the wall time of the last snapshot. `dead_letters_from`: None if the
     batches include every dead letter; in a change, None leaves it unchanged. A change has the
-    epochs of its writer, -1 for no check, and the snapshot epoch 0.
+    snapshot epoch 0 and the other epochs of its writer; -1 for an epoch that is not checked.
     """
 
     snapshot_epoch: int

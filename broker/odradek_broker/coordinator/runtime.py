@@ -131,8 +131,8 @@ class InternalPartition(Protocol):
     def append_internal(
         self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
     ) -> Deferred[ErrorCode]:
-        """Append before the call returns; resolves when the records are durable, with NONE or the
-        storage error. `now_ms` is wall time."""
+        """Append records before the call returns. Resolves with NONE when the records are durable,
+        or with the storage error. `now_ms` is wall time."""
         ...
 
     def read_all(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:

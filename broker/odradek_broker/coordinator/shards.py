@@ -354,8 +354,8 @@ class Shards(Generic[C]):
         try:
             runtime.load()
         except (WireError, StorageError) as error:
-            # A core with an incomplete state would give wrong answers. While there is no active
-            # core, clients repeat their requests.
+            # The core stays inactive, because an incomplete state would give wrong answers. Clients
+            # repeat their requests until a later load succeeds.
             before = self._reloads.get(index)
             pause_ms = RELOAD_MS if before is None else min(before.pause_ms * 2, RELOAD_MS_MAX)
             at_ms = self._clock.monotonic_ms() + pause_ms

@@ -4,10 +4,11 @@ Every Fetch, with or without a session, gets a plan: its partitions in reading o
 of its answer (rules F-15, F-20..F-26). Sessions are soft state: a restart forgets them, and clients
 begin new ones.
 
-A session is up to date at a partition when its client has read all records there and has its
-present offsets. Incremental fetches then skip the partition until the client requests something
-else there, the partition's offsets change (`Partition.up_to_date_sessions`), or a topic changes. So
-the cost of a fetch depends only on the changed partitions of its session.
+A session is up to date at a partition when the client has read all records of the partition and
+knows the partition's present offsets. Incremental fetches then skip the partition until the client
+changes its request for the partition, the partition's offsets change
+(`Partition.up_to_date_sessions`), or a topic changes. So the cost of a fetch depends only on the
+changed partitions of its session.
 
     Session.partitions:  t-0  t-1  t-2  t-3 ... t-999    named once, by a full fetch
 
@@ -60,8 +61,8 @@ class RequestedPartition:
     """A partition of a fetch.
 
     `error`: the reason why the partition cannot be read, or NONE. `turn`: the position in the
-    reading order of the session. `up_to_date_at`: the partition while the session is up to date
-    there, or None.
+    reading order of the session. `up_to_date_at`: the partition while the session is up to date at
+    it, or None.
     """
 
     topic: str

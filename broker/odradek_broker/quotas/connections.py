@@ -82,8 +82,9 @@ class ConnectionQuotas:
             self._counts.pop(address, None)
 
     def pause_ms(self, listener: str = "") -> int:
-        """The time for which a listener must not accept connections, because there were too many at
-        this listener, or at all listeners (max.connection.creation.rate)."""
+        """The time for which a listener must not accept connections, because there were too many
+        new connections at this listener, or at all listeners together
+        (max.connection.creation.rate)."""
         at_ms = max(self._accept_at_ms.get("", 0), self._accept_at_ms.get(listener, 0))
         return max(at_ms - self._clock.monotonic_ms(), 0)
 
@@ -103,7 +104,8 @@ class ConnectionQuotas:
         self._accept_at_ms[listener] = now_ms + min(throttle_ms, self._windows.size_ms)
 
     def _throttle_ms(self, address: str, now_ms: int) -> int:
-        """The time for which an address must not connect; a refused connection does not count."""
+        """The time for which an address must not connect. A refused connection does not raise the
+        measured rate."""
         applied = self._rates.find(ANY, address) if self._rates else None
         if applied is None:
             return 0

@@ -26,8 +26,7 @@ class QuotaType(StrEnum):
 
 
 class RateQuota:
-    """Quotas of a rate that may be exceeded; a client that exceeds it has to wait (KIP-13,
-    KIP-124).
+    """Quotas of a rate. A client may exceed its quota, and then has to wait (KIP-13, KIP-124).
 
     `throttle_max_ms`: the longest wait.
     """
@@ -61,9 +60,7 @@ class RateQuota:
         self.quotas.usage(applied, now_ms).record(amount, now_ms)
 
     def most_at_once(self, context: RequestContext) -> float:
-        """The limit of the amount that a client without earlier usage may use without being
-        throttled.
-        """
+        """The amount that a client without earlier usage may use without being throttled."""
         applied = self.quotas.applied(context.user, context.client_id or "")
         return applied.limit * self._windows.whole_s
 
@@ -113,7 +110,7 @@ NEVER_STRICT = 2**15
 
 
 def unlimited(_: int) -> bool:
-    """The `TakeQuota` of a client that has no mutation quota, which allows every mutation."""
+    """Allow every mutation: the `TakeQuota` of a client that has no mutation quota."""
     return True
 
 

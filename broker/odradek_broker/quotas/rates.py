@@ -57,8 +57,8 @@ class SampledRate:
         return sum(sample.total for sample in self._samples) / (span_ms / 1000)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """The time until the rate falls to `limit` without further usage, in ms; 0 if it is not
-        above."""
+        """The time until the rate falls to `limit` without further usage, in ms; 0 if the rate is
+        not above `limit`."""
         span_ms = self._span_ms(now_ms)
         rate = sum(sample.total for sample in self._samples) / (span_ms / 1000)
         if rate <= limit:

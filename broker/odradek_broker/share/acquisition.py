@@ -37,8 +37,8 @@ class Acquired(NamedTuple):
 
 class Limits(NamedTuple):
     """The limits of a request. `record_limit`: `max_records` is exact; otherwise it may be exceeded
-    up to the end of a batch. `batch_size`: the number of records into which newly acquired records
-    are divided."""
+    up to the end of a batch. `batch_size`: the number of records in the batches into which newly
+    acquired records are divided."""
 
     max_records: int
     batch_size: int
@@ -301,8 +301,9 @@ class Acquisition:
         return offset
 
     def _cut(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The in-flight batches into which newly acquired offsets are divided. A batch ends at the
-        end of a batch of the log, once it has the size that the client requests (H-155)."""
+        """The in-flight batches into which newly acquired offsets are divided. An in-flight batch
+        ends at the end of a batch of the log, once it has the size that the client requests
+        (H-155)."""
         if self._limits.record_limit or last - first + 1 <= self._limits.batch_size:
             return [(first, last)]
         cut = []

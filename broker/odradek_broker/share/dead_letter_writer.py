@@ -57,7 +57,8 @@ Letters = dict[int, int]
 
 class Written(NamedTuple):
     """The outcome of a change with dead letters. `decided`: True if the records are given up, False
-    if the change is to be undone, None if a failed disk leaves it open until the next load."""
+    if the change is to be undone, None if the disk has failed, and the next load has to find
+    out."""
 
     result: StateResult
     decided: bool | None

@@ -77,9 +77,10 @@ class LetterBatch:
 def letter_batches(
     source: Source, letters: Iterable[DeadLetter | None], now_ms: int, max_bytes: int
 ) -> Iterator[LetterBatch | None]:
-    """The dead letters in batches of at most `max_bytes`. Each None in `letters` is yielded as it
-    is. A copy that is too large for any batch is left out (H-204). A dead letter that is too large
-    even without its copy is alone in a batch that exceeds the limit."""
+    """The dead letters in batches of at most `max_bytes`. Each None in `letters`, at which the
+    caller may pause, is yielded as it is. A copy that is too large for any batch is left out
+    (H-204). A dead letter that is too large even without its copy is alone in a batch that exceeds
+    the limit."""
     limit = min(max_bytes, BATCH_BYTES_MAX)
     builder, together = BatchBuilder(), []
     for letter in letters:

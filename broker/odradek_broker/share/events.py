@@ -210,9 +210,9 @@ def count_of_types(acknowledgements: Sequence[Acknowledgement]) -> list[int]:
 def archived_by(
     acknowledgements: Sequence[Acknowledgement], stored: Sequence[StateBatch]
 ) -> Counter[int]:
-    """The number of records that each type of acknowledgement has archived: rejected ones, those
-    that were delivered as often as the limit allows, and gaps. `acknowledgements` and `stored` are
-    in the order of offsets."""
+    """The number of records that each type of acknowledgement has archived: rejected records,
+    released records that were delivered as often as the limit allows, and gaps. `acknowledgements`
+    and `stored` are in the order of offsets."""
     archived = [each for each in stored if each[2] == _ARCHIVED]
     if not archived:
         return Counter()

@@ -255,8 +255,8 @@ class FetchedRecords:
     def _find_aborted(
         self, headers: Sequence[tuple[int, BatchHeader]], transactions: list[tuple[int, int]]
     ) -> None:
-        """Find the batches of aborted transactions, a sorted list of (first offset, producer
-        id)."""
+        """Find the batches of aborted transactions. `transactions`: (first offset, producer id) of
+        each aborted transaction, sorted."""
         transactions.reverse()
         aborting: set[int] = set()
         for (position, header), batch in zip(headers, self.batches, strict=True):

@@ -29,9 +29,8 @@ DEAD_LETTER_RETRY_MS = 1_000
 
 class RecordState(IntEnum):
     """The state of a record, with its number in the stored state. Kafka 4.4 has a state 3,
-    Archiving, for records that are being written to a dead letter topic: here these are archived by
-    a `Change` that is not finished.
-    """
+    Archiving, for records that are being written to a dead letter topic. Odradek archives such
+    records by a `Change` that is not finished."""
 
     AVAILABLE = 0
     """The record may be acquired, for the first time or again."""
@@ -306,9 +305,9 @@ def add_stored(stored: list[StateBatch], run: Run) -> None:
 class Batch:
     """Offsets that were acquired together, in runs without gaps.
 
-    `by_offset`: a part of the batch was once acquired or acknowledged on its own. Since then its
-    records are acquired and acknowledged one by one, with other limits and error messages, as in
-    Kafka.
+    `by_offset`: a part of the batch was once acquired or acknowledged on its own. From then on the
+    records of the batch are acquired and acknowledged one by one, with other limits and error
+    messages, as in Kafka.
     """
 
     __slots__ = ("by_offset", "first", "last", "runs")
@@ -351,7 +350,8 @@ class Batch:
         return islice(self.runs, self._index(offset), None)
 
     def join(self, first: int, last: int) -> None:
-        """Join neighbouring runs that are equal, between two offsets and at both ends."""
+        """Join neighbouring runs that are equal, from the run before `first` to the run after
+        `last`."""
         start = max(0, self._index(first) - 1)
         end = self._index(last) + 2
         joined: list[Run] = []

@@ -363,8 +363,8 @@ class SharePartitions:
     ) -> Deferred[Outcome]:
         """Store a change, and finish it when it is durable. `event` makes the event of success or
         of an error."""
-        # An acknowledgement that changes no state may repeat one whose state is final but not
-        # stored yet. Then the member gets the answer when that state is stored (H-205).
+        # An acknowledgement that changes no state may repeat an earlier acknowledgement whose state
+        # is final but not stored yet. The member gets its answer when this state is stored (H-205).
         if not change.stored and not led.unstored:
             self.tell(event(_E.NONE))
             return Deferred.of(Outcome())

@@ -1,8 +1,8 @@
 """Share sessions: the partitions that a member of a share group fetches from (H-180 to H-186).
 
 A member sends its partitions once and then only changes; each request has the next epoch, so that
-none is carried out twice. The session ends with a request of epoch -1, or with the connection on
-which it began; then all records that its member has acquired are released. A restart drops all
+no request is carried out twice. The session ends with a request of epoch -1, or with the connection
+on which it began; then all records that its member has acquired are released. A restart drops all
 sessions, and members begin new ones.
 """
 
@@ -45,7 +45,7 @@ class SessionPartition:
 
 class SharePlan(NamedTuple):
     """The partitions of one request, in reading order. `session` decides which partitions the
-    answer includes; None for the first request."""
+    answer includes; None if the request begins or ends a session."""
 
     partitions: list[SessionPartition]
     session: ShareSession | None = None

@@ -160,7 +160,8 @@ def _described_member(group: ClassicGroup, member: Member, stable: bool) -> Desc
 
 
 def not_described(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedGroup:
-    """The answer for a group that is not shown; a group that does not exist is Dead (KIP-1043)."""
+    """The answer for a group that cannot be described. A group that does not exist gets the state
+    Dead (KIP-1043)."""
     missing = error is ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(
         error_code=error,

@@ -343,8 +343,8 @@ class GroupCoordinator:
         )
 
     def delete_group(self, group_id: str) -> Deferred[ErrorCode]:
-        """Delete a group that has no members, and all its offsets; for a share group, first the
-        states of its partitions (H-28)."""
+        """Delete a group that has no members, and all its offsets. The states of a share group's
+        partitions are deleted first (H-28)."""
         return self.share.delete_all_states(group_id).bind(
             lambda error: Deferred.of(error) if error else self._delete_group(group_id)
         )
@@ -390,8 +390,7 @@ class GroupCoordinator:
     # --- For metrics and tools ---
 
     def groups(self) -> Iterator[GroupListing]:
-        """All loaded groups. The iteration may be interrupted between two groups, and groups may be
-        created and removed in the meantime."""
+        """All loaded groups. Groups may be created and removed during the iteration."""
         for shard in self.shards.cores:
             for groups in shard.by_type:
                 for group in list(groups.values()):

@@ -77,9 +77,8 @@ class CommitCall:
 
 
 class FetchingMember(NamedTuple):
-    """The member of a consumer group that fetches offsets; with the defaults, a client that is no
-    member (O-21).
-    """
+    """The sender of an OffsetFetch as a member of a consumer group. The default values mean a
+    client that is no member (O-21)."""
 
     member_id: str | None = None
     epoch: int = NO_GENERATION
@@ -111,7 +110,7 @@ class FetchedOffsets:
 @dataclass(frozen=True, slots=True)
 class Committed:
     """A stored offset. `position`: the number of records of the partition that were replayed before
-    it (O-17)."""
+    the offset's record (O-17)."""
 
     value: OffsetCommitValue
     position: int

@@ -31,7 +31,7 @@ def join_refused(
     deferred: Deferred[JoinGroupResponse], error: ErrorCode, member_id: str
 ) -> Reply[JoinGroupResponse]:
     """The JoinGroup answer with an error. If the records of the decision cannot be appended, the
-    error of the append replaces it."""
+    error of the append replaces `error`."""
     return Reply(deferred, join_error(error, member_id), lambda other: join_error(other, member_id))
 
 
@@ -80,7 +80,7 @@ def sync_refused(
     deferred: Deferred[SyncGroupResponse], error: ErrorCode
 ) -> Reply[SyncGroupResponse]:
     """The SyncGroup answer with an error. If the records of the decision cannot be appended, the
-    error of the append replaces it."""
+    error of the append replaces `error`."""
     return Reply(deferred, sync_error(error), sync_error)
 
 

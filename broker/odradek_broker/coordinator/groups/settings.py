@@ -37,7 +37,7 @@ class GroupSettings(ConsumerGroupSettings, Protocol):
     def offsets_retention_check_interval_ms(self) -> int: ...
 
 
-#: A function that returns those of the given topics that the user of a member may see (A-67).
+#: A filter of topic names: it returns the topics that the user of a member may see (A-67).
 Visible = Callable[[frozenset[str]], frozenset[str]]
 
 
@@ -114,6 +114,6 @@ def assignment_interval_ms(topics: Topics, group_id: str, group_type: str) -> in
 
 
 def may_assign_again(assigned_ms: int, interval_ms: int, wall_ms: int) -> bool:
-    """True if the interval has passed since the last assignment. True if the time of that
-    assignment is unknown (0), or in the future because the clock was set back."""
+    """True if the interval has passed since the last assignment, or if the time of the last
+    assignment is unknown (0) or in the future, because the clock was set back."""
     return not (assigned_ms and 0 <= wall_ms - assigned_ms < interval_ms)

@@ -12,7 +12,7 @@ from struct import Struct, unpack_from
 
 from odradek_broker.coordinator.groups.settings import Topics
 
-#: The first hashed byte of a topic; another hash function would get another byte.
+#: The first hashed byte of a topic: the version of Kafka's hash of a topic.
 _MAGIC = 0
 _INT32, _INT64, _UINT32S = Struct("<i"), Struct("<q"), Struct("<II")
 

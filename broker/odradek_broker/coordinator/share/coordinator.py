@@ -68,7 +68,8 @@ def coordinator_key(key: ShareKey) -> str:
 
 
 def decode_coordinator_key(name: str) -> ShareKey | None:
-    """The share partition of this name; None for another text. The group id may contain colons."""
+    """The share partition of this name; None if the text is no such name. The group id may contain
+    colons."""
     tokens = name.split(":")
     while tokens and not tokens[-1]:
         # Java's split drops empty parts at the end.
@@ -140,7 +141,8 @@ class ShareCoordinator:
         self._scheduled = False
         #: The deleted topics with states that could not be deleted.
         self._undeleted: set[bytes] = set()
-        #: Partition of the internal topic to the offset below which its records are to be deleted.
+        #: Partition of the internal topic -> the offset below which the partition's records are to
+        #: be deleted.
         self._redundant: dict[int, int] = {}
         #: For metrics: the number of calls that write, and the offset of the last deletion by
         #: partition.
@@ -181,20 +183,20 @@ class ShareCoordinator:
         )
 
     def read(self, key: ShareKey, leader_epoch: int) -> Deferred[StateResult]:
-        """The state of a share partition for its leader; older leaders are refused from now on
-        (H-104)."""
+        """The state of a share partition for its leader. Leaders with an older epoch are refused
+        afterwards (H-104)."""
         return self._ask(
             key, lambda shard, deferred, now: shard.read(key, leader_epoch, deferred, now)
         )
 
     def read_summary(self, key: ShareKey, leader_epoch: int) -> Deferred[StateResult]:
-        """The state of a share partition for anybody: Kafka does not look at the leader epoch
+        """The state of a share partition, without a check of the leader epoch, as in Kafka
         (H-104)."""
         return self._ask(key, lambda shard, deferred, _: shard.read_summary(key, deferred))
 
     def write(self, key: ShareKey, change: ShareState) -> Deferred[StateResult]:
-        """Merge batches into the state of a share partition, and move its start offset unless that
-        is -1 (H-105)."""
+        """Merge batches into the state of a share partition, and move its start offset unless the
+        given start offset is -1 (H-105)."""
         self.writes += 1
         return self._ask(key, lambda shard, deferred, now: shard.write(key, change, deferred, now))
 
@@ -333,9 +335,9 @@ class ShareCoordinator:
     # --- Deleted topics ---
 
     def topic_deleted(self, topic_id: bytes) -> Deferred[None]:
-        """Delete the states of a deleted topic (H-108). The caller makes the deletion of the topic
-        durable first. Resolves when the deletion of the states is durable, or when the disk has
-        refused it."""
+        """Delete the states of a deleted topic (H-108). The deletion of the topic itself must be
+        durable before the call. Resolves when the deletion of the states is durable, or has failed
+        with an error of the disk."""
         return self._delete_states({topic_id})
 
     def _delete_state_of_missing_topics(self) -> None:

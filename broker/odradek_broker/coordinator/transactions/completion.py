@@ -234,7 +234,8 @@ def _log_refusals(sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode]) 
 BACKOFF_MS = 100
 BACKOFF_MAX_MS = 10_000
 
-#: The meaning of a code from a partition's leader (T-43). Codes that are not here are FAILED.
+#: The meaning of a code from a partition's leader (T-43). Codes that are not in the table are
+#: FAILED.
 ANSWERS: dict[ErrorCode, MarkerAnswer] = {
     _E.NONE: MarkerAnswer.DONE,
     _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerAnswer.DONE,
@@ -257,8 +258,8 @@ ANSWERS: dict[ErrorCode, MarkerAnswer] = {
 
 
 class MarkerProgress:
-    """The markers of one prepared transaction. Not stored: after a restart all markers are written
-    again."""
+    """The markers of one prepared transaction. They are not stored: after a restart all markers are
+    written again."""
 
     __slots__ = ("attempts", "coordinator_epoch", "in_flight", "remaining", "transaction")
 

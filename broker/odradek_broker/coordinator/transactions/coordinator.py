@@ -163,8 +163,7 @@ class TransactionCoordinator:
     # --- Requests ---
 
     def init_producer_id(self, call: InitCall) -> Deferred[InitAnswer]:
-        """Answer an InitProducerId (T-10, beginning with the check of the timeout, and T-11 to
-        T-16)."""
+        """Check the timeout of an InitProducerId, and answer the request (T-10 to T-16)."""
         if not call.enable_two_phase_commit and not (
             0 < call.timeout_ms <= self._settings.transaction_max_timeout_ms
         ):

@@ -344,8 +344,8 @@ class TransactionShard:
         self._settings = settings
         self._observer = observer
         self._has_room = has_room
-        #: Ids with an open transaction and its start by the monotonic clock, in the order of their
-        #: start: the scan for timeouts reads them.
+        #: Id with an open transaction -> the start of the transaction by the monotonic clock. The
+        #: oldest transaction comes first, for the scan for timeouts.
         self._ongoing: dict[str, int] = {}
         self._added_at_ms = 0
         self._parking = Parking(self.timers)

@@ -124,9 +124,8 @@ class TransactionVerification:
 
     @contextmanager
     def one_request(self) -> Iterator[None]:
-        """Send one request to the coordinator for all partitions that are verified within this
-        context.
-        """
+        """Send one request to the coordinator for all partitions that are verified in the `with`
+        block."""
         self._nesting += 1
         try:
             yield

@@ -9,7 +9,7 @@ The soft state is lost in a restart and built again by `restore`:
 - the state of the group, and the time at which it was entered;
 - the members, including those that are joining and not yet in a record; all protocols of each
   member, and its parked requests;
-- pending members: ids that were handed out and have not joined yet (G-25);
+- pending members: member ids that were handed out, and not used to join yet (G-25);
 - the members that must still send a SyncGroup, the generation whose assignment is being written,
   and the rest of the initial delay;
 - the deadlines, which are in the shard's `Timers`.
@@ -289,7 +289,8 @@ class ClassicGroup:
     #: The time at which the join phase began (monotonic).
     rebalance_since_ms: int = 0
     observer: StateObserver | None = None
-    #: The last assignments, by member id; they are shown until there is a new assignment.
+    #: The last assignments, by member id; DescribeGroups shows them until there is a new
+    #: assignment.
     last_assignments: dict[str, bytes] = field(default_factory=dict)
     _assignments: dict[str, bytes] = field(default_factory=dict)
 

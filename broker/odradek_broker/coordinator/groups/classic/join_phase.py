@@ -1,5 +1,5 @@
-"""The join phase of a classic group: its start, its end, and the removal of late members (the
-delayed join of Kafka's coordinator).
+"""The join phase of a classic group, Kafka's delayed join: its start, its end, and the removal of
+late members.
 
               a member joins with a change, leaves or is removed: `start`
     Stable, CompletingRebalance --> PreparingRebalance <-- Empty, with the initial delay (G-44)

@@ -1,4 +1,4 @@
-"""The assignors of the broker, range and uniform (rules G-140 to G-142).
+"""The broker's assignors: range and uniform (rules G-140 to G-142).
 
 The assignors are pure functions: they compute the new targets from the members' subscriptions, the
 topics' numbers of partitions and the present targets. Each partition of a subscribed topic is

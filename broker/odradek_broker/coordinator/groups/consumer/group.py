@@ -188,7 +188,8 @@ class ConsumerMember(ModernMember):
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """The id and the number of partitions of a subscribed topic at the last resolution."""
+    """The id and the number of partitions of a subscribed topic, when the subscriptions were last
+    resolved."""
 
     topic_id: bytes
     partitions: int

@@ -147,7 +147,8 @@ def choose_assignor(members: Mapping[str, ConsumerMember], config: ConsumerGroup
 
 
 def assignor_names(config: ConsumerGroupSettings) -> list[str]:
-    """The names in `group.consumer.assignors`, which may also have Kafka's class names."""
+    """The short names of the assignors in `group.consumer.assignors`, which may contain names of
+    Kafka's classes."""
     return [assignor_name(text) for text in config.group_consumer_assignors]
 
 

@@ -62,12 +62,13 @@ class ModernMember(ABC):
 
     @property
     def own_session_timeout_ms(self) -> int | None:
-        """The session timeout that the member itself has requested; None: that of the group."""
+        """The session timeout that the member itself has requested; None if the group's session
+        timeout applies."""
         return None
 
     def may_own(self, owned: Any) -> bool:
         """True if a member that did not receive its last answer may own the partitions or tasks
-        `owned`; None if the heartbeat does not report them."""
+        `owned`. `owned` None: the heartbeat does not report them."""
         return True
 
     @property

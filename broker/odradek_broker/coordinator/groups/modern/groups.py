@@ -210,8 +210,8 @@ class ModernGroups(ABC, Generic[G, Q, A]):
             raise group_full(self.group_type, size_max)
 
     def check_epoch(self, member: ModernMember, epoch: int, owned: Any = None) -> None:
-        """Refuse an epoch other than the member's. Its previous epoch is accepted if the answer
-        with the present epoch may have been lost (G-114, G-115, H-13, J-14). `owned`: the
+        """Refuse an epoch other than the member's. The member's previous epoch is accepted if the
+        answer with the present epoch may have been lost (G-114, G-115, H-13, J-14). `owned`: the
         partitions or tasks that the member reports as owned.
 
         A join is always accepted, because a member that joins owns nothing.

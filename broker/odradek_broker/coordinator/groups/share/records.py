@@ -68,7 +68,7 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Reco
 
 
 def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> Record:
-    """A record of the group epoch that the target assignment belongs to, and of its time."""
+    """A record of the group epoch and the time of the target assignment."""
     value = ShareGroupTargetAssignmentMetadataValue(
         assignment_epoch=epoch, assignment_timestamp=wall_ms
     )

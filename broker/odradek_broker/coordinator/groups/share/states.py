@@ -49,9 +49,9 @@ class Initialization(NamedTuple):
 def without_state(
     group: ShareGroup, names: Collection[str], topics: Topics, monotonic_ms: int
 ) -> dict[bytes, StateTopic]:
-    """The partitions of subscribed topics whose states neither exist nor are being made. A request
-    that has failed, or that has lasted for `INITIALIZE_RETRY_MS`, no longer means that a state is
-    being made (H-21 to H-23)."""
+    """The partitions of subscribed topics whose states neither exist nor are being made, and the
+    partitions for which a request to make the state has failed or has lasted for
+    `INITIALIZE_RETRY_MS` (H-21 to H-23)."""
     states = group.states or StatePartitions()
     known = partitions_in(states.initialized)
     if monotonic_ms - group.states_changed_ms < INITIALIZE_RETRY_MS:

@@ -4,9 +4,9 @@ The assignor is a pure function: it computes new targets from the tasks of a top
 present targets. Every task stays with its member, as far as the load allows, and any other task is
 assigned to the least loaded member of the least loaded process.
 
-Among equals Kafka takes the first in the order of Java's collections. `hash_order` and `_Queue`
-reproduce this order, so that the same sequence of assignments leads to the same targets as in
-Kafka.
+Among equally good choices Kafka takes the first in the order of Java's collections. `hash_order`
+and `_Queue` reproduce this order, so that the same sequence of assignments leads to the same
+targets as in Kafka.
 """
 
 from __future__ import annotations

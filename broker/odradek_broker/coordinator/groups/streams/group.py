@@ -240,7 +240,7 @@ def _held(
     warmup: Sequence[StoredTasks],
     default_epoch: int,
 ) -> HeldTasks:
-    """The tasks in a record. In records of older brokers, which have no epochs for active tasks,
+    """The tasks in a record. If the record has no epochs for active tasks, as in older brokers,
     every active task gets `default_epoch`."""
     epochs: dict[Task, int] = {}
     for each in active:

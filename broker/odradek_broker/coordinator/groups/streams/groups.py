@@ -36,7 +36,8 @@ class StreamsGroups(StreamsProtocol):
     """The streams groups of a shard."""
 
     def describe(self, group_id: str) -> DescribedStreamsGroup:
-        """A streams group; GROUP_ID_NOT_FOUND with a message if there is none of this id."""
+        """The description of a streams group; GROUP_ID_NOT_FOUND with a message if there is no
+        streams group of this id."""
         try:
             return described(self.find(group_id))
         except Refusal as refusal:

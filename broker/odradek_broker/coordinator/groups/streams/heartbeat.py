@@ -356,7 +356,8 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         return change.epoch, targets[member_id]
 
     def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
-        """Assign when the initial rebalance delay has passed (J-06), or remove a member."""
+        """Assign the tasks, if the initial rebalance delay has passed (J-06), or remove a member
+        whose deadline has passed."""
         if name.kind is not Deadline.STREAMS_DELAY:
             super().on_timer(name, out, now)
             return

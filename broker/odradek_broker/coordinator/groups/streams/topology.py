@@ -1,5 +1,5 @@
-"""The topology of a streams group, and what follows from it and the cluster's topics (rules J-20 to
-J-25): the internal topics, the numbers of their partitions, and the tasks.
+"""The topology of a streams group. The internal topics, their numbers of partitions and the tasks
+follow from the topology and the cluster's topics (rules J-20 to J-25).
 
 Source topics are created by the users of the application. Repartition topics are written by one
 subtopology and read by another. Changelog topics keep the state of tasks.
