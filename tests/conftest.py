@@ -47,8 +47,8 @@ _OWN_BROKERS = frozenset(
 #: "path" -> the module for whose tests logging was reset last.
 _module_of_log: dict[str, Path] = {}
 
-#: The modules in `tests/spark` share a Spark session, so they are one unit of work. The module of
-#: the documents runs before them, because it ends the Java process.
+#: In a short run, the modules of `tests/spark` that share the Spark session are one unit of work.
+#: The module of the documents ends the Java process, so it runs before the Spark modules.
 _SPARK_UNIT = "tests/spark"
 _DOCUMENTS = "tests/cli/test_snippets.py"
 _TIDY = "tests/tidy"
@@ -168,8 +168,7 @@ def _unit(module: str) -> str:
     # The modules in this folder parse every source file, which should happen only once.
     if path.parent == REPOSITORY / _TIDY:
         return _TIDY
-    # The rest of the full run has so many Spark tests that one process would take longer than all
-    # others.
+    # In a full run, a process with all Spark tests would take longer than all other processes.
     if not budget.is_short() or path.parent != REPOSITORY / _SPARK_UNIT:
         return module
     return _SPARK_UNIT if "pytest.mark.spark" in path.read_text() else module

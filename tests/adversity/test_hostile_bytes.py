@@ -358,7 +358,7 @@ def test_n10_mutated_waiting_requests_without_a_reader_do_no_harm(
     broker: BrokerProcess, bystander: Peer
 ) -> None:
     """Mutated Fetch, JoinGroup, SyncGroup and Produce requests, from peers that close
-    immediately."""
+    the connection immediately."""
     dice = random.Random(40)
     waiting = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FETCH, ApiKey.PRODUCE}
     requests = [
@@ -386,7 +386,7 @@ def test_well_formed_requests_with_extreme_values_get_error_codes(
     exceptions."""
     for api, version, frame in _golden_requests(variant):
         if api.key in {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}:
-            continue  # these requests name the time that they wait
+            continue  # these requests set how long they wait
         with Peer(broker) as peer:
             peer.send_frame(frame)
             answer = peer.read_frame()

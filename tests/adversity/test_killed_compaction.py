@@ -90,8 +90,8 @@ class KillLoop:
         self.verify()
 
     def write_until_the_moment(self) -> None:
-        """Write until some writes are acknowledged and the chosen moment has come, or the time is
-        over."""
+        """Write until some writes are acknowledged and the chosen moment has come, or the time
+        limit is reached."""
         moment = self.random.choice(self.moments)
         enough = self.world.acknowledged + self.random.choice((1, 100, 300))
         end_s = time.monotonic() + self.life_s * (self.random.random() if moment == "any" else 1)

@@ -237,7 +237,8 @@ def test_a_stray_partition_of_a_known_topic_is_set_aside(world: NodeWorld) -> No
 
 
 def test_d4_a_partition_can_be_used_when_its_creation_is_durable(world: NodeWorld) -> None:
-    """Otherwise a crash could remove acknowledged records together with their topic."""
+    """If the partition could be used earlier, a crash could remove acknowledged records together
+    with their topic."""
     created = world.create("t")
     assert not created.done
     assert world.node.partition("t", 0) is None
@@ -406,7 +407,7 @@ async def test_d4_metadata_and_directories_agree_after_a_crash_at_any_step(
         found = None if there is None else there.log.log_end_offset
         assert found in expected, (at, done, found)
         assert ("t" in world.node.metadata.topics) == (there is not None)
-        # A new topic can have the name. If the old topic exists, it is deleted before.
+        # A new topic can have the name, after the deletion of the old topic if it exists.
         if there is not None:
             world.delete("t")
         world.create("t")

@@ -39,7 +39,7 @@ chmod 755 "$3/bin/pip" "$3/bin/odradek"
         self.values |= {f"inputs.{name}": value for name, value in self.inputs.items()}
 
     def run(self) -> subprocess.CompletedProcess[str]:
-        """Run the steps until one fails; returns the last run."""
+        """Run the steps until one fails; returns the result of the last step that ran."""
         for step in ACTION["runs"]["steps"]:
             if "run" in step:
                 done = self._run(step)

@@ -166,7 +166,7 @@ def test_alerts_have_the_form_of_prometheus_rules() -> None:
 
 
 def test_every_metric_to_alert_on_has_an_alert() -> None:
-    """The page on monitoring has a table of these metrics."""
+    """The page on monitoring has a table of the metrics to alert on."""
     page = (OPERATE / "monitoring.md").read_text("utf-8")
     table = page.split("## What to alert on")[1].split("\n## ")[0]
     rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]

@@ -1,4 +1,5 @@
-"""`odradek log verify`: its findings, and whether the next start does what they say."""
+"""`odradek log verify`: its findings, and whether the next start acts as the
+findings say."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ def test_every_setting_of_a_topic_is_on_its_own_line(odradek: Commands, unique_t
         f"    {each['name']}={each['value']}" for each in row["configs"]
     ]
     assert "    retention.ms=1000\n" in settings and table
-    # Settings that fit are on one line, and on the topic's line if both fit, as Kafka's tool prints
-    # them.
+    # Short settings are on one line: the line of the topic if it has room, as in Kafka's tool, or
+    # the next line.
     short = odradek.run("topic", "describe", unique_topic)
     assert widest(short) <= 100
     configs = next(line for line in short.splitlines() if "Configs:" in line)

@@ -1,4 +1,4 @@
-"""Feeds of events: all pages share one poll, and without a page there is none."""
+"""Feeds of events: all pages share one poll, and without a page there is no poll."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _packed(text: bytes) -> str:
         # offsets in the wrong order
         _packed(b"[1,[[0,0,9,3,9]]]"),
         _packed(b"[1,[[0,5,3,9,9]]]"),
-        # a scan with windows of 0 offsets never reads the offsets below 9, and would not end
+        # without windows (0), the scan never reads the offsets below 9, and would not end
         _packed(b"[0,[[0,0,9,9,9]]]"),
         _packed(b"[" + b"9" * 5_000 + b",[]]"),
         "\ud800",

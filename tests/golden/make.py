@@ -277,8 +277,7 @@ class Values:
         return text * (140 // len(text.encode()) + 1)
 
     def integer(self, kind: str, name: str) -> int:
-        """A value for an integer field. Some fields have narrower bounds in kio's types, by their
-        names."""
+        """A value for an integer field, within the bounds that kio's type for the field has."""
         if name.lower().endswith("errorcode"):
             return _ERRORS[self.count % len(_ERRORS)]
         if re.search(r"(TimeMs|Timestamp|LogAppendTimeMs)$", name) and kind == "int64":

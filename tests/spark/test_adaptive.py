@@ -85,8 +85,8 @@ def test_a_split_skewed_partition_is_written_once(
     produce: Callable[[str, Records], None],
     adaptive: str,
 ) -> None:
-    """Most rows have the same key, so that Spark reads that partition of the shuffle in several
-    tasks."""
+    """Most rows have the same key, so that Spark splits the shuffle partition of this key among
+    several tasks."""
     eager.conf.set("spark.sql.adaptive.enabled", adaptive)
     source, sink = new_topic(4), new_topic(2)
     rows: Records = [

@@ -196,7 +196,7 @@ def test_a_crash_at_any_step_loses_and_repeats_no_row(
 @pytest.mark.slow
 @pytest.mark.parametrize("application", ["at_least_once"], indirect=True)
 def test_a_crash_with_at_least_once_repeats_rows(application: Application) -> None:
-    """This shows that the checks of the matrix can fail."""
+    """The repeated rows show that the checks of the matrix can fail."""
     crash(application, "driver", FaultPoint.TASK_PREPARED)
     visible = application.visible()
     assert set(visible) == set(EVERYTHING)

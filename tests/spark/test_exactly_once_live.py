@@ -104,8 +104,8 @@ def test_s06_the_older_of_two_runs_fails_and_names_the_newer(query: Query) -> No
 def test_s04_a_worker_creates_the_decision_log_of_a_second_broker_compacted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Otherwise the broker would create the log when the worker reads it, and would delete old
-    decisions."""
+    """A log that the broker creates when the worker reads it would not be compacted, and the broker
+    would delete old decisions."""
     name, policy = "__odradek_spark_commits", "cleanup.policy"
     with SubprocessBroker(data_dir=tmp_path / "first") as broker:
         address = broker.bootstrap
@@ -356,8 +356,8 @@ def test_a_cluster_with_transaction_timeouts_causes_a_single_warning(
     unique_topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The warning names the settings that would help. There is none if the cluster has no limit, or
-    if the user has set the timeout."""
+    """The warning names the settings that would help. There is no warning if the cluster has no
+    limit, or if the user has set the timeout."""
     monkeypatch.setattr(blocking.shared(), "_told", set())
     for broker, options in (
         (address, {}),

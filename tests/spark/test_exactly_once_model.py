@@ -64,7 +64,7 @@ RANDOM = {
 
 @pytest.mark.parametrize("name", budget.of_which(SMALL, list(SMALL)[:1]))
 def test_every_state_of_the_small_models_is_right(name: str) -> None:
-    """Rules S-01 to S-15 hold in all interleavings; a recovery is tried from every fifth world."""
+    """Rules S-01 to S-15 hold in all interleavings; a recovery is tried from every fifth state."""
     explorer = Explorer(SMALL[name])
     assert explorer.everything(60_000, recover_every=5) == ""
     assert explorer.explored > 1000
@@ -87,7 +87,7 @@ def test_every_state_of_the_large_models_is_right(name: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", HUGE)
 def test_the_first_states_of_the_huge_models_are_right(name: str) -> None:
-    """Each of these models has more than three million worlds. The worlds nearest to the first are
+    """Each of these models has more than three million states. The states nearest to the first are
     explored, in all interleavings."""
     explorer = Explorer(HUGE[name])
     assert explorer.everything(500_000, recover_every=20, complete=False) == ""

@@ -212,7 +212,7 @@ def test_a_run_of_more_than_a_week_keeps_its_names(tmp_path: Path) -> None:
 def test_a_name_that_cannot_be_recorded_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the next worker could take the id while the batch still needs it."""
+    """The next worker could take an unrecorded id while the batch still needs it."""
     taken, inherited = names(tmp_path)
     name = taken.take(1, 0)
 

@@ -23,7 +23,7 @@ SETTINGS = {"log.durability": "page-cache"}
 
 #: The name of each query -> the format of its source.
 QUERIES = {"files": "odradek", "topic": "odradek", "counts": "odradek"}
-#: These queries, and some with Spark's own format.
+#: The queries in QUERIES, and some with Spark's own format.
 ALL_QUERIES = QUERIES | {"kafka-files": "kafka", "kafka-counts": "kafka"}
 
 
@@ -42,8 +42,8 @@ def _write(bootstrap: str, topic: str, numbers: range) -> None:
 def _run(
     spark: SparkSession, bootstrap: str, topic: str, query: str, checkpoint: Path, out: Path
 ) -> None:
-    """Run the query until it has read everything. The output is in a folder; that of `topic` is in
-    a topic."""
+    """Run the query until it has read everything. The output of the query `topic` is in a topic,
+    that of the other queries in a folder."""
     frame = (
         spark.readStream.format(ALL_QUERIES[query])
         .option("kafka.bootstrap.servers", bootstrap)

@@ -1,5 +1,5 @@
-"""Filters that are pushed down never cut a read too much, and Spark's result is the same with and
-without them."""
+"""Filters that are pushed down never exclude a record that the query needs, and Spark's result is
+the same with and without them."""
 
 from __future__ import annotations
 

@@ -237,8 +237,8 @@ def test_only_our_format_drops_a_deleted_topic_without_fail_on_data_loss(
 
 
 def test_both_formats_read_added_partitions_and_topics_from_the_beginning(trial: NewStream) -> None:
-    """Our format reads them only in the batch after the one that finds them, so that a replay reads
-    the same records."""
+    """Our format reads added partitions only in the batch after the one that finds them, so that a
+    replay reads the same records."""
 
     def run(kind: str) -> Any:
         one, other = trial(kind), trial(kind)

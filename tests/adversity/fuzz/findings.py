@@ -48,7 +48,8 @@ def shrunk(target: Target, data: bytes, wanted: str) -> bytes:
 
 
 def _smaller(data: bytes) -> Iterator[bytes]:
-    """The input without each of its pieces, large pieces first; then with each piece zeroed."""
+    """Smaller inputs: without one piece, large pieces first; then simpler ones, with one piece
+    zeroed."""
     size = len(data) // 2
     while size:
         for start in range(0, len(data), size):

@@ -28,7 +28,8 @@ class TooSlow(Broken):
 
 
 class NeedsEarlierInputs(Broken):
-    """The problem needs earlier inputs. `data` joins them and the failing input into one input."""
+    """The problem needs earlier inputs. `data` is a single input: the earlier ones and the failing
+    one."""
 
     def __init__(self, data: bytes, problem: Exception) -> None:
         super().__init__(f"{type(problem).__name__}: {problem}")

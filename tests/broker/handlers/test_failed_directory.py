@@ -26,8 +26,8 @@ BELOW = {"offsets_topic_num_partitions": "2", "transaction_state_log_num_partiti
 
 @pytest.fixture
 async def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
-    """A broker with two data directories. The tests let the second directory fail, in which the
-    odd-numbered partitions of t are."""
+    """A broker with two data directories. The second directory, which the tests let fail, has the
+    odd-numbered partitions of t."""
     dirs = f"{tmp_path / 'a'},{tmp_path / 'b'}"
     broker = await start_broker(log_dirs=dirs, **BELOW)
     client = await broker.client()

@@ -225,8 +225,7 @@ async def test_i02_transaction_markers_for_a_mirror_topic_are_refused(
 async def test_i02_a_coordinator_counts_refused_mirror_markers_as_written(
     broker: RunningBroker,
 ) -> None:
-    """Otherwise the transaction coordinator would request these markers again until the
-    promotion."""
+    """A coordinator that did not count the markers would request them again until the promotion."""
     marker = MarkerRequest(8, 0, 0, True, 1, [("m", 0)])
     assert broker.node.markers.write(marker).result() == {("m", 0): E.INVALID_REQUEST}
     assert ANSWERS[E.INVALID_REQUEST] is MarkerAnswer.DONE

@@ -287,8 +287,8 @@ def test_i04_an_incomplete_last_batch_is_refused(world: MirrorWorld) -> None:
 def test_i04_batches_fetched_at_another_offset_than_the_log_end_are_refused(
     world: MirrorWorld, source: SourceLog
 ) -> None:
-    """A mirror may have fetched them before an earlier append failed. To append them would leave a
-    gap."""
+    """A mirror may have fetched the batches before an earlier append failed. To append them would
+    leave a gap."""
     source.data(5)
     source.skip(4)
     source.data(2)
@@ -537,7 +537,7 @@ def test_i08_the_first_batch_may_begin_before_the_log_start(world: MirrorWorld) 
 
 @pytest.mark.parametrize("start", [0, 40])
 def test_i08_a_gap_at_the_log_start_stays_part_of_the_log(world: MirrorWorld, start: int) -> None:
-    """Otherwise a committed offset in the gap would be out of range."""
+    """If the log began after the gap, a committed offset in the gap would be out of range."""
     source = SourceLog(start)
     source.leader_epoch = 3
     source.skip(20)

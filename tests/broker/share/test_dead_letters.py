@@ -396,8 +396,8 @@ def test_h207_the_history_of_a_record_names_its_dead_letter_or_the_problem() -> 
 
 
 def test_h206_dead_letters_of_other_groups_do_not_finish_a_record() -> None:
-    """A dead letter finishes a record if it names this group and partition and has no producer
-    id."""
+    """A dead letter finishes a record if it names the group and the partition of the record, and
+    has no producer id."""
     source = Source("workers", SOURCE, 0)
     letter = DeadLetter(0, 1, GivenUpBecause.REJECTED)
     builder = BatchBuilder()

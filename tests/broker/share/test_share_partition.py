@@ -436,7 +436,7 @@ def test_h164_a_gap_at_the_limit_of_locks_is_passed_over() -> None:
 
 
 def test_h164_finished_records_after_a_gap_are_not_read_again() -> None:
-    """A fetch that has room for only these records would return nothing, every time."""
+    """A fetch that has room for only the finished records would return nothing, every time."""
     stored = [StateBatch(1, 2, 2, 1), StateBatch(3, 3, 0, 1)]
     world = World((0, 0), (1, 2), (3, 3), stored=stored)
     assert world.fetch(batches_max=1) == [(0, 0, 1)]

@@ -111,7 +111,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             # Compaction may remove any batch except the last.
             del self.log[at % (len(self.log) - 1)]
         elif event == "retention":
-            # The share partition learns of it at its next fetch.
+            # The share partition learns of the new log start at its next fetch.
             self.log_start = min(self.log_start + at, self.end)
             self.log = [batch for batch in self.log if batch.last_offset >= self.log_start]
         elif event == "limit":

@@ -627,7 +627,8 @@ def test_l34_a_log_cut_below_its_log_start_is_served_at_once(
 def test_l10_a_start_fails_if_the_log_start_checkpoint_is_unreadable(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
-    """Deleted records would reappear. The next start must still know that the stop was clean."""
+    """Without the checkpoint, deleted records would reappear. The failed start must not hide from
+    the next start that the last stop was clean."""
     log = two_topics.get("a", 1)
     assert log is not None
     log.trimming.delete_records(2)

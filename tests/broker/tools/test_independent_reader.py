@@ -2,8 +2,8 @@
 same data directory.
 
 The first tests compare files with their rules (L-01..L-04, P-26, P-27), and compute the expected
-content from the batches. The others compare with `odradek log dump`, and with the answers of a
-broker that is started on the files.
+content from the batches. The other tests compare the reader with `odradek log dump`, and with the
+answers of a broker that is started on the files.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class FusedAssignor(Assignor):
 
 
 class FusedListener(RebalanceListener):
-    """Keeps the owned partitions as its methods are called, and calls the fuse."""
+    """Records which partitions the consumer owns, and calls the fuse in each method."""
 
     def __init__(self, fuse: Fuse) -> None:
         self._fuse = fuse

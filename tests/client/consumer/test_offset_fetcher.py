@@ -73,7 +73,7 @@ async def ask(loop: PollLoop) -> asyncio.Task[None]:
 
 
 def back_and_forth(subscription: SubscriptionState) -> None:
-    """Two rebalances: the partition is assigned to another member, and to this one again."""
+    """Two rebalances: the partition is assigned to another member, then to this member again."""
     subscription.assign_by_group([])
     subscription.assign_by_group([P])
 

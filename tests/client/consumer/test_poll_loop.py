@@ -58,7 +58,7 @@ async def test_k01_a_poll_sends_a_fetch_and_waits_for_records(broker: LogBroker)
     async with a_consumer(broker) as consumer:
         # Without records the poll waits until its timeout, with a single fetch.
         assert await consumer.poll(100) == []
-        await until(lambda: bool(broker.fetched))  # a busy machine may not have sent it in time
+        await until(lambda: bool(broker.fetched))  # on a busy machine the fetch may be late
         assert broker.fetched == [[(0, 0)]]
         waiting = asyncio.create_task(consumer.poll(10_000))
         broker.add("t", 0, 5)

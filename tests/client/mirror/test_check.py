@@ -94,7 +94,7 @@ def test_a_changed_record_is_named_with_its_offsets_and_differing_fields(
     other = [*TEN[:4], changed, *TEN[5:]]
     made = compared(batches(TEN), batches(other))
     assert made.differences == [Difference(kind, 1, 4, 4)]
-    # The difference is also found if one side has other batch sizes.
+    # The difference is found although the batches of the two sides have different sizes.
     places = MappedOffsets([Run(0, 0, 10)])
     made = compared(batches(TEN), batches(other, 4), places)
     assert made.differences == [Difference(kind, 1, 4, 4)]

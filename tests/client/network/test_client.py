@@ -401,7 +401,7 @@ async def test_the_least_loaded_node_has_the_fewest_unanswered_requests() -> Non
 async def test_an_attempt_to_connect_ends_with_its_connection(
     monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Otherwise the attempt could outlive the client, with a socket that it has just opened."""
+    """An attempt that continued could outlive the client, with a socket that it has just opened."""
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         begun = asyncio.Event()

@@ -113,7 +113,7 @@ async def test_t60_request_versions_belong_to_the_transaction_version(
 
 @pytest.mark.parametrize("version", range(5))
 async def test_transactions_work_with_every_request_version(version: int) -> None:
-    """A broker that is old has old versions of all these requests."""
+    """An old broker has old versions of all transactional requests."""
     limits: dict[ApiKey, Any] = {
         key: (0, min(version, APIS[key].versions.last))
         for key in (

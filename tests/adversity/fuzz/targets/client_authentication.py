@@ -1,7 +1,7 @@
 """The inputs of a client that authenticates: SASL messages of brokers, answers of token endpoints,
 tokens, JAAS configurations.
 
-The first byte of an input chooses its kind. The client must not believe a broker that does not know
+The first byte of an input chooses its kind. The client must not accept a broker that does not know
 the password.
 """
 

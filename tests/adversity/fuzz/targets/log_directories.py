@@ -96,7 +96,7 @@ def _start(files: MemoryFiles, how: int) -> PartitionLog | None:
 
 
 def _read(log: PartitionLog, *, sound: bool) -> None:
-    """Read the log from start to end. `sound`: damage is an error of the test."""
+    """Read the log from start to end. `sound`: damage fails the test."""
     offset = log.log_start_offset
     for _ in range(_READS_MAX):
         if offset >= log.log_end_offset:

@@ -1,5 +1,5 @@
-"""Record batches: read by the pure and the compiled codec, checked as by Produce, fetched by the
-client.
+"""Record batches: read by the pure and the compiled codec, checked as in a Produce request,
+fetched by the client.
 
 In the first byte, bit 0 corrects the length and the checksum of the first batch, so that inputs
 reach the checks after those of length and checksum. The other bits choose the settings of the

@@ -559,8 +559,8 @@ def test_g91_an_offset_delete_that_cannot_be_written_gets_an_error(world: GroupW
     ],
 )
 def test_g05_settings_of_groups_are_read_only_as_in_kafka(key: str) -> None:
-    """Otherwise a client could believe that it changed a setting which the coordinator reads only
-    once."""
+    """A client could believe that it changed a setting, although the coordinator reads the setting
+    only once."""
     assert not SETTING_OF_KEY[key].dynamic
     config, _ = parse_config({})
     metadata = ClusterMetadata(config, CountingRandomness())

@@ -172,7 +172,8 @@ def test_g91_an_assignment_too_large_for_a_record_gets_an_error_and_a_rebalance(
 
 
 def test_g20_a_group_with_an_empty_id_accepts_offsets_but_no_members(world: GroupWorld) -> None:
-    """Kafka accepts such commits, because consumers without a group used to send them."""
+    """Kafka accepts commits for the empty id, because consumers without a group used to send
+    them."""
     assert world.commit(group="") is E.NONE
     assert world.committed(group="") == 5
     assert world.join(group="").result().error_code == E.INVALID_GROUP_ID

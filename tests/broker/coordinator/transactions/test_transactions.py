@@ -806,8 +806,8 @@ def test_t55_no_scan_is_due_while_no_transaction_is_open(world: TransactionWorld
 def test_t55_a_commit_and_a_timeout_at_one_moment_have_one_outcome(
     world: TransactionWorld, commit_first: bool
 ) -> None:
-    """The first of commit and timeout decides, although its record is not on disk when the second
-    comes."""
+    """The outcome is that of the earlier event, although its record is not yet on disk when the
+    later event comes."""
     who = world.begin(timeout_ms=1_000)
     world.add(who)
     world.wait(9_000)

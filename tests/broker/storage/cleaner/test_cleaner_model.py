@@ -175,9 +175,9 @@ def test_a_cleaning_job_survives_encoding_as_lines() -> None:
 
 
 def test_l24_no_snapshot_has_a_transaction_whose_marker_was_removed() -> None:
-    """A transaction is open at the start of a segment, and compaction has removed its marker from a
-    later segment. If the newer snapshots are lost, the snapshot at the start of that segment must
-    not reopen the transaction."""
+    """A transaction is open at the start of segment A, and compaction has removed its marker from a
+    later segment. If the newer snapshots are lost, the snapshot at the start of A must not reopen
+    the transaction."""
     files = MemoryFiles()
     config: dict[str, Any] = {
         "cleanup_policy": frozenset({"compact"}),

@@ -288,7 +288,7 @@ def no_room_at(nth: int) -> Failure:
 
 
 def check_swap_goes_on(failure: Failure) -> None:
-    """Check that a committed swap which finds no room once is finished later."""
+    """Check that a committed swap is finished later if the disk is full once."""
     world, log = dirty_world()
     full = world.files.fail(failure)
     world.begin_look()

@@ -74,7 +74,7 @@ async def test_k31_kept_partitions_are_read_while_the_group_waits_for_a_member(
     await until(lambda: shares(*group) == [1, 2], *group)
     reader = group[0]
     await until(lambda: not any(each._group.membership.rebalancing for each in group), *group)
-    # A third member joins. The second does not poll, so the group waits until it joins again.
+    # A third member joins. The second does not poll, so the group waits for its JoinGroup.
     third = await consumers(topic, group_id=topic, **COOPERATIVE)
     membership = reader._group.membership
     await until(lambda: membership.state.value == "joining", reader, third)

@@ -63,7 +63,7 @@ def sizes(assignment: Assignment) -> dict[str, int]:
 
 
 def after(members: list[Subscriber], assignment: Assignment) -> list[Subscriber]:
-    """The same members with their new partitions."""
+    """The members with their new partitions."""
     return [
         Subscriber(
             member_id=held.member_id,

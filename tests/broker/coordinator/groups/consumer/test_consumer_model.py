@@ -46,7 +46,7 @@ class Client(FakeMember):
     """A member as its own client sees it.
 
     `alive_ms`: the end of its session as far as the client knows; after that it owns nothing.
-    `slow`: the client keeps the partitions that it has to revoke, as a consumer does that is busy
+    `slow`: the client keeps the partitions that it has to revoke, like a consumer that is busy
     with their records.
     """
 

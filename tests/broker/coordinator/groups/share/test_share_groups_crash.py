@@ -64,7 +64,7 @@ class ShareNode(NodeWorld):
         return 0 if member is None else member.epoch
 
     def state_epochs(self) -> set[int]:
-        """The state epochs of the partitions that are initialized according to the group."""
+        """The state epochs of the partitions that the group has recorded as initialized."""
         found = self.node.groups.share.initialized_partitions(GROUP)
         self.finish()
         epochs = set()
