@@ -65,7 +65,7 @@ class ConfigOperation(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """The source of a value."""
+    """The source of a setting's value."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -93,12 +93,13 @@ class ConfigResource:
 
     @classmethod
     def broker(cls, node_id: int | None) -> ConfigResource:
-        """A broker; None for the default of all brokers."""
+        """A broker by its node id. None: the defaults of all brokers."""
         return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
 
     @classmethod
     def broker_logger(cls, node_id: int) -> ConfigResource:
-        """The loggers of a broker: each is a setting whose value is its level (KIP-412)."""
+        """The loggers of a broker: each logger is a setting, whose value is the log level
+        (KIP-412)."""
         return cls(ResourceType.BROKER_LOGGER, str(node_id))
 
     @classmethod

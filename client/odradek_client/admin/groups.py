@@ -170,7 +170,8 @@ class GroupAdmin(AdminPart):
             response: DescribeGroupsResponse = await self._network.send(node_id, request)
             outcomes: Outcomes[str, GroupDescription] = {}
             for answer in response.groups:
-                # Before version 6 a group that does not exist is described as Dead (KIP-1043).
+                # Before version 6 of DescribeGroups, a group that does not exist is described as
+                # Dead (KIP-1043).
                 code = answer.error_code or (
                     ErrorCode.GROUP_ID_NOT_FOUND if answer.group_state == _DEAD else 0
                 )

@@ -254,7 +254,7 @@ class CompletedFetch:
         return read_body(self._data, self._at, header) if body is None else body
 
     def _add_rows(self, rows: Rows, limit: int, header: BatchHeader) -> bool:
-        """Add the batch's records to `rows`. False if the batch has none for the application.
+        """Add the batch's records to `rows`. False if the batch has no records for the application.
         `_body` is kept if `rows` had no room for all records."""
         body = self._read_body(header)
         before, first = rows.count, self.next_offset

@@ -169,8 +169,8 @@ class CorruptRecord(RecordError):
 
 
 class OversizedRecord(RecordError):
-    """The broker's answer contains no complete batch (K-17). `batch_bytes`: the least size that is
-    needed."""
+    """The broker's answer contains no complete batch (K-17). `batch_bytes`: the minimum fetch size
+    that is needed."""
 
     def __init__(self, partition: TopicPartition, offset: int, batch_bytes: int) -> None:
         super().__init__(

@@ -220,7 +220,6 @@ class SubscriptionState:
     # --- positions ---
 
     def assigned(self) -> set[TopicPartition]:
-        """The assigned partitions."""
         return set(self._partitions)
 
     def get(self, partition: TopicPartition) -> TopicPartitionState | None:
@@ -285,7 +284,6 @@ class SubscriptionState:
         self.changes += 1
 
     def paused(self) -> set[TopicPartition]:
-        """The paused partitions."""
         return {partition for partition, state in self._partitions.items() if state.paused}
 
     def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:

@@ -161,8 +161,8 @@ class NetworkClient:
     async def start(self, timeout_ms: float | None = None) -> None:
         """Connect to the cluster and get its metadata.
 
-        MetadataTimeout, with the last failure as its cause, if that takes longer than `timeout_ms`
-        (the setting `start_timeout_ms` if None).
+        MetadataTimeout, with the last failure as its cause, if no metadata arrives within
+        `timeout_ms` (the setting `start_timeout_ms` if None).
         """
         if self._closed:
             raise Closed("this client was closed; make a new one")

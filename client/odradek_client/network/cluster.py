@@ -194,7 +194,7 @@ class ClusterView:
         return MetadataRequest(topics=topics, allow_auto_topic_creation=allow_auto_create)
 
     def update(self, response: MetadataResponse, now_ms: float) -> bool:
-        """Take over an answer; True if anything but its age changed.
+        """Take over an answer; True if anything except the age of the metadata changed.
 
         Brokers, topics and errors are replaced as a whole. Only a partition with an older leader
         epoch in the answer keeps its known state, because a broker with old metadata must not

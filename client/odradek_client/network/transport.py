@@ -110,7 +110,6 @@ class Transport(asyncio.BufferedProtocol):
     # --- asyncio calls these ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note the open transport."""
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         sock = transport.get_extra_info("socket")
@@ -122,11 +121,9 @@ class Transport(asyncio.BufferedProtocol):
             transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The buffer to receive into."""
         return self._receiver.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle `nbytes` received bytes."""
         self.heard = True
         try:
             frames = self._receiver.received(nbytes)
@@ -142,11 +139,9 @@ class Transport(asyncio.BufferedProtocol):
             self._owner.frame_received(frame)
 
     def pause_writing(self) -> None:
-        """Note that the write buffer is full."""
         self.writable = False
 
     def resume_writing(self) -> None:
-        """Note that the write buffer has room."""
         if not self._closed:
             self.writable = True
             self._owner.writable_again()

@@ -84,8 +84,8 @@ class PartitionQueue:
 
 @dataclass(slots=True)
 class Ready:
-    """The queues from which batches may be sent, by node. `check_ms`: the time until further queues
-    may be ready."""
+    """The queues from which batches may be sent, by node. `check_ms`: the time in ms until further
+    queues may be ready; None if no queue is waiting."""
 
     nodes: dict[int, list[PartitionQueue]] = field(default_factory=dict)
     unknown_leaders: bool = False

@@ -77,8 +77,8 @@ class TransactionCalls:
             log.warning("the transaction was not aborted: %s", error)
 
     async def close(self) -> None:
-        """End an open transaction, within max_block_ms. On failure, the transaction is ended by its
-        timeout."""
+        """End an open transaction, within max_block_ms. If that fails, the broker aborts the
+        transaction after its timeout."""
         transactions = self._transactions
         if not transactions.has_open_transaction:
             return

@@ -143,12 +143,10 @@ class TransactionManager:
 
     @property
     def state(self) -> State:
-        """The state of the producer."""
         return self.lifecycle.state
 
     @property
     def fatal_error(self) -> OdradekError | None:
-        """The fatal error; None if there is none."""
         return self.lifecycle.fatal_error
 
     # --- what the application calls ---------------------------------------------------------------

@@ -62,7 +62,6 @@ class PlainExchange:
         self.advice = f"check {credentials.place}"
 
     def first(self) -> bytes:
-        """The only token."""
         return PlainMessage(self._credentials.username, self._credentials.password).encode()
 
     def answer(self, token: bytes) -> bytes | None:
@@ -83,7 +82,6 @@ class ScramExchange:
         self._client = ScramClient(scram, self._first)
 
     def first(self) -> bytes:
-        """The first token."""
         return self._first.encode()
 
     def answer(self, token: bytes) -> bytes | None:
@@ -132,7 +130,6 @@ class OAuthBearerExchange:
         )
 
     def first(self) -> bytes:
-        """The first token."""
         return OAuthBearerMessage(self._token.value, extensions=self._token.extensions).encode()
 
     def answer(self, token: bytes) -> bytes | None:

@@ -411,7 +411,7 @@ class ShareFetcher:
     # --- answers ----------------------------------------------------------------------------------
 
     def on_failure(self, plan: SharePlan, error: OdradekError, now_ms: float) -> None:
-        """Note that a request has no answer. A new session begins, and nobody knows whether the
+        """Note that a request has no answer. A new session begins, and it is unknown whether the
         acknowledgements were carried out."""
         node = self._nodes[plan.node_id]
         node.in_flight = None
@@ -637,8 +637,8 @@ class ShareFetcher:
 
     def _fail_lent(self, node_id: int, node: _Node, now_ms: float) -> None:
         """Fail the records that were acquired in a session that the node has lost. The node has
-        released these records, and another member may have finished some of them; the node would
-        then ignore the acknowledgements of this consumer."""
+        released these records, and would ignore acknowledgements of records that another member has
+        finished."""
         why = "has lost the share session"
         self._buffer = deque(batch for batch in self._buffer if batch.node_id != node_id)
         self._fail_pending(node_id, node, why, now_ms)

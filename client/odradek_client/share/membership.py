@@ -136,8 +136,6 @@ class ShareMembership(EpochMembership):
             self._step(_S.STALE if self._stale else _S.UNSUBSCRIBED)
 
     def poll_overdue(self, now_ms: int) -> bool:
-        """True if the application has not polled for max.poll.interval.ms, so that the member must
-        leave."""
         return self.state in _IN_GROUP and super().poll_overdue(now_ms)
 
     # --- heartbeats ---

@@ -41,7 +41,6 @@ class ShareLoop:
         self._requests: dict[asyncio.Task[None], None] = {}
 
     def start(self) -> None:
-        """Start the task."""
         self._task = self._network.loop.create_task(self._run(), name="odradek-share")
 
     def wake(self) -> None:

@@ -72,8 +72,6 @@ class ClassicGroupLoop(GroupLoop):
         return self.membership.state is JoinState.STABLE
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
-        """React to the refusal of a commit of `identity`. True if the next poll rejoins the group
-        (K-38)."""
         membership = self.membership
         if not self.assigns:
             return False
@@ -91,7 +89,6 @@ class ClassicGroupLoop(GroupLoop):
         return False
 
     def on_rebalance_in_progress(self) -> None:
-        """Join at the next poll."""
         if self.assigns:
             self.membership.request_rejoin("OffsetCommit was answered REBALANCE_IN_PROGRESS")
             self._signal()
@@ -260,7 +257,6 @@ class ClassicGroupLoop(GroupLoop):
     # --- leaving ----------------------------------------------------------------------------------
 
     async def leave(self, reason: str, timeout_ms: float) -> None:
-        """Commit if commits are automatic, call the listener, leave the group (K-34)."""
         membership = self.membership
         await cancel(self._join)
         self._join, self._join_prepared = None, False

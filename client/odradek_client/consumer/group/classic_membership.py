@@ -129,7 +129,6 @@ class ClassicMembership(Membership):
 
     @property
     def generation_or_epoch(self) -> int:
-        """The generation."""
         return self.generation
 
     @property

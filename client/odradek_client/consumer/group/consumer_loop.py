@@ -69,8 +69,6 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
         return self.membership.in_group
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
-        """React to the refusal of a commit of `identity`. True if the next poll rejoins the group
-        (K-38)."""
         membership = self.membership
         if not self.assigns:
             return False
@@ -215,7 +213,6 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
     # --- leaving ----------------------------------------------------------------------------------
 
     async def leave(self, reason: str, timeout_ms: float) -> None:
-        """Commit if commits are automatic, call the listener, leave the group (K-34)."""
         membership = self.membership
         await self._stop()
         self._reconciliation = None

@@ -281,8 +281,6 @@ class ConsumerMembership(EpochMembership):
             self._forget()
 
     def poll_overdue(self, now_ms: int) -> bool:
-        """True if the application has not polled for max.poll.interval.ms, so that the member must
-        leave."""
         return self.state in _ANY_IN_GROUP and super().poll_overdue(now_ms)
 
     # --- heartbeats ---
@@ -405,7 +403,6 @@ class ConsumerMembership(EpochMembership):
         return Action.GO_ON
 
     def on_no_answer(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> None:
-        """Send every field again, because the request or its answer was lost."""
         if request.member_epoch >= 0:
             self._fields.send_all()
             self._next_heartbeat_ms = now_ms

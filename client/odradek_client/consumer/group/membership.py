@@ -72,7 +72,7 @@ class Membership(ABC):
 
     @property
     def about(self) -> str:
-        """The group in the form of messages."""
+        """The name of the group in messages."""
         return f"group {self.group_id!r}"
 
     @property
@@ -123,7 +123,6 @@ class EpochMembership(Membership):
 
     @property
     def generation_or_epoch(self) -> int:
-        """The member epoch."""
         return self.epoch
 
     @abstractmethod
