@@ -74,7 +74,6 @@ class Writer:
         self._producer.poll(0)
 
     def send_one(self) -> None:
-        """Send one record, and wait for its acknowledgement."""
         self._producer.produce(self.topic, b"one", partition=0, on_delivery=self._delivered)
         assert self._producer.flush(DEADLINE_S) == 0
         assert self.errors == []

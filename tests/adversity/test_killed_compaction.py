@@ -128,7 +128,6 @@ class KillLoop:
         commands.run("log", "verify", directory, *options, code=0 if sound else (0, 1))
 
     def summary(self) -> str:
-        """The counts of a loop as a sentence."""
         ready = sorted(self.ready_s)
         return (
             f"{len(ready)} kills, {self.world.acknowledged} writes acknowledged, {self.cleanings} cleanings;"

@@ -29,7 +29,6 @@ from odradek.cli.demo_flights import (
 
 
 def run_demo(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the demo in `folder`."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
     return subprocess.run(
         [sys.executable, "-m", "odradek", "demo", *arguments],

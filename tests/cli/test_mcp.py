@@ -46,7 +46,7 @@ async def ask(client: Any, tool: str, **arguments: Any) -> Any:
 
 
 async def refusal(client: Any, tool: str, **arguments: Any) -> str:
-    """The text of the error."""
+    """Call a tool that must fail; returns the text of the error."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error
     text: str = result.content[0].text

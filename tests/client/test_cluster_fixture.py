@@ -56,7 +56,6 @@ def plain_environment(folder: Path) -> dict[str, str]:
 def run(
     folder: Path, *options: str, expect: int = 0, environment: dict[str, str] | None = None
 ) -> str:
-    """Run pytest on the folder; returns the output."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rP", *options, str(folder)],
         capture_output=True,

@@ -25,7 +25,7 @@ def doubled(frame: DataFrame) -> DataFrame:
 
 
 def distinct(frame: DataFrame) -> DataFrame:
-    """Keep only the first occurrence of each value; this needs state."""
+    """Keep only the first occurrence of each value, with a stateful operation."""
     return frame.select("value").dropDuplicates(["value"])
 
 

@@ -27,7 +27,7 @@ def test_read_committed_waits_for_open_transactions_already_read(
     spark_broker: str,
     fail_on_data_loss: str,
 ) -> None:
-    """The change loses no record, and no record is read twice."""
+    """The change of the isolation level loses no record, and repeats none."""
     topic = new_topic()
     produce(topic, numbered(0, 3))
     is_open = open_transaction(spark_broker, topic, 2)

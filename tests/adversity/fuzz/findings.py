@@ -23,7 +23,6 @@ def signature(problem: BaseException) -> str:
 
 
 def problem_of(target: Target, data: bytes) -> BaseException | None:
-    """The problem that an input causes; None if it causes none."""
     try:
         check_cheaply(target, data)
     except Exception as problem:  # noqa: BLE001 - every exception is a finding

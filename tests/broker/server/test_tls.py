@@ -55,7 +55,6 @@ def tls_settings(certificate: Certificate = BROKER, **more: str) -> dict[str, st
 
 
 def context(own: Certificate | None = None, trusted: Authority = CA, **more: Any) -> ssl.SSLContext:
-    """A client's SSL context."""
     keystore = StoreSettings(name="ssl.keystore")
     if own is not None:
         keystore = StoreSettings(

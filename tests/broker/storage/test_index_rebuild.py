@@ -220,7 +220,7 @@ def test_l33_readers_of_a_closed_segment_do_not_wait_for_its_index_scan(
 def test_l33_the_load_of_a_coordinator_waits_for_the_indexes(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """The coordinator cannot retry; nor can a start that reads the metadata."""
+    """Neither the load of a coordinator nor a start that reads the metadata can be retried."""
     workers = Workers(log)
     ruin_indexes(log, files)
     partition = Partition(log, 0, lambda _: None)

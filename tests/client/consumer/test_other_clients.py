@@ -162,7 +162,7 @@ async def test_a_consumer_works_with_the_oldest_api_versions(
 async def test_a_group_of_the_consumer_protocol_reads_every_record(
     mock: Any, consumers: Any, count: int
 ) -> None:
-    """KIP-848 in the form of librdkafka's mock."""
+    """KIP-848 as librdkafka's mock implements it."""
     produce(mock[0], "n", 400)
     group = [await consumers("n", group_id="next", group_protocol="consumer") for _ in range(count)]
     records = await read(400, *group)

@@ -25,7 +25,6 @@ PLANNED = [Planned(name, 2) for name in (REFUSED.topic, FREE.topic)]
 
 
 async def copy_until(copier: ExactlyOnceCopier, is_enough: Callable[[], bool]) -> None:
-    """Copy until the condition holds."""
     async with asyncio.timeout(DEADLINE_S):
         while not is_enough():
             await copier.step(100)

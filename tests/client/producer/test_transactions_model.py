@@ -168,7 +168,6 @@ class TransactionWorld(World):
         raise AssertionError(f"{operation.name} never ends; {self.tm.state}")
 
     def happen(self, trouble: float) -> None:
-        """Let one random event happen."""
         rng = self.random
         self.now_ms += rng.choice([0.0, 1.0, 7.0, 60.0, 300.0])
         self.step()
@@ -239,7 +238,6 @@ class TransactionWorld(World):
 
 
 def check(world: TransactionWorld) -> None:
-    """Check the invariants at the end of a run."""
     world.model.finish()
     assert world.accumulator.available_bytes == world.accumulator.buffer_memory
     for index in range(world.partitions):

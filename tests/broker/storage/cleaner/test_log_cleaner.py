@@ -44,8 +44,6 @@ class Timers:
 
 
 class World(NodeWorld):
-    """A node with a cleaner."""
-
     def __init__(self, **settings: str) -> None:
         self.scheduler = self.timers = Timers()
         super().__init__(**{"log_cleaner_backoff_ms": "15000", **settings})
