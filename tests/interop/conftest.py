@@ -34,7 +34,6 @@ def broker_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerP
 
 @pytest.fixture(scope="session")
 def address(broker_process: BrokerProcess) -> str:
-    """The broker's address."""
     return broker_process.address
 
 

@@ -40,7 +40,6 @@ def broker() -> Iterator[SubprocessBroker]:
 
 
 def produce(broker: SubprocessBroker) -> None:
-    """Produce one record."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("t", b"x")
     assert producer.flush(TIMEOUT_S) == 0

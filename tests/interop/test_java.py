@@ -59,7 +59,7 @@ def run(class_path: str, program: str, *arguments: str) -> list[str]:
 def test_t65_java_runs_consecutive_transactions_without_being_fenced(
     address: str, how: str
 ) -> None:
-    """The markers of a producer's last transaction must not fence the producer."""
+    """The markers of a producer's previous transaction must not fence the producer."""
     printed = run(kafka_cluster.class_path(), "Transactions", address, "100", how)
     assert printed[-1] == "100 of 100 rounds"
 

@@ -275,7 +275,6 @@ def test_programs_move_from_three_nodes_to_odradek_and_back(tmp_path: Path) -> N
 
 
 def delete_topics(address: str) -> None:
-    """Delete all topics of a cluster."""
     topics = [row["topic"] for row in Commands(address).rows("topic", "list")]
     odradek("topic", "delete", "--bootstrap", address, *topics)
 

@@ -204,8 +204,8 @@ def test_confluent_kafka_survives_a_moved_coordinator_and_an_expired_session(
     try:
         message = consumer.poll(TIMEOUT_S)
         assert message is not None
-        # The fault is met by a heartbeat: a synchronous commit would return only after the session
-        # has expired.
+        # A heartbeat must meet the fault, because a synchronous commit would return only after the
+        # session has expired.
         moved = faults.move_coordinator(unique_topic)
         wait_until(
             lambda: met(faults, moved) == 1,

@@ -15,7 +15,8 @@ from snippets import snippets
 pytestmark = pytest.mark.own_broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "use" / "testing.md"
-#: The compiled codec of aiokafka writes timestamps of real time into records.
+#: The compiled codec of aiokafka writes real time into records, which may be far after the broker's
+#: virtual time.
 SETTINGS = {"log.message.timestamp.after.max.ms": 2**62}
 VALUES = [str(number).encode() for number in range(10)]
 

@@ -125,8 +125,6 @@ class Receive:
 
 @dataclass(frozen=True)
 class Close:
-    """Close a connection."""
-
     on: str = "a"
 
 

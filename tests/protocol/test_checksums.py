@@ -34,8 +34,8 @@ def test_crc32c_has_the_known_values() -> None:
 
 
 def test_the_crc32c_extension_is_imported_without_its_package() -> None:
-    """Starting a broker does not need the rest of the package; importing the package later gets the
-    same extension."""
+    """A broker needs only the extension module of the package. If the package is imported later,
+    both use the same extension."""
     program = (
         "import sys\n"
         "from odradek_protocol import checksums\n"

@@ -30,7 +30,6 @@ class Tally:
     virtual_ms: int = 0
 
     def add(self, result: Result) -> None:
-        """Count one more run."""
         self.runs += 1
         self.failures += bool(result.violations)
         self.virtual_ms += result.virtual_ms

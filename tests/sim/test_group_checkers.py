@@ -119,7 +119,7 @@ def test_an_observation_during_a_reset_is_not_checked() -> None:
     late = checker.begin()
     checker.reset("t-0", 1)
     assert list(checker.observed({"t-0": 1}, early)) == []
-    assert list(checker.observed({"t-0": 16}, early)) == []  # made before the reset
+    assert list(checker.observed({"t-0": 16}, early)) == []  # read before the reset
     assert list(checker.observed({"t-0": 1}, late)) == []
     assert list(checker.observed({"t-0": 1}, checker.begin())) == []
     assert list(checker.observed({"t-0": 0}, checker.begin())) == [

@@ -81,7 +81,6 @@ class Writer:
             raise self._failure
 
     def end(self) -> None:
-        """Stop the thread."""
         self._ended = True
         self._go_on.set()
         self._thread.join(DEADLINE_S)

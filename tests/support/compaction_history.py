@@ -188,7 +188,7 @@ class CompactedHistory:
         self.log.durability.flush()
 
     def reopen(self) -> None:
-        """Reopen the log after a crash of the machine that loses nothing."""
+        """Reopen the log after a crash that loses no data."""
         start = LogStart(
             self.log.log_start_offset,
             0,

@@ -84,7 +84,6 @@ class Worker:
         return found
 
     def add(self, name: str, config: Mapping[str, str]) -> None:
-        """Create a connector."""
         request = urllib.request.Request(
             f"{self._url}/connectors",
             json.dumps({"name": name, "config": dict(config)}).encode(),

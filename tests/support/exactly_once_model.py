@@ -541,7 +541,7 @@ class Explorer:
             if not (isinstance(error, TransactionsLost) and world.too_late):
                 return f"recovery failed: {error!r}"
             if "lost in part" in str(error):
-                return ""  # The protocol can only raise an error.
+                return ""  # After a partial loss the protocol can only raise an error.
         return f"recovery goes on failing: {error!r}"
 
     def _to_the_end(self, world: World, number: int) -> tuple[World, BaseException | None]:

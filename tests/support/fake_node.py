@@ -118,7 +118,7 @@ class FakeLogLevels:
 
 @dataclass
 class FakeShareState:
-    """The share coordinator, for metrics."""
+    """The part of the share coordinator that metrics read."""
 
     shards: Any = field(default_factory=lambda: SimpleNamespace(cores=[]))
     writes: int = 0

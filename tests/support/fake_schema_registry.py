@@ -57,7 +57,6 @@ class FakeRegistry:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

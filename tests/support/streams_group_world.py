@@ -101,7 +101,6 @@ class StreamsGroupWorld(GroupWorld):
         return answer.member_epoch
 
     def create(self, name: str, partitions: int) -> None:
-        """Create a topic."""
         self.metadata.counts[name] = partitions
         self.metadata.ids[name] = name.ljust(16, "-").encode()
         self.metadata.topics_version += 1

@@ -135,7 +135,7 @@ def compared() -> Run:
 
 
 def _by_call(lines: Sequence[str]) -> dict[str, str]:
-    """The results by call. A repeated call has a number after its name."""
+    """The results by call. The key of a repeated call ends with a number."""
     seen: Counter[str] = Counter()
     results = {}
     for line in lines:

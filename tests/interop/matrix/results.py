@@ -62,7 +62,6 @@ def load() -> dict[str, Results]:
 
 
 def save(results: Mapping[str, Results]) -> None:
-    """Replace the kept results."""
     kept = {}
     for key, each in sorted(results.items()):
         found: dict[str, object] = {"version": each.version}

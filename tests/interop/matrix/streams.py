@@ -1,5 +1,5 @@
-"""An application of Kafka Streams, exactly once, whose broker is killed and whose state directory
-is deleted."""
+"""An application of Kafka Streams with exactly-once processing, whose broker is killed and whose
+state directory is deleted."""
 
 from __future__ import annotations
 

@@ -46,8 +46,6 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Ask:
-    """A request."""
-
     api: str
     version: int
     fields: Mapping[str, Any] = field(default_factory=dict)

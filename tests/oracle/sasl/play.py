@@ -53,7 +53,6 @@ class Connection:
         return await self.read()
 
     async def read(self) -> bytes | None:
-        """Read the next answer."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 size = int.from_bytes(await self.reader.readexactly(4), "big")
@@ -62,7 +61,6 @@ class Connection:
             return None
 
     async def ask(self, ask: Ask) -> Any:
-        """Send a request, and decode the answer."""
         return _decoded(ask, await self.exchange(_frame(ask, 0)[4:]))
 
     async def ask_together(self, asks: Sequence[Ask]) -> list[Any]:

@@ -159,7 +159,7 @@ def acknowledge_by_fetch(epoch: int, *acks: tuple[int, int, Sequence[int]], **mo
 
 
 def _nothing(epoch: int, **more: Any) -> Ask:
-    """A ShareFetch in the session that is expected to return nothing."""
+    """A ShareFetch in the open session; the answer is expected to have no records."""
     return share_fetch(epoch, {}, wait_ms=300, **more)
 
 

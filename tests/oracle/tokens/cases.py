@@ -61,8 +61,6 @@ class Login:
 
 @dataclass(frozen=True)
 class Wait:
-    """A pause."""
-
     seconds: float
 
 

@@ -72,7 +72,6 @@ async def test_a52_every_user_sees_all_tokens_without_an_authorizer(tmp_path: Pa
 
 
 async def _play(folder: Path, cases: Sequence[Case], *, authorizer: bool) -> dict[str, list[Any]]:
-    """Play the cases with our broker."""
     config, _ = parse_config(
         {
             **settings(authorizer=authorizer),

@@ -9,8 +9,8 @@ from tests.sim.checkers.attempts import Attempt, Logs, values_of
 
 
 def check_atomicity(attempts: Iterable[Attempt], committed: Logs) -> Iterator[str]:
-    """`committed`: the records that a reader of committed records gets when no transaction is
-    open."""
+    """Yield violations. `committed`: the records that a reader of committed records gets when no
+    transaction is open."""
     found = values_of(committed)
     for attempt in attempts:
         present = [value for value in attempt.values if value in found]

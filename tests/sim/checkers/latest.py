@@ -47,7 +47,6 @@ class Writes:
     writes: list[Write] = field(default_factory=list)
 
     def add(self, *, tombstone: bool) -> Write:
-        """Add the next write."""
         write = Write(len(self.writes), tombstone)
         self.writes.append(write)
         return write

@@ -1,4 +1,5 @@
-"""No queue of a broker grows without a limit, and all are empty after the clients have ended."""
+"""No queue of a broker grows without a limit, and all queues are empty after the clients have
+ended."""
 
 from __future__ import annotations
 

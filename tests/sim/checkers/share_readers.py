@@ -28,7 +28,6 @@ class ShareReaders:
         self._values: dict[tuple[Place, int], bytes] = {}
 
     def is_held(self, member: str, place: Place, offset: int) -> bool:
-        """True if the member has the record."""
         return self._deliveries.of(place, offset).holder == member
 
     def handed_out(

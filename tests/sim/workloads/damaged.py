@@ -30,7 +30,8 @@ _CHANCE = 0.2
 
 
 class DamagedBatchesWorkload(ProduceWorkload):
-    """Like `produce`, over a network that damages some batches, which the broker must refuse."""
+    """The clients of the workload `produce`, over a network that damages some batches. The broker
+    must refuse the damaged batches."""
 
     name: ClassVar[str] = "damaged-batches"
     faults: ClassVar[tuple[str, ...]] = (
@@ -63,14 +64,14 @@ class DamagedBatchesWorkload(ProduceWorkload):
 
 
 class _DamagingNetwork(NetworkClient):
-    """A network that sends some batches changed."""
+    """A network that damages some batches before it sends them."""
 
     def __init__(self, config: ProducerConfig, random: Random) -> None:
         super().__init__(config)
         self._damage = random
 
     def submit(self, node_id: int, request: Message, **how: Any) -> asyncio.Future[Any]:
-        """Submit a request like the client's own network."""
+        """Submit a request as the client's own network does, but with some batches damaged."""
         if isinstance(request, ProduceRequest):
             request = self._damaged(request)
         return super().submit(node_id, request, **how)

@@ -182,7 +182,8 @@ class DelegationTokensWorkload:
             code = problem.code if problem.code in _REFUSALS else None
             is_again = kind == "renew" and self._world.now_ms - began_ms >= _FIRST_ATTEMPT_MS
             if is_again and known.may_be_changed_by(user):
-                # An earlier attempt may have been successful.
+                # The refusal is not conclusive: an earlier attempt of the same request may have
+                # been successful.
                 code = None
             self._found(checker.change_refused(known, user, began_ms, before, code))
             if code is None:
@@ -193,7 +194,7 @@ class DelegationTokensWorkload:
         self._world.note(name, f"has changed {known.token.token_id}: {expiry_ms}")
         self._found(checker.changed(known, user, began_ms, expiry_ms, period_ms))
         if self._world.now_ms - began_ms >= _REQUEST_TIMEOUT_MS:
-            # An earlier attempt may still be executed.
+            # An earlier attempt of the request may still be executed.
             checker.changes(known, removes=kind == "remove")
 
     # --- Holders ---

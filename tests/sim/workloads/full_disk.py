@@ -21,8 +21,8 @@ _NO_ROOM = f"[Errno {errno.ENOSPC}]"
 
 
 class FullDiskWorkload(ChosenWorkload):
-    """Another workload, chosen by the seed. Lack of room must take no partition offline that was
-    served (see `_was_served`)."""
+    """Another workload, chosen by the seed. Lack of room must not take partitions offline, except
+    those that `_was_served` excludes."""
 
     name: ClassVar[str] = "full-disk"
     #: Half of the seeds compact: a cleaning needs room at most of its steps.

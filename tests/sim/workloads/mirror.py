@@ -45,7 +45,7 @@ _SOURCE = "simulated:AAAAAAAAAAAAAAAAAAAAAA"
 _MIRRORS = 2
 _STEPS_MAX = 30
 _PRODUCERS_MAX = 100_000
-#: More batches than a source has.
+#: A number of batches that no source has.
 _ALL = 1_000
 
 
@@ -210,7 +210,7 @@ class MirrorWorkload:
         async with self._copier("last") as copier, self._admin("asks") as admin:
             while not all([await self._is_drained(admin, each) for each in range(_PARTITIONS)]):
                 await copier.step(100)
-            # The mirror reports the last log start in a separate request.
+            # The mirror may report the log start only in a request after the last batch.
             for _ in range(_STEPS_MAX):
                 await copier.step(100)
 
@@ -359,7 +359,8 @@ class MirrorWorkload:
     # --- The promotion ---
 
     async def _promote(self, *, early: bool) -> None:
-        """Promote the topic, and retry until that succeeds. Without `early`, do nothing."""
+        """Promote the topic, and retry until the promotion succeeds. Without `early`, do
+        nothing."""
         if not early or self._promoted:
             return
         await self._world.sleep(self._random.choice((500, 2_000)))

@@ -212,7 +212,8 @@ class ShareGroupsWorkload:
         await self._world.start_client(name, lambda: self._run(name, plan))
 
     async def _kill(self) -> None:
-        """Kill a member from time to time, so that it does not leave the group."""
+        """Kill a member from time to time. A killed member does not leave the group by a
+        request."""
         world, random = self._world, self._random
         while True:
             await world.sleep(random.choice((300, 1_000, 3_000)))

@@ -39,7 +39,7 @@ _TOPIC = "shipments"
 _SECOND_TOPIC = "invoices"
 _QUERY = "shipping"
 _LOG_TOPIC = "__odradek_spark_commits"
-#: The attempts of one task, as in Spark.
+#: The maximum number of attempts of one task, as in Spark.
 _EXECUTIONS_MAX = 4
 _WORKERS_MAX = 8
 #: The transaction timeout in ms of the seeds that set one; some recoveries take longer than it.
