@@ -70,9 +70,9 @@ Header = tuple[str, bytes | None]
 
 _NAME = "odradek"
 _OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
-#: The limit of links of a span, as in OpenTelemetry's SDK by default.
+#: The maximum number of links of a span, as in OpenTelemetry's SDK by default.
 LINKS_MAX = 128
-#: The limit of rows of an Arrow batch whose headers are read for links.
+#: The maximum number of rows of an Arrow batch whose headers are read for links.
 ARROW_ROWS_MAX = 1_024
 #: The bounds in seconds that the conventions give for durations.
 _DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)

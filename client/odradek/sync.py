@@ -432,7 +432,7 @@ class _InThisThread(RebalanceListener):
                 answer = method(partitions)
                 if inspect.isawaitable(answer):
                     asyncio.run(_awaited(answer))
-            except Exception as error:  # noqa: BLE001  it comes out of the poll
+            except Exception as error:  # noqa: BLE001 - the poll raises it
                 failure = error
             loop.call_soon_threadsafe(settle, failure)
 

@@ -31,7 +31,7 @@ WITHIN_S = 10.0
 QUIET_S = 1.0
 #: The time to read the present records, in addition to the wait for new ones.
 CATCH_UP_S = 5.0
-#: The limit of a topic's records in checks that compare records with each other.
+#: The maximum number of records in a topic for checks that compare records with each other.
 RECORDS_MAX = 1_000_000
 #: The time limit for gathering the text of a failure.
 _EXPLAIN_S = 5.0

@@ -23,7 +23,7 @@ SHOWN_MAX = 5
 #: The pause before a request is repeated because the broker does not have the result yet.
 PAUSE_S = 0.05
 _POLL_S = 1.0
-#: The limit of the time to find a broker, and of the wait for the answer to a request.
+#: The time limit for finding a broker, and for the answer to a request.
 _PATIENCE_MS = 10_000
 
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from odradek_client.producer.batch import Delivery
     from odradek_client.producer.producer import Producer
 
-#: The limit of deliveries that were not awaited yet. At the limit, the oldest one is awaited before
-#: the next send.
+#: The maximum number of deliveries that were not awaited yet. At this number, the oldest delivery
+#: is awaited before the next send.
 _UNCHECKED_MAX = 100_000
 _LATENCY_RECORDS_MAX = 2_000
 _WARM_UP_RECORDS = 20

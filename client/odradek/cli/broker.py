@@ -362,7 +362,6 @@ def _directory(data_dir: Path | None, config_file: Path | None, settings: list[s
 
 
 def _accepts(address: str) -> bool:
-    """True if the address accepts connections."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     # A broker that listens on all addresses also listens on the loopback address.

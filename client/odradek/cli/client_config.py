@@ -76,8 +76,8 @@ def _read(path: str) -> dict[str, str]:
 
 
 def _without_other_kinds(settings: dict[str, str], kind: str) -> dict[str, str]:
-    """The settings without those that only other kinds of clients know, because one file often
-    serves several kinds of clients."""
+    """The settings without those that only other kinds of clients have, because the same file often
+    has settings of several kinds."""
     from odradek_client.config.admin import AdminConfig
     from odradek_client.config.common import ClientConfig
     from odradek_client.config.consumer import ConsumerConfig

@@ -94,7 +94,7 @@ COMMANDS: tuple[CommandRow, ...] = (
 )
 
 
-#: Options whose value may be left out, with the value that they then get.
+#: Options whose value can be omitted, with the default value.
 _VALUES = {"--console": "127.0.0.1:8080"}
 
 

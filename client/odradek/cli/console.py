@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _LISTEN = "127.0.0.1:8080"
-#: The limit of the time that a page waits for an unreachable broker.
+#: The maximum time for which a page waits for an unreachable broker.
 _TIMEOUT_MS = 10_000
 #: The time limit for asking a broker for the address of its own console.
 _ASK_MS = 3_000

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from odradek_protocol.records.lines import ValueLines
 
 _POLL_RECORDS = 5000
-#: The limit of records in one poll if whole batches become lines. A poll also has a limit of bytes.
+#: The maximum number of records in one poll if whole batches become lines. A poll also has a limit
+#: of bytes.
 _POLL_LINES = 1_000_000
 _POLL_MS = 500
 #: The time limit for the last commit and for leaving the group. It is shorter than the client's
@@ -61,7 +62,7 @@ _POLL_MS = 500
 _CLOSE_MS = 10_000
 #: The time after which the brokers' disks are checked, if the member has no assignment yet.
 _JOIN_PATIENCE_S = 5.0
-#: The limit of partitions whose ends a message shows.
+#: The maximum number of partitions whose ends a message shows.
 _ENDS_SHOWN = 5
 _DELIMITER = r"\n"
 
@@ -141,8 +142,8 @@ class Reading:
 
     def show(self) -> None:
         """Show the progress: in offsets if the ends are known and the number of records is not
-        limited, else in records. The number of records would not reach the total, because control
-        records have offsets but are never printed."""
+        limited, else in records. With known ends, a count of records would never reach the total,
+        because control records have offsets but are not printed."""
         if self.ends is None or self.records_left is not None:
             self.shown.show(self.count)
             return
@@ -297,8 +298,8 @@ def _is_shared(settings: dict[str, Any], partitions: list[int]) -> bool:
 async def _watch_disks(
     settings: dict[str, Any], reading: Reading, main: asyncio.Task[Any], refusal: list[str]
 ) -> None:
-    """End the command if a broker's disk is full. The broker has to write a member to its log, so
-    the client would silently retry until there is room."""
+    """End the command if a broker's disk is full. Such a broker cannot write a new member to its
+    log, and the client would silently retry until there is room."""
     from odradek_client.admin import Admin
     from odradek_client.errors import OdradekError
 
@@ -647,7 +648,6 @@ def _settings(
     read_committed: bool,
     setting: list[str] | None,
 ) -> dict[str, Any]:
-    """The consumer's settings."""
     return {
         "allow_auto_create_topics": False,
         "auto_offset_reset": "earliest",

@@ -233,7 +233,8 @@ def _explain(
     *,
     find: Callable[[Admin], Awaitable[str]] | None = None,
 ) -> None:
-    """Show a history. `find`: finds the subject's name in the protocol, if it is not `name`."""
+    """Show a history. `find`: returns the subject's name in the protocol; None if that name is
+    `name`."""
 
     async def main() -> None:
         async with open_admin(options.bootstrap, options.setting) as admin:

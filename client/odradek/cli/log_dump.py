@@ -59,7 +59,7 @@ class _Table:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that were kept back to find the widths of the columns."""
+        """Write the rows that were kept to find the widths of the columns."""
         rows = [row for row in self._waiting if row["kind"] != "record"]
         if rows and not self._heading:
             self._heading = [name.upper().replace("_", "-") for name in rows[0] if name != "kind"]

@@ -229,8 +229,8 @@ class Tools:
         return answer([_plain(each) for each in found])
 
     async def _problems(self) -> list[Any] | None:
-        """The problems that brokers report; None if no broker supports such reports, as only
-        Odradek's do."""
+        """The problems that brokers report; None if no broker is Odradek's, because other brokers
+        report none."""
         from odradek_client.admin.broker import Section
 
         try:

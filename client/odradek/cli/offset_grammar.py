@@ -44,8 +44,8 @@ _NAMES = {
 }
 
 
-#: The start of a date with hyphens; a text of digits only is an offset, and `@20240501` is that
-#: day.
+#: The start of a date with hyphens. A date without hyphens needs `@` (`@20240501`), because a text
+#: of only digits is an offset.
 _LOOKS_LIKE_A_DATE = re.compile(r"\d{4}-")
 
 

@@ -47,10 +47,10 @@ _READ_BYTES = 1024 * 1024
 #: Input of at least this size is sent as a block of lines. Smaller input is sent line by line,
 #: because it may come from a program that writes a line now and then.
 _WHOLE_BYTES = 32 * 1024
-#: The limit of a record's size; a broker would refuse a larger record anyway.
+#: The maximum size of a record; a broker would refuse a larger record anyway.
 _RECORD_BYTES_MAX = 128 * 1024 * 1024
-#: The limit of deliveries that were not awaited yet. At the limit, the oldest one is awaited before
-#: the next send.
+#: The maximum number of deliveries that were not awaited yet. At this number, the oldest delivery
+#: is awaited before the next send.
 _UNCHECKED_MAX = 50_000
 #: The time to wait for deliveries after the first Ctrl+C. A second Ctrl+C ends the wait.
 _LAST_CHANCE_S = 5.0

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from odradek.decoders import Decoded, Decoders
 
 REGISTRY_VARIABLE = "ODRADEK_SCHEMA_REGISTRY"
-#: The limit of failed decodings that a run reports.
+#: The maximum number of failed decodings that a run reports.
 _FAILURES_TOLD = 20
 #: Colours of topics, in the order of the topics' first records.
 _TOPIC_STYLES = ("cyan", "magenta", "green", "yellow", "blue", "red")
-#: The limit of characters in JSON that is coloured. Colouring longer JSON would take too long.
+#: The maximum length of JSON that is coloured, in characters. Colouring longer JSON would take too
+#: long.
 _COLOURED_CHARACTERS_MAX = 65_536
 _SHOWN_BYTES_MAX = 200
 

@@ -1,8 +1,8 @@
 """The command `odradek serve`: a broker in the foreground.
 
 The module imports little, because containers, tests and `odradek start` wait for the broker. So it
-has a small parser for options in the usual form, besides typer's (`odradek.cli.broker`); a test
-checks that the two agree. Other command lines (help, mistakes) are parsed by typer.
+has a small parser for options in the usual form, in addition to typer's (`odradek.cli.broker`); a
+test checks that both parsers agree. Other command lines (help, mistakes) are parsed by typer.
 """
 
 from __future__ import annotations

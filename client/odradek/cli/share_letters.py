@@ -199,7 +199,7 @@ async def _check_topic(admin: Admin, group: str, topic: str) -> None:
 async def _reader(bootstrap: str, setting: list[str] | None) -> AsyncIterator[Consumer]:
     from odradek_client.consumer.consumer import Consumer
 
-    # A topic that is only read must not be created, least of all with default settings.
+    # Reading must not create the topic.
     settings = {**client_settings(bootstrap, setting), "allow_auto_create_topics": False}
     async with connected(Consumer, settings) as consumer:
         yield consumer

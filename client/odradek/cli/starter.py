@@ -19,8 +19,8 @@ _LOOK_EVERY_S = 0.2
 
 @contextmanager
 def ended_by_stdin(scratch: Path | None) -> Iterator[None]:
-    """Interrupt the block when standard input ends, and remove `scratch`. If `scratch` is None, do
-    nothing.
+    """Interrupt the block when standard input ends, and then remove `scratch`. If `scratch` is
+    None, the block runs without interruption.
 
     While standard input is open, the program at its other end has to remove `scratch`.
     """

@@ -20,8 +20,8 @@ _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF
 def open_missing() -> None:
     """Replace each stream that the parent closed with one that fails with EBADF when it is used.
 
-    Because of the replacement, no socket gets one of the numbers 0 to 2. Text for stderr is lost
-    silently.
+    Because of the replacement, no socket gets one of the file descriptors 0 to 2. Text for stderr
+    is lost silently.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY), "r", closefd=False)

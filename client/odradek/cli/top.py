@@ -32,7 +32,7 @@ T = TypeVar("T")
 _PARTITIONS_MAX = 5_000
 _GROUPS_MAX = 100
 _TRANSACTIONS_MAX = 20
-#: The limit of parallel requests about single groups.
+#: The maximum number of parallel requests about single groups.
 _AT_ONCE = 16
 _HEIGHT_WITHOUT_TERMINAL = 50
 _KEYS_HELP = "q quits, s sorts"

@@ -31,8 +31,8 @@ DESCRIBE_CLUSTER = "DESCRIBE on the cluster"
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 500
-#: The limit of characters in a parameter of a view, and in the name of a feed. Names of topics have
-#: at most 249 characters, and filters are shorter than this limit.
+#: The maximum length of a parameter of a view, and of the name of a feed, in characters. Names of
+#: topics have at most 249 characters, and filters are shorter than this limit.
 TEXT_CHARACTERS_MAX = 10_000
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 

@@ -107,7 +107,7 @@ async def _group(session: Session, admin: Admin, group_id: str) -> Json:
 
 async def _described(session: Session, admin: Admin, group_id: str) -> Described | None:
     """The description of a group; None if there is no such group. The requests for the kinds of
-    groups are tried in turn, first the kind that this group had last time."""
+    groups are tried in turn, beginning with the kind that this group had at the last request."""
     kinds = session.store(_Kinds)
     known = kinds.by_group.get(group_id, "")
     for kind in dict.fromkeys((known, "", SHARE_KIND, STREAMS_KIND)):

@@ -23,10 +23,11 @@ from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 
 _KEEP_RARE_MS = 15_000
-#: The limits of members and of partitions in one answer; a picture of more would be unreadable.
+#: The maximum numbers of members and of partitions in one answer; a picture of more would be
+#: unreadable.
 MEMBERS_MAX = 1_000
 PARTITIONS_MAX = 5_000
-#: The limit of partitions of a share group whose first unfinished record is looked up.
+#: The maximum number of partitions of a share group whose first unfinished record is looked up.
 _FIRST_RECORDS_MAX = 8
 _SHARE_PARTITION = "now_share_partition"
 #: The settings of a share group for deliveries, locks and dead letters.

@@ -19,11 +19,11 @@ _KEEP_MS = 3_000
 #: The time for which the figures of all groups are kept. It is longer than `_KEEP_MS`, because
 #: these figures cost brokers more work than others.
 _KEEP_ALL_MS = 30_000
-#: The limit of groups whose figures are requested together.
+#: The maximum number of groups whose figures are requested together.
 _CHUNK = 200
-#: The limit of requests about single groups that are in flight at the same time.
+#: The maximum number of requests about single groups in flight.
 _AT_ONCE = 16
-#: The limit of groups whose figures are kept.
+#: The maximum number of groups whose figures are kept.
 _REMEMBERED_MAX = 50_000
 #: The time limit for a page's wait for the figures of all groups. The page's next request gets
 #: figures that were not ready in time.

@@ -18,9 +18,10 @@ from odradek_protocol.lazy_tuple import NamedTuple
 #: An hour of points, at one every two seconds.
 _POINTS_MAX = 1_800
 _ENDS_MAX = 64
-#: The limit of groups with a history. It is more than the number of groups on one page of the list.
+#: The maximum number of groups with a history. It is larger than the number of groups on one page
+#: of the list.
 _GROUPS_MAX = 256
-#: The limit of kept ends of partitions and kept points, for all groups together.
+#: The maximum number of kept ends of partitions and kept points, for all groups together.
 _ALL_KEPT_MAX = 400_000
 
 

@@ -21,7 +21,7 @@ from odradek_client.errors import OdradekError
 _log = structlog.get_logger("odradek.console")
 
 FEEDS_OF_PAGE_MAX = 16
-#: The limit of digits in an event's number. No run of the console reaches such a number.
+#: The maximum number of digits in an event's number. No run of the console reaches such a number.
 _DIGITS_MAX = 15
 _FEEDS_MAX = 128
 _LISTENERS_MAX = 64

@@ -23,7 +23,7 @@ EVERY_MS = 2_000
 _KEEP_PAST_MS = 4_000
 #: The length of the period up to now that the recent percentiles cover.
 _RECENT_MS = 30_000
-#: The limit of the time between two samples. For samples further apart, no rates are computed.
+#: The maximum time between two samples. For samples further apart, no rates are computed.
 _GAP_MS = 4 * EVERY_MS
 
 #: The rates of a sample: the name in the answer and the counter that grows.

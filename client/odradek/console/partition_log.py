@@ -29,7 +29,7 @@ from odradek_protocol.records.record import Headers, TimestampType, read_columns
 from odradek_protocol.schemas.fetch import PartitionData
 from odradek_protocol.stored.control_marker import ControlMarkerError, ControlType, decode_marker
 
-#: The limit of a batch's size after decompression. Larger batches are not read.
+#: The maximum size of a batch after decompression. Larger batches are not read.
 _DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 _KINDS = (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
 

@@ -270,7 +270,7 @@ class Reader:
         self._empty_rounds = 0
 
     async def pieces(self, step: Step) -> list[tuple[TopicPartition, Piece]]:
-        """The next pieces; an empty list after an incident, which is noted in `step`."""
+        """The next pieces. Offsets that were deleted or lost are skipped, and noted in `step`."""
         some = list(self._scan.wanted().items())[:_PARTITIONS_OF_FETCH]
         wanted = {TopicPartition(self._topic, part): span for part, span in some}
         fetched = await fetch(

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PARTITIONS_MAX = 256
-#: The limit of offsets in a window of a partition.
+#: The maximum number of offsets in a window of a partition.
 _WINDOW_MAX = 20_000
 _OFFSET_MAX = (1 << 63) - 1
 _PARTITION_MAX = (1 << 31) - 1

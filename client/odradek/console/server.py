@@ -80,8 +80,7 @@ _BODY_BYTES_MAX = 2_097_152
 _LOOK_FOR_ENDED_S = 60.0
 _HEAD_BYTES_MAX = 65_536
 _IDLE_CONNECTION_S = 30
-#: The limit of the wait for open answers when the server stops, because event streams would never
-#: end.
+#: The maximum wait for open answers when the server stops, because event streams would never end.
 _LAST_ANSWERS_S = 1
 
 _POLICY = (

@@ -13,13 +13,13 @@ from odradek_client.admin import Admin
 
 T = TypeVar("T")
 
-#: The limit of answers that a session keeps.
+#: The maximum number of answers that a session keeps.
 _KEPT_MAX = 256
 #: The minimum time for which an answer is kept, as a multiple of the time that the broker took for
 #: the answer. So the broker spends at most a twentieth of its time on one request.
 _KEPT_TIMES = 19
-#: The limit of the time that `_KEPT_TIMES` gives, because an answer is also slow after the broker
-#: was unreachable.
+#: The maximum time that `_KEPT_TIMES` can give. There is a limit, because an answer also takes long
+#: if the broker was unreachable for a while.
 _KEPT_S_MAX = 30.0
 
 #: The settings by kind of client: "admin", "consumer" or "producer".

@@ -13,16 +13,16 @@ from odradek.console.partition_log import LogRecord, Marker
 from odradek.decoders import GUESS, Decoders, decode
 from odradek_protocol.records.batch import BatchHeader
 
-#: The limits of characters that lists show of a key or value, and of a header.
+#: The maximum numbers of characters that lists show of a key or value, and of a header.
 LIST_CHARACTERS = 4_096
 _HEADER_CHARACTERS = 256
 _HEADERS_IN_LIST = 16
-#: The limit of bytes in a key or value that lists decode. Of a longer key or value, lists show the
+#: The maximum size of a key or value that lists decode. Of a longer key or value, lists show the
 #: beginning undecoded.
 _LIST_BYTES_MAX = 64 * 1024
 _HEX_BYTES = 256
-#: The limits of characters that the panel of one record shows of a key or value: at first, and on
-#: request.
+#: The maximum numbers of characters that the panel of one record shows of a key or value: at first,
+#: and on request.
 PANEL_CHARACTERS = 64 * 1024
 PANEL_CHARACTERS_MAX = 1024 * 1024
 _HEADERS_IN_PANEL = 500

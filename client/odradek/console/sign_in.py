@@ -33,17 +33,17 @@ SESSIONS_MAX = 200
 IDLE_S = 1_800.0
 #: A session ends after this time, even if it is used.
 LIFETIME_S = 43_200.0
-#: The limits of failed attempts to sign in within `_TRIES_S`: those from one address, those for one
-#: user name, and all.
+#: The maximum numbers of failed attempts to sign in within `_TRIES_S`: from one address, for one
+#: user name, and in total.
 FAILURES_OF_HOST = 5
 FAILURES_OF_USER = 10
 FAILURES_OF_ALL = 50
 _TRIES_S = 60.0
 _AT_ONCE = 8
 _NAMES_MAX = 1_000
-#: The limits of the length of accepted texts, in characters.
+#: The maximum lengths of accepted texts, in characters.
 _CHARACTERS_MAX = {"user": 256, "password": 4_096, "token": 65_536}
-#: The time limit for closing a session, and the limit of characters in a name in the audit log.
+#: The time limit for closing a session, and the maximum length of a name in the audit log.
 _CLOSE_S = 30.0
 _AUDITED_CHARACTERS = 100
 #: Characters that credentials cannot have: NUL separates the parts of a message of PLAIN, and a

@@ -30,14 +30,14 @@ from odradek_client.structs import TopicPartition
 T = TypeVar("T")
 
 _TAILS_MAX = 32
-#: The minimum time between two events, and the limit of records in one event.
+#: The minimum time between two events, and the maximum number of records in one event.
 _TICK_S = 0.25
 ROWS_OF_TICK = 25
 _WAIT_MS = 500
 _FETCH_BYTES = 2 * 1024 * 1024
 _PARTITION_BYTES = 256 * 1024
-#: The limit of offsets that a tail may be behind the ends of the logs. A tail that is further
-#: behind continues at the ends.
+#: The maximum number of offsets between a tail's positions and the ends of the logs. A tail that is
+#: further behind continues at the ends.
 _BEHIND_MAX = 200_000
 _KEEP_ALIVE_S = 15.0
 _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)

@@ -31,16 +31,16 @@ from odradek_client.errors import (
 
 _KEEP_MS = 700
 _EVERY_MS = 1_000
-#: The limit of clients of a subject whose connections are shown. The clients that were named last
-#: are shown.
+#: The maximum number of clients of a subject whose connections are shown: the clients that were
+#: named last.
 _CLIENTS_MAX = 12
-#: The limit of events of one subject that are shown. The newest events are shown; a broker keeps
-#: 500 events of most subjects.
+#: The maximum number of events of one subject that are shown: the newest events. A broker keeps 500
+#: events of most subjects.
 _EVENTS_MAX = 1_000
-#: Subjects that are offered for choice, of each type.
+#: The maximum number of subjects of each type that are offered for choice.
 _OFFERED_MAX = 200
 _RECENT_EVENTS = 1_000
-#: The limits of the time for which a history without new events is kept: the first for the subject
+#: The maximum times for which a history without new events is kept: the first for the subject
 #: itself, the second for one of its clients, the third for both if the console cannot request new
 #: events.
 _STATES_S = 5.0

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from odradek_client.admin.history import HistoryEvent, Subject
 
-#: The limit of lanes of one subject, and the limit of bands in a lane. The newest bands are kept.
+#: The maximum numbers of lanes of one subject, and of bands in a lane. The newest bands are kept.
 LANES_MAX = 100
 BANDS_MAX = 500
 

@@ -14,8 +14,8 @@ from odradek_client.structs import TopicPartition
 
 _KEEP_MS = 2_000
 _GROUPS_KEEP_MS = 10_000
-#: The limits of groups whose offsets are looked up, in total and at the same time; a cluster may
-#: have 10,000 groups.
+#: The maximum numbers of groups whose offsets are looked up: in total, and at the same time. A
+#: cluster may have 10,000 groups.
 _GROUPS_MAX = 500
 _GROUPS_AT_A_TIME = 8
 

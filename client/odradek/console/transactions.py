@@ -22,10 +22,10 @@ from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
 _KEEP_MS = 1_500
-#: The limit of open transactions that are described. Only described transactions can be sorted by
-#: age.
+#: The maximum number of open transactions that are described. Only described transactions can be
+#: sorted by age.
 _OPEN_MAX = 2_000
-#: The limit of partitions of one transaction whose ends are looked up.
+#: The maximum number of partitions of one transaction whose ends are looked up.
 PARTITIONS_MAX = 500
 
 

@@ -27,7 +27,7 @@ _KEPT_MAX = 1_000
 #: The time after a failure in which the schema is not requested again, because each record would
 #: wait for the request.
 _FAILURE_S = 30.0
-#: The limit of schemas to which one schema may refer, directly or indirectly.
+#: The maximum number of schemas to which one schema may refer, directly or indirectly.
 _REFERENCES_MAX = 64
 _SAID_MAX = 200
 _PORTS = {"https": 443, "http": 80}

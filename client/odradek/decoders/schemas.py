@@ -236,6 +236,6 @@ def _compiled(registered: RegisteredSchema) -> avro.Schema | protobuf.Schema:
 
 
 def _named(files: list[bytes], registered: RegisteredSchema) -> list[bytes]:
-    """The descriptors, each under the name by which the others import it."""
+    """The descriptors, each under the name by which other descriptors import it."""
     names = [*(name for name, _ in registered.others), None]
     return [protobuf.renamed(file, name) for file, name in zip(files, names, strict=True)]

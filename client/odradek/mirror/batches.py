@@ -27,7 +27,7 @@ from odradek_protocol.schemas.fetch import AbortedTransaction
 
 #: Batches below this size are combined, because a request takes only one batch of a partition.
 SMALL_BATCH_BYTES = 4 * 1024
-#: The limits of bytes and of records of a batch that combines several.
+#: The maximum numbers of bytes and of records in a batch that combines several batches.
 _TOGETHER_BYTES_MAX = 64 * 1024
 _TOGETHER_RECORDS_MAX = 10_000
 

@@ -58,7 +58,7 @@ from odradek_protocol.stored.control_marker import ControlMarkerError
 
 log = logging.getLogger("odradek.mirror")
 
-#: The pause after the first failure, and the limit of the pause, which doubles after each further
+#: The pause after the first failure, and the maximum pause. The pause doubles after each further
 #: failure.
 _PAUSE_MS = 200.0
 _PAUSE_MAX_MS = 10_000.0
@@ -75,7 +75,7 @@ _FINAL = (
     UnsupportedByBroker,
 )
 _CAUSES_MAX = 10
-#: The limit of remembered identities of starts whose commit was not answered.
+#: The maximum number of remembered producer identities, of starts whose commit was not answered.
 _TRIED_MAX = 1_000
 
 

@@ -31,7 +31,7 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
 
 #: The prefix of the names of second groups, before the name of the mirror.
 SECOND_GROUPS = "odradek-mirror-"
-#: The limit of groups in one request, and the limit of groups that are written at the same time.
+#: The maximum numbers of groups in one request, and of groups that are written at the same time.
 _TOGETHER_MAX = 200
 _WRITTEN_AT_ONCE = 8
 
@@ -272,8 +272,9 @@ class GroupCopier:
             at_source = {each.group_id for each in await self._source.list_groups()}
             others = [name for name in others if name not in at_source]
         for some in _chunks(others, _TOGETHER_MAX):
-            # The list of the source may lack groups that this mirror may not read, so the offsets
-            # of the missing groups are also requested.
+            # The source does not list groups that the mirror has no right to describe. So the
+            # offsets of unlisted groups are requested: a group is missing only if its answer has
+            # neither offsets nor an error.
             there = await self._source.list_offsets_of_groups(
                 dict.fromkeys(some), raise_errors=False
             )

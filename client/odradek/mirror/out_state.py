@@ -22,7 +22,7 @@ from odradek_client.admin.topics import TopicDescription
 from odradek_client.errors import OdradekError, Refused, UnknownTopicOrPartition
 from odradek_client.structs import TopicPartition
 
-#: The limit of problems in the text of an error.
+#: The maximum number of problems in the text of an error.
 _PROBLEMS_MAX = 10
 _POLL_MS = 500.0
 #: After this number of polls of the target in a row without records, it cannot be read.

@@ -29,7 +29,7 @@ MIRROR_PREFIX = "odradek-mirror-"
 MIRROR_SOURCE = "mirror.source"
 _TIMESTAMPS = "message.timestamp.type"
 _SHARE, _STREAMS = "share", "streams"
-#: The limit of groups whose settings are read by one request.
+#: The maximum number of groups whose settings are read by one request.
 _TOGETHER_MAX = 200
 
 

@@ -1,4 +1,5 @@
-"""Progress of a mirror: counts, rates, lag and failures, and the limit of its rate.
+"""Progress of a mirror: counts, rates, lag and failures, and a limit of the mirror's bytes per
+second.
 
 Time is an argument: the module neither waits nor reads a clock.
 """
@@ -15,7 +16,7 @@ from odradek_client.structs import TopicPartition
 #: The time over which rates are averaged.
 _WINDOW_S = 10.0
 _SAMPLES_MAX = 100
-#: The limit of names in one line of progress.
+#: The maximum number of names in one line of progress.
 _NAMED_MAX = 3
 
 

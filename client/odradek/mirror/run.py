@@ -41,7 +41,7 @@ from odradek_client.structs import TopicPartition
 _STEP_MS = 500
 _PROGRESS_EVERY_S = 2.0
 _GROUPS_EVERY_S = 5.0
-#: The limit of partitions, transactions or problems that an error names.
+#: The maximum number of partitions, transactions or problems that an error names.
 _NAMED_MAX = 5
 
 
@@ -66,7 +66,7 @@ class Job:
 
     @property
     def rate(self) -> RateLimit | None:
-        """The limit of the rate; None if the user set none."""
+        """The limit of the bytes per second; None if the user set none."""
         limit = self.options.max_bytes_per_s
         return None if limit is None else RateLimit(limit)
 

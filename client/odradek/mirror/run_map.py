@@ -26,8 +26,8 @@ from odradek_client.errors import OdradekError, Refused
 from odradek_client.structs import TopicPartition
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The limit of runs in one record of the map topic. A record with fewer runs is written again with
-#: the runs of the next transaction added. So few records remain after compaction.
+#: The maximum number of runs in one record of the map topic. A record with fewer runs is written
+#: again with the runs of the next transaction added. So few records remain after compaction.
 RUNS_PER_RECORD = 100
 _OFFSET_END = 2**63 - 1
 

@@ -52,8 +52,8 @@ from odradek_protocol.schemas.promote_mirror_topics import (
 _CORRUPT_MAX = 3
 #: The limit of bytes in a request, unless one batch is larger.
 _REQUEST_BYTES_MAX = 4 * 1024 * 1024
-#: The limit of bytes in a request in addition to batches: as many for each partition, and as many
-#: for the request itself.
+#: The maximum number of bytes in a request that are not batches: this number for each partition,
+#: and once more for the request.
 _AROUND_BYTES = 512
 #: The interval at which the ends of the source are sent to the target, for its metrics.
 _TELL_EVERY_S = 10.0

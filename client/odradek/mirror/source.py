@@ -39,7 +39,7 @@ MIRROR_LIMITS = FetchLimits(
 )
 #: The time for which a topic may be missing in the metadata before it counts as deleted.
 MISSING_TOPIC_PATIENCE_MS = 2_000
-#: The limit of a batch's size. A larger batch ends the reading of its partition.
+#: The maximum size of a batch. A larger batch ends the reading of its partition.
 _BATCH_BYTES_MAX = 128 * 1024 * 1024
 
 

@@ -32,8 +32,8 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 log = logging.getLogger("odradek.mirror")
 
-#: The limit of bytes in batches that are in flight or waiting. These batches use the memory of the
-#: fetched batches.
+#: The maximum number of bytes in batches that are in flight or waiting. These batches use the
+#: memory of the fetched batches.
 BUFFER_BYTES = 64 * 1024 * 1024
 #: The size of the parts into which a batch that is too large for the target is split.
 _SPLIT_BYTES = 256 * 1024
@@ -41,7 +41,7 @@ _SPLIT_BYTES = 256 * 1024
 _OF_PARTITION = (MessageTooLarge, InvalidRecord, InvalidTimestamp)
 #: Errors of a batch that end the copying of its whole topic.
 _OF_TOPIC = (InvalidTopic, PolicyViolation, TopicAuthorizationFailed)
-#: The limit of waits for a commit that is not answered.
+#: The maximum number of waits for a commit that is not answered.
 _COMMIT_WAITS_MAX = 5
 
 

@@ -23,8 +23,8 @@ VOLUME_BYTES = 1 << 30
 SECTOR_BYTES = 512
 
 
-#: The values from which a power cut draws two probabilities: that an unsynced name survives, and
-#: that a file's unsynced bytes do (0 or 1; a value between stands for a random number of bytes).
+#: A power cut draws two of these values: the probability that an unsynced name survives, and the
+#: part of a file's unsynced bytes that survives (0: none, 1: all, else a random part).
 _SURVIVING = (0.0, 0.5, 0.5, 0.5, 1.0)
 
 

@@ -33,8 +33,8 @@ from odradek_protocol.records import iter_batches
 #: state of an idle producer a day after its last record. The clock is at most an hour slow, because
 #: the broker refuses records that are further ahead of its clock.
 CLOCK_ERRORS_MS = (-3_600_000, -60_000, 60_000, 43_200_000)
-#: The minimum and maximum duration of an fsync, and the limit of the wait for an event, for faults
-#: that follow an answer or a dead letter.
+#: For faults that follow an answer or a dead letter: the minimum and maximum duration of an fsync,
+#: and the maximum wait for the event.
 _BEHIND_AN_ANSWER_SYNC_MS = (20.0, 60.0)
 _NEXT_ANSWER_MS = 3_000
 #: The minimum and maximum duration of an fsync while a power cut waits for two unsynced segments.
@@ -49,7 +49,7 @@ _REFUSED_SHARES = (0.05, 0.3, 0.9)
 _DOWN_MS = 20
 #: The time in which a cleaner that runs all the time writes recovery points.
 _UNTIL_CHECKPOINT_MS = 500
-#: The limit of the time between a start and a crash that follows soon after it.
+#: The maximum time between a start and a crash that follows soon after it.
 _SOON_MS = 60
 AT_START = ("open", "read", "append", "sync", "rename")
 ANSWERS_LOST = (

@@ -24,11 +24,11 @@ LIVENESS_MS = 900_000
 #: The minimum and maximum duration of an fsync without a fault. A world has a fast disk (twice as
 #: likely) or a slow disk.
 _SYNC_MS = ((0.0, 2.0), (0.0, 2.0), (5.0, 50.0))
-#: The limit of the duration of an fsync, including faults that slow the disk down.
+#: The maximum duration of an fsync, including faults that slow the disk down.
 _SYNC_MS_MAX = 1_000
 #: The time after which a broker that has stopped with an error is started again.
 _RESTART_MS = 100
-#: The limit of consecutive starts that may fail.
+#: The maximum number of consecutive starts that may fail.
 _STARTS_MAX = 20
 #: The time that a broker runs without clients before its power is cut.
 _ALONE_MS = 200
