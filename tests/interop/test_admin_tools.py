@@ -140,7 +140,7 @@ async def _share_groups(address: str) -> None:
 def test_kafkas_share_groups_tool_prints_the_same_at_both_brokers(
     brokers: Mapping[str, str], tmp_path: Path
 ) -> None:
-    """The commands are list, describe, reset and delete offsets, and delete."""
+    """The commands are list, describe, reset offsets, delete offsets, and delete."""
     printed = {}
     for name, address in brokers.items():
         asyncio.run(_share_groups(address))
@@ -205,7 +205,7 @@ async def _with_streams_groups(address: str, tool: Callable[[], str]) -> str:
 def test_kafkas_streams_groups_tool_prints_the_same_at_both_brokers(
     brokers: Mapping[str, str], tmp_path: Path
 ) -> None:
-    """The commands are list, describe, reset and delete offsets, and delete."""
+    """The commands are list, describe, reset offsets, delete offsets, and delete."""
     printed = {}
     for name, address in brokers.items():
         command = [kafka_cluster.java(), "-cp", kafka_cluster.streams_class_path(), str(TOOLS)]

@@ -1,5 +1,5 @@
-"""The recorded answers: `answers/<module>/<scenario>.json`; versions with the same answers share
-them."""
+"""The recorded answers: `answers/<module>/<scenario>.json`. Equal answers of several versions are
+stored once."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Shell:
         self.environment = {**os.environ, "ODRADEK_BOOTSTRAP": bootstrap, "COLUMNS": "200"}
 
     def run(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> bytes:
-        """Run a command. Returns its output; fails unless it ended with `code`."""
+        """Run a command. Returns its output; fails unless the exit code is `code`."""
         done = command_template().run(arguments, self.environment, stdin, PATIENCE_S)
         self.stderr = done.stderr.decode()
         assert done.returncode == code, (done.returncode, self.stderr)

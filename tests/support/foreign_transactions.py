@@ -335,7 +335,7 @@ class KafkaPython:
             check = deadline_in(DEADLINE_S)
             while len(values) < count:
                 check(f"{len(values)} of {count}")
-                # Shorter polls lose the assignment during a rebalance.
+                # If a shorter poll ends during a rebalance, kafka-python loses the assignment.
                 for found in consumer.poll(1000, max_records=count - len(values)).values():
                     values += [one.value for one in found]
 

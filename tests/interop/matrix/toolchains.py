@@ -245,8 +245,8 @@ def jars(find: Callable[[], str | Path]) -> Callable[[], Path]:
 def release_jar(name: str, version: str, variable: str, page: str) -> Callable[[], Path]:
     """Return a function that returns a tool's jar from the path in an environment variable.
 
-    No registry has this jar; `page` is the address of its releases, for the message if it is
-    missing.
+    No registry has this jar. `page`: the address of its releases, for the error message if the jar
+    is missing.
     """
 
     def get() -> Path:

@@ -1,5 +1,5 @@
-"""The recorded answers: `answers/<api>.json`, cell by cell; versions with the same answers share
-them."""
+"""The recorded answers: `answers/<api>.json`, cell by cell. Equal answers of several versions are
+stored once."""
 
 from __future__ import annotations
 

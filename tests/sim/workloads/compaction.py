@@ -203,7 +203,7 @@ class CompactionWorkload:
         self._acknowledge(topic, [write])
 
     def _is_over(self, topic: CompactedTopic, write: Write, offset: int) -> None:
-        """Note that the producer of a write has its answer."""
+        """Note that the producer will not send a write again."""
         write.over = True
         if topic.life and write.life == topic.life:
             write.offset = offset
