@@ -3,7 +3,7 @@ STALLED or STOPPED.
 
 Every ten seconds a sample of each committed offset is compared with the end of its partition. A
 group is behind in a partition if its committed offset is below the end that the partition had at
-the previous sample. Records that were added after that sample do not make it behind. For each
+the previous sample, so records that were added after that sample do not count. For each
 partition in which a group is behind, a window keeps the last ten commits that samples found. The
 verdict about the partition is the first in this list whose condition is true:
 

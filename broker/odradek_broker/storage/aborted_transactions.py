@@ -6,8 +6,8 @@ written, as on a full disk, the file is removed. So at any moment the file on di
 to be damaged, and no reader gets aborted records (F-09).
 
 A file is trusted if it has the entries that the snapshot at the end of its segment names (P-26).
-Where no snapshot names entries, as in a directory of Kafka's, any file is trusted. A file that is
-missing was never written or was removed: it is rebuilt from the batches, once.
+Where no snapshot names entries, as in a directory of Kafka's, any file is trusted. A missing file
+was removed or never written, and is rebuilt once from the batches.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from odradek_broker.storage.transaction_index import (
 )
 
 _OPEN_MAX = 4
-#: The limit of indexes of one log that `require` has rebuilt at the same time.
+#: The limit of indexes of one log that `require` rebuilds at the same time.
 _REBUILDS_MAX = 8
-#: The limit of aborts during a rebuild; beyond it the rebuild is given up, and the next reader
-#: starts another.
+#: The limit of aborts during a rebuild. If there are more, the rebuild is given up, and the next
+#: reader starts another.
 _LATE_MAX = 100_000
 # No two attempts write the same file, even if a log was closed and opened between them.
 _attempts = itertools.count()
@@ -46,8 +46,8 @@ exception means that batches are damaged."""
 class _Broken:
     """A transaction index that is not trusted. `late`: transactions that were aborted after a
     worker began to rebuild the index; their batches come after those that the worker reads.
-    `damage`: the reason why a rebuild is impossible; empty if none is known. `failure`: an error of
-    the disk, for the next reader."""
+    `damage`: the reason why a rebuild is impossible; empty if none is known. `failure`: the error
+    of the last rebuild, which the next reader gets."""
 
     __slots__ = ("damage", "failure", "late", "under_way")
 
@@ -68,10 +68,10 @@ def _at_once(work: Callable[[], None], done: Callable[[Exception | None], None])
 
 
 class AbortedTransactions:
-    """The transaction indexes of one log, a few of them open. `unsynced` takes the paths that were
-    written. `state_at`: the state of a segment in the snapshot at its end. `first_open_at`: the
-    first offset of the transactions that are open at an offset, -1 if unknown. Methods raise
-    OSError."""
+    """The transaction indexes of one log, of which at most _OPEN_MAX have an open file. `unsynced`
+    gets the paths that were written. `state_at` returns the state of a segment from the snapshot at
+    its end offset. `first_open_at` returns the first offset of the transactions that are open at an
+    offset; -1 if unknown. Methods raise OSError."""
 
     __slots__ = (
         "_believed",
@@ -398,7 +398,7 @@ class AbortedTransactions:
             index.close()
 
     def truncate_to(self, segment: Segment, offset: int) -> None:
-        """Drop what was aborted by markers at or above the offset (L-36)."""
+        """Drop the transactions whose marker is at or above the offset (L-36)."""
         if segment.base_offset not in self._broken:
             with suppress(CorruptTransactionIndex):
                 self._opened(segment).truncate_to(offset)

@@ -42,10 +42,12 @@ PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-#: A property in the meta.properties of the metadata log's directory.
+#: The property in the meta.properties of the metadata log's directory that has the ids of all
+#: directories.
 DIRECTORY_IDS = "odradek.directory.ids"
-#: Another property of that file: how the hash of a group or transactional id chooses a partition.
-#: ABSOLUTE_HASH: as in Kafka. Without the property: as in early versions, by masking the sign bit.
+#: The property of meta.properties that says how the hash of a group or transactional id chooses a
+#: partition. ABSOLUTE_HASH: as in Kafka. Without the property: by masking the sign bit, as in early
+#: versions.
 COORDINATOR_HASH = "odradek.coordinator.hash"
 ABSOLUTE_HASH = "absolute"
 
@@ -77,8 +79,8 @@ def read_small_file(files: Files, path: str) -> str | None:
 
 
 def write_unsynced(files: Files, path: str, content: bytes) -> None:
-    """Replace a small file without waiting for the disk, because a later fsync covers its content
-    or a scan can restore it. OSError."""
+    """Replace a small file without waiting for the disk: a later fsync covers the content, or a
+    scan can restore it. OSError."""
     temporary = path + ".tmp"
     files.remove(temporary)
     file = files.open(temporary, create=True)
@@ -117,7 +119,7 @@ def decode_offsets(
 
 
 def decode_sound_offsets(text: str) -> dict[TopicPartition, int]:
-    """The entries of a checkpoint, damaged or not, that have the right checksum."""
+    """The entries with a right checksum, of a checkpoint that may be damaged."""
     offsets: dict[TopicPartition, int] = {}
     for line in text.splitlines():
         with suppress(CorruptCheckpoint):

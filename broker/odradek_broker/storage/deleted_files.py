@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from odradek_broker.storage.handles import HandleCache
 
-#: Entries that are removed by one call. Others that are due wait for the next.
+#: The limit of the entries that one call removes. Other due entries wait for the next call.
 _ENTRIES_AT_ONCE_MAX = 1_000
 _RETRY_MS = 60_000
 _PROBLEMS_MAX = 20
@@ -20,8 +20,8 @@ _PROBLEMS_MAX = 20
 
 @dataclass(order=True, slots=True)
 class _Entry:
-    """`paths` of a directory; None is the directory itself. `wanted` is False once the name of the
-    directory may be used again, by another owner."""
+    """Files to be removed: `paths` in a directory, or the whole directory if `paths` is None.
+    `wanted` returns False once another owner may use the directory's name."""
 
     due_ms: int
     number: int
@@ -48,8 +48,8 @@ class DeletedFiles:
     def add_files(
         self, due_ms: int, directory: str, paths: Sequence[str], wanted: Callable[[], bool]
     ) -> None:
-        """Remove files of a directory from `due_ms` on (wall clock), if they are `wanted` then. The
-        list may still grow."""
+        """Remove files of a directory from `due_ms` on (wall clock), if `wanted` then returns True.
+        `paths` may grow until then."""
         self._add(due_ms, directory, paths, wanted)
 
     def add_directory(self, due_ms: int, directory: str) -> None:

@@ -61,12 +61,13 @@ class DiskWatch:
 
     @property
     def trial_bytes(self) -> int:
-        """The size of a trial write that shows that the disk has room again: the largest that
-        failed."""
+        """The size of a trial write: that of the largest failed write, within limits. If the trial
+        succeeds, the disk has room again."""
         return min(max(self._largest_bytes, _TRIAL_BYTES_MIN), _TRIAL_BYTES_MAX)
 
     def failed(self, problem: OSError, size_bytes: int = 0) -> None:
-        """Note a failed write of this size. Too many open files are no fault of the disk."""
+        """Note a failed write of this size. An error because of too many open files is ignored,
+        because it is no fault of the disk."""
         if out_of_files(problem):
             return
         self.doubt(problem)

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 
 class LeaderEpochs:
-    """(epoch, start offset) pairs, both ascending. Pure; the log writes the file when `changed`.
+    """(epoch, start offset) pairs, both ascending, in memory. The log writes the file when
+    `changed`.
 
-    `latest`: the latest epoch; -1 before the first append. Each append reads it.
+    `latest`: the latest epoch; -1 before the first append.
     """
 
     __slots__ = ("changed", "entries", "latest")

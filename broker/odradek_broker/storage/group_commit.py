@@ -180,8 +180,8 @@ class GroupCommit:
             self._jobs.put(flushes[first : first + size])
 
     def _write(self, journal: CommitJournal) -> None:
-        """Give the writes to the journal's own worker: they take less time than most syncs of
-        files."""
+        """Give the writes to the journal's own worker, so that they do not wait for syncs of files,
+        most of which take longer."""
         writes = journal.take_writes()
         if not writes:
             return
@@ -299,7 +299,7 @@ class GroupCommit:
             self._asked.pop(log, None)
         try:
             finish(error)
-        except Exception as problem:  # noqa: BLE001 - as above
+        except Exception as problem:  # noqa: BLE001 - one log's bug must not stop the others
             self._report("finishing a flush", log, problem)
 
     def _report(self, doing: str, log: Flushable, problem: Exception) -> None:

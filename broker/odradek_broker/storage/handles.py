@@ -110,7 +110,7 @@ class HandleCache:
         return file
 
     def forget(self, owner: HandleOwner) -> None:
-        """Stop counting a handle: its owner has closed it."""
+        """Stop counting a handle that its owner has closed."""
         self._owners.pop(id(owner), None)
 
     def _make_room(self) -> None:
@@ -147,7 +147,7 @@ class HandleCache:
                 other.unload_indexes()
 
     def forget_indexes(self, owner: HandleOwner) -> None:
-        """Stop counting the indexes of a segment: they were unloaded, or the segment is active
+        """Stop counting the indexes of a segment, which were unloaded, or whose segment is active
         again."""
         _, size_bytes = self._indexed.pop(id(owner), (None, 0))
         self.index_bytes -= size_bytes

@@ -26,7 +26,7 @@ TIME_ENTRY_BYTES = 12
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 # Entries are written in groups: one small file operation per entry would cost more than the append
-# it belongs to. Recovery's scan restores those that a crash loses.
+# it belongs to. Recovery's scan restores the entries that a crash loses.
 _WRITE_EVERY_ENTRIES = 512
 #: A number of written entries that is larger than any index: nothing is written until `write_out`.
 _NOT_YET = 2**40
@@ -123,7 +123,8 @@ class _IndexFile:
             self._forget_file()
 
     def _read_first(self, entries: int, entry_bytes: int) -> bytes:
-        """The first of the file's entries. InvalidIndex if there are fewer; OSError."""
+        """The bytes of the first `entries` entries of the file. InvalidIndex if the file has fewer;
+        OSError."""
         content = b""
         if entries:
             try:
@@ -174,12 +175,13 @@ class OffsetIndex(_IndexFile):
             self.write_out()
 
     def floor(self, offset: int) -> int:
-        """A batch start at or before the batch that holds `offset`, as near as the index knows."""
+        """The position of a batch at or before the one that holds `offset`, as near as the index
+        knows."""
         return self.floor_entry(offset)[1]
 
     def floor_entry(self, offset: int) -> tuple[int, int]:
-        """(last offset of a batch, where it starts): the batch of `floor`; (base offset - 1, 0) for
-        the first."""
+        """(offset, position) of the last entry whose offset is at most `offset`; (base offset - 1,
+        0) if there is none."""
         relative = min(offset - self.base_offset, RELATIVE_OFFSET_MAX)
         entry = bisect_right(self._offsets, relative)
         if not entry:
@@ -206,7 +208,7 @@ class OffsetIndex(_IndexFile):
             return position
 
     def last_position_on_disk(self) -> int:
-        """The position of `last`; nothing else of the file is read. InvalidIndex; OSError."""
+        """The position in the file's last entry; nothing else is read. InvalidIndex; OSError."""
         with self._opened(OFFSET_ENTRY_BYTES) as (file, entries):
             if not entries:
                 return 0
@@ -214,7 +216,7 @@ class OffsetIndex(_IndexFile):
         return int(_OFFSET_ENTRY.unpack(entry)[1])
 
     def last(self) -> tuple[int, int]:
-        """(offset, position) of the last entry; (base offset - 1, 0) without any."""
+        """(offset, position) of the last entry; (base offset - 1, 0) if there is no entry."""
         if not self._offsets:
             return self.base_offset - 1, 0
         return self.base_offset + self._offsets[-1], self._positions[-1]
@@ -327,7 +329,8 @@ class TimeIndex(_IndexFile):
         return self._timestamps[entry - 1], self.base_offset + self._offsets[entry - 1]
 
     def last_below(self, offset: int) -> tuple[int, int]:
-        """(timestamp, offset) of the last entry below `offset`; (-1, base offset) without any."""
+        """(timestamp, offset) of the last entry below `offset`; (-1, base offset) if there is no
+        such entry."""
         entry = bisect_left(self._offsets, min(offset - self.base_offset, RELATIVE_OFFSET_MAX))
         if not entry:
             return -1, self.base_offset
@@ -344,7 +347,7 @@ class TimeIndex(_IndexFile):
         return timestamp, self.base_offset + offset
 
     def last(self) -> tuple[int, int]:
-        """(timestamp, offset) of the last entry; (-1, base offset) without any."""
+        """(timestamp, offset) of the last entry; (-1, base offset) if there is no entry."""
         if not self._timestamps:
             return -1, self.base_offset
         return self._timestamps[-1], self.base_offset + self._offsets[-1]

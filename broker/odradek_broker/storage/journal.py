@@ -231,7 +231,7 @@ class CommitJournal:
         self.crowded = False
         #: True while flushes may use the journal; otherwise they sync the files.
         self.usable = False
-        #: The appends that found no room, and were synced with their files.
+        #: The number of appends that found no room, and were synced with their files.
         self.crowded_out = 0
 
     @property
@@ -266,7 +266,7 @@ class CommitJournal:
             )
 
     def start(self, request: Callable[[Any], None]) -> None:
-        """Allow the use of the journal: all logs have been recovered, and are on disk. `request`:
+        """Allow the use of the journal, after all logs were recovered and made durable. `request`:
         see `GroupCommit.request`."""
         self.replay = None
         if self._bytes_max:
@@ -295,7 +295,7 @@ class CommitJournal:
             file.close()
 
     def remove(self) -> None:
-        """Remove the file: all segment files are synced. In any thread; OSError."""
+        """Remove the file, when all segment files are synced. In any thread; OSError."""
         self._files.remove(f"{self._path}.tmp")
         if self._files.exists(self._path):
             self._files.remove(self._path)
@@ -332,7 +332,7 @@ class CommitJournal:
                 left -= step
             file.sync()
         except OSError:
-            # On a full disk other files need the room.
+            # Free the room of the unfinished parts, because other files need it on a full disk.
             with suppress(OSError):
                 file.truncate(size_bytes)
             raise

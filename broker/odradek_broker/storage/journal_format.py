@@ -5,7 +5,7 @@ write made durable: the ends of some partition logs, as they are in the segment 
 at multiples of `ALIGN_BYTES`, and have ascending numbers: in a part each number is one more than
 the one before, so that an old block of an earlier use of the part is not taken for the next block.
 
-`HEADER`, `BLOCK` and `ENTRY` declare the format; struct twins make and read it.
+`HEADER`, `BLOCK` and `ENTRY` declare the format; equivalent struct code writes and reads it.
 """
 
 from __future__ import annotations

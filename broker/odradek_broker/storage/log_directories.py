@@ -151,7 +151,8 @@ class LogDirectories:
         own = found[self.metadata]
         stored = own.directory_ids if own is not None else frozenset()
         if own is not None:
-            # Each directory has the line, because the metadata log may be moved.
+            # Every directory has the property, because the metadata log may be moved to another
+            # directory.
             hashes = {identity.coordinator_hash for identity in found.values() if identity}
             self.coordinator_hash = ABSOLUTE_HASH if ABSOLUTE_HASH in hashes else ""
         for directory, identity in found.items():
@@ -198,8 +199,8 @@ class LogDirectories:
         return next(failed, self._absent if self._absent.failure else None)
 
     def found_all(self) -> None:
-        """Drop the ids of absent directories, unless a partition is assigned to one of them: the
-        start has found every other partition."""
+        """Drop the ids of absent directories if no partition is assigned to an absent directory.
+        Called when the start has found every other partition."""
         absent, self._absent.failure = self._absent.failure, ""
         if absent and not self._absent.logs:
             present = {directory.directory_id for directory in self.all}

@@ -459,8 +459,8 @@ class LogDirectory:
         return write, use
 
     def cleaner_offsets_writer(self) -> Callable[[], None]:
-        """The function that prepares the file of cleaner offsets (L-28), in any thread. OSError.
-        Then call `use_cleaner_offsets`."""
+        """A function that prepares the file of cleaner offsets (L-28), in any thread. It raises
+        OSError. Call `use_cleaner_offsets` after it."""
         self._checkpointed |= self.cleaner_offsets.keys()
         self._cleaner_generation = self._points_generation
         content = encode_offsets(self.cleaner_offsets)
@@ -475,8 +475,8 @@ class LogDirectory:
 
     def begin_recovery_points(self) -> None:
         """Write the recovery points at the end of a start, unless the last run left the recovery
-        points of all partitions. Without them, a gap that a power cut makes in a compacted log
-        would be taken for a gap that compaction left (L-32). DataDirectoryError."""
+        points of all partitions. Without recovery points, a gap that a power cut makes in a
+        compacted log would be taken for a gap that compaction left (L-32). DataDirectoryError."""
         if self._has_checked_points:
             return
         try:

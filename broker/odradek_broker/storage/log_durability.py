@@ -29,9 +29,9 @@ from odradek_protocol.primitives import ZERO_UUID
 
 #: A start after a crash reads at most this much of the flushed bytes of a log in use.
 _SNAPSHOT_EVERY_BYTES = 4 * 1024 * 1024
-#: The same limit for an idle log.
+#: The limit for an idle log, instead of _SNAPSHOT_EVERY_BYTES.
 _SNAPSHOT_IDLE_BYTES = 64 * 1024
-#: Bytes that are added to these limits for each producer, because a snapshot of many producers
+#: Bytes that are added to either limit for each producer, because a snapshot of many producers
 #: takes long.
 _SNAPSHOT_PRODUCER_BYTES = 1024
 
@@ -102,7 +102,7 @@ class FlushTicket:
         try:
             file = self.files.open(path)
         except FileNotFoundError:
-            return  # Retention or a newer version has removed it.
+            return  # Retention or a newer version has removed the file.
         try:
             file.sync()
         finally:
@@ -195,8 +195,8 @@ class LogDurability:
         self._gaps_known = self.start.gaps_known
 
     def closed(self, log_start_offset: int, *, clean: bool) -> None:
-        """Note that the files are closed. Files with unsynced bytes are remembered: they may have
-        to be synced before their part of the journal is used again."""
+        """Note that the files are closed. Files with unsynced bytes are remembered, because they
+        may have to be synced before a part of the journal is used again."""
         if self.synced_offset < self.durable_offset:
             self._left_unsynced = [segment.path for segment in self._files.segments.unsynced()]
         self.start = LogStart(
@@ -257,7 +257,8 @@ class LogDurability:
         try:
             handles = [segment.file for segment, _ in unsynced]
         except OSError as problem:
-            # If a request waited for unsynced bytes, the handles would be open already.
+            # No request waits for unsynced bytes, because a segment with unsynced bytes keeps its
+            # handle open.
             self._log.failed("opening it for a flush", problem)
             return None
         for segment, _ in unsynced:

@@ -159,8 +159,8 @@ class LogFiles:
         self.producers = loaded.producers
         self.epochs = loaded.epochs
         if not start.clean and not start.recovery_point:
-            # The process that wrote the file may have died before a flush, and the journal names
-            # partitions by topic ids (L-50).
+            # The next flush syncs partition.metadata. The process that wrote the file may have died
+            # before a flush, and the journal names partitions by topic ids (L-50).
             self.directory.written([f"{self.directory.path}/{PARTITION_METADATA}"])
         if not report.scanned_bytes:
             active = self.segments.active

@@ -68,9 +68,9 @@ class LogTrimming:
         """Move the log start to `offset`, -1 for the high watermark; returns the new log start
         (L-11).
 
-        Records below become unreadable immediately; the next retention removes whole segments. A
-        crash would undo the move, so `LogManager.delete_records` writes the new log start first.
-        Raises DeleteRecordsRejected, PartitionOffline.
+        Records below the new log start become unreadable immediately; the next retention removes
+        whole segments. A crash would undo the move, so `LogManager.delete_records` writes the new
+        log start first. Raises DeleteRecordsRejected, PartitionOffline.
         """
         target = self.delete_records_target(offset)
         if target > self._log.log_start_offset:

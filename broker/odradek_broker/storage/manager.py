@@ -193,8 +193,8 @@ class LogManager:
     def run_in_background(
         self, work: Callable[[], None], done: Callable[[Exception | None], None]
     ) -> None:
-        """Run work that waits for the disk in the background; before returning if there is no
-        background."""
+        """Run `work`, which waits for the disk, in the background. Without a background, `work` is
+        run before this call returns."""
         self._options.handles.run(work, done)
 
     def __iter__(self) -> Iterator[PartitionLog]:

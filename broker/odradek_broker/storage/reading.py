@@ -162,7 +162,6 @@ def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
 def _read_whole_batches(
     segments: SegmentList, offset: int, max_bytes: int, upper_bound: int, minimum_one: bool
 ) -> bytes:
-    """Whole batches of one segment, from the one that holds `offset` or follows it."""
     for segment in segments.starting_at(offset):
         if segment.base_offset >= upper_bound:
             break
@@ -210,7 +209,6 @@ def _check_bound(segment: Segment, position: int, upper_bound: int) -> None:
 
 
 def _count_bytes(segments: SegmentList, offset: int, upper_bound: int) -> int:
-    """Bytes from the batch that holds `offset` to the bound."""
     total = 0
     for segment in segments.starting_at(offset):
         if segment.base_offset >= upper_bound:
@@ -225,7 +223,6 @@ def _count_bytes(segments: SegmentList, offset: int, upper_bound: int) -> int:
 
 
 def _first_batch_bytes(segments: SegmentList, offset: int, upper_bound: int) -> int:
-    """Bytes of the batch that holds `offset` or follows it; 0 if there is none below the bound."""
     for segment in segments.starting_at(offset):
         if segment.base_offset >= upper_bound:
             break
@@ -272,8 +269,6 @@ def _data_batch_at(segments: SegmentList, offset: int, upper_bound: int) -> Batc
 def _find_timestamp(
     segments: Iterable[Segment], timestamp: int, log_start_offset: int, upper_bound: int
 ) -> _OffsetAndTime | None:
-    """The first record at or after the log start with a timestamp of at least `timestamp`
-    (L-15)."""
     for segment in segments:
         if segment.base_offset >= upper_bound:
             break

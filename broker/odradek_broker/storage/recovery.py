@@ -77,10 +77,10 @@ class LogLoader:
     """The loader of one partition's log.
 
     `expected_end_offset`: the log end at a clean stop. A log that ends exactly there is not
-    scanned. `gaps_known`: gaps that compaction left are below the recovery point. `restore`:
-    returns the batches of a segment in the commit journal, by the segment's base offset, from a
-    position and an offset on (L-50). `later` collects the syncs of scanned files, to be called
-    before their records are read (D5). The parent directory is not synced here.
+    scanned. `gaps_known`: gaps that compaction left are below the recovery point.
+    `restore(base_offset, position, next_offset)` returns the batches of a segment that the commit
+    journal has from this position on (L-50). `later` collects the syncs of scanned files, to be
+    called before their records are read (D5). The loader does not sync the parent directory.
     """
 
     files: Files
@@ -245,7 +245,7 @@ class LogLoader:
         self._sync(producers.sync)
         topic_id = f"{self.directory}/{PARTITION_METADATA}"
         if self.report.scanned_bytes and not self.recovery_point and self.files.exists(topic_id):
-            # The file may never have been flushed.
+            # partition.metadata may never have been flushed.
             self._sync(partial(_sync_file, self.files, topic_id))
         if end < self.recovery_point or (self.report.scanned_bytes or self.report.problem):
             self._sync(lambda: self.files.sync_dir(self.directory))
@@ -260,8 +260,8 @@ class LogLoader:
 
     def _resume_inside(self, segment: Segment, log_start_offset: int) -> _ScanStart:
         """The start of the scan in the segment of the recovery point (L-30): the newest snapshot
-        inside of it, below the recovery point, that agrees with the indexes; else its first batch.
-        All batches before it were flushed."""
+        inside the segment, below the recovery point, that agrees with the indexes; else the
+        segment's first batch. All batches before the start of the scan were flushed."""
         lowest = max(segment.base_offset, log_start_offset)
         if self.recovery_point <= lowest:
             return _ScanStart(segment.base_offset)

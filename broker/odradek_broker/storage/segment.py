@@ -135,7 +135,7 @@ class Segment:
             handle.close()
 
     def close(self) -> None:
-        """Close the file, or if a flush uses the handle, let the end of the flush close it."""
+        """Close the file. If a flush uses the handle, the end of the flush closes it."""
         self.closing = True
         self.handles.forget_indexes(self)
         if not self.sync_pins:

@@ -29,9 +29,9 @@ from odradek_broker.storage.segment_state import SegmentState
 from odradek_protocol.records.batch import verify_crc
 
 _HINTS_MAX = 128
-#: The greatest distance from the last entry of the offset index of a closed segment to a batch
-#: after it. If the interval between entries was larger when they were written, the index is rebuilt
-#: once. Followers of Kafka wrote up to a megabyte between two entries.
+#: The limit of the distance, in bytes, from the last entry of a closed segment's offset index to a
+#: later batch. Beyond it the index is rebuilt, because it may have lost entries. Followers of Kafka
+#: wrote up to a megabyte between two entries.
 _UNINDEXED_BYTES_MAX = 2 * 1024 * 1024
 
 
@@ -204,8 +204,8 @@ class SegmentIndexes:
             raise SegmentCorrupt(f"{self._offsets.path} has lost entries")
 
     def _walk_end(self, position: int, last_offset: int | None = None) -> Iterator[BatchAt]:
-        """Walk from the last entry of the index. SegmentCorrupt if the segment is closed and the
-        entry is so far from its end that later entries must be missing."""
+        """Walk from the last entry of the index. SegmentCorrupt if the segment is closed, and its
+        end is so far from the entry that later entries must be missing."""
         walk = (
             walk_batches(self._segment, position)
             if last_offset is None
@@ -231,8 +231,8 @@ class SegmentIndexes:
 
     def _check_newest(self, largest: tuple[int, int], newest_at_end: int) -> None:
         """Check that the time index ends as it did when the segment was closed. The snapshot at the
-        segment's end has the largest timestamp; without a snapshot, `newest_at_end` of the last
-        batches must not be larger. SegmentCorrupt."""
+        segment's end has the largest timestamp. Without a snapshot, the last entry must not be
+        older than `newest_at_end`, the largest timestamp of the last batches. SegmentCorrupt."""
         state = self._segment.state_at_end(checked=False)
         if state is not None and largest != (state.max_timestamp, state.max_timestamp_offset):
             if self._segment.state_at_end(checked=True) is not None:
@@ -500,8 +500,9 @@ class SegmentIndexes:
 
     @property
     def first_timestamp(self) -> int:
-        """Max timestamp of the first batch, from which the age of the segment counts (L-06); -1 if
-        there is no readable batch: appends continue after damaged bytes. OSError."""
+        """The largest timestamp of the first batch, from which the age of the segment counts
+        (L-06). -1 if there is no readable batch, so that appends can continue after damaged bytes.
+        OSError."""
         if self._first_timestamp is None:
             try:
                 first = (

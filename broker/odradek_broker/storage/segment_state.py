@@ -1,5 +1,6 @@
-"""The state of a segment in a producer snapshot in its middle or at its end, written after the
-producers (P-26, L-30). The indexes of the segment are compared with it (L-05, L-33).
+"""The state of a segment, in a producer snapshot that was taken inside the segment or at its end.
+The state is written after the producers (P-26, L-30); the segment's indexes are compared with it
+(L-05, L-33).
 
 A scan after a crash may begin at that snapshot instead of the segment's first batch, if the
 segment's indexes still match this state. Indexes are written without fsync, so only these few

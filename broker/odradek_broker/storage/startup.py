@@ -142,7 +142,7 @@ class LogStartup:
         return report
 
     def _sync_recovered(self) -> None:
-        """Make what recovery wrote durable, of all logs together (D5)."""
+        """Make durable what recovery wrote, for all logs at the same time (D5)."""
         unsynced, self._unsynced = self._unsynced, []
         problems = self._in_parallel([sync for _, sync in unsynced])
         for (log, _), problem in zip(unsynced, problems, strict=True):
@@ -311,8 +311,8 @@ class LogStartup:
             left.recovery_points.get(key, 0),
             left.clean and key in left.log_ends and key in left.log_starts,
             key in left.directory.cleaner_offsets,
-            # Otherwise the recovery point is missing or was written by another broker, and it is
-            # unknown which segments were compacted.
+            # `gaps_known`. If false, the recovery point is missing or was written by another
+            # broker, and it is unknown which segments were compacted.
             key in left.checked_points
             or (left.all_points_checked and key not in left.recovery_points),
         )
@@ -324,14 +324,14 @@ class LogStartup:
             text = read_small_file(self._files, f"{path}/{LEADER_EPOCHS}")
             epochs = () if text is None else decode_epochs(text)
         except (CorruptCheckpoint, OSError):
-            return 0  # The opening of the log reports it.
+            return 0  # Opening the log reports the error.
         return min((start for _, start in epochs), default=0)
 
     def _begins_inside_a_segment(self, path: str, log_start_offset: int) -> bool:
         """True if no segment begins at the log start. Only DeleteRecords moves a log start there,
         and it writes the log start (L-10); retention and snapshots of the metadata move it to the
         start of a segment, without writing it."""
-        with suppress(OSError):  # The opening of the log reports it.
+        with suppress(OSError):  # Opening the log reports the error.
             return f"{segment_name(log_start_offset)}.log" not in self._files.list(path)
         return False
 

@@ -81,7 +81,8 @@ class TransactionIndex:
         self._file: File | None = None
         self._size_bytes = 0
         self._last_offset = -1
-        #: Without a file, only a scan of the segment can find its aborted transactions.
+        #: False if there was no file: only a scan of the segment can then find its aborted
+        #: transactions.
         self.was_there = files.exists(path)
         if self.was_there:
             self._file = files.open(path)

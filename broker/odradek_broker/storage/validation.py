@@ -322,7 +322,7 @@ def prepare(
     budget: DecompressionBudget | None = None,
 ) -> Prepared:
     """Check and prepare a batch, before its producer state is checked. Raises AppendRejected.
-    `budget`: the budget of the request; without it the batch may use the whole limit. Records of
+    `budget`: the budget of the request; None: the batch may use the whole limit. Records of
     coordinators are trusted, and read only to be recompressed."""
     header = check_batch(batch, config, origin)
     if origin is AppendOrigin.REPLAY:
@@ -352,7 +352,7 @@ def _check_records(
     now_ms: int,
     budget: DecompressionBudget | None,
 ) -> int:
-    """Apply R-03 to R-08 to every record; the log append time, -1 with CreateTime."""
+    """Apply R-03 to R-08 to every record; returns the log append time, -1 with CreateTime."""
     checked = _opened(batch, header, config, AppendOrigin.CLIENT, now_ms, budget)
     if not checked.in_order and header.codec is not Codec.NONE:
         # Kafka tries to renumber the records, and answers with this error.

@@ -1,6 +1,6 @@
 """The cleaning of one batch, as Kafka's RecordFilter does it (L-23, L-24).
 
-Nothing here reads or writes a file.
+This module reads and writes no file.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _NO_RECORDS = RecordColumns((), [], [], [], [])
 
 
 class Kept(NamedTuple):
-    """A cleaned batch. `batch`: None if nothing of it is kept. `records_kept`: the records in it;
-    `keyless`: records dropped because they have no key. `aborted`: a transaction that ends with
-    this batch and must stay in the index."""
+    """A cleaned batch. `batch`: None if nothing of it is kept. `records_kept`: the number of its
+    records; `keyless`: the number of records dropped because they have no key. `aborted`: a
+    transaction that ends with this batch and must stay in the index."""
 
     batch: Buffer | None
     records_kept: int

@@ -1,8 +1,8 @@
 """The cleaner: reads the closed segments of a log and writes shorter ones into the same directory
 (L-23 to L-28).
 
-Kafka's Cleaner. It is synchronous and changes none of the files it reads; so it may run in any
-process, and may die at any time.
+The cleaner corresponds to Kafka's Cleaner. It is synchronous and changes none of the files that it
+reads, so it may run in any process, and may die at any time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def clean(job: CleaningJob, files: Files, throttle: Throttle = unthrottled) -> C
 
 
 class _LogCleaning:
-    """The cleaning of a log, under way."""
+    """One cleaning of a log."""
 
     def __init__(self, job: CleaningJob, files: Files, throttle: Throttle) -> None:
         self._job = job
@@ -106,8 +106,8 @@ class _LogCleaning:
     # ---- the first reading: which record of a key is the last
 
     def _fill_map(self, segments: Sequence[Segment], transactions: CleanedTransactions) -> None:
-        """Fill the offset map from all segments, or until the map is full: the next cleaning
-        continues at that offset (L-28)."""
+        """Fill the offset map from the segments until the map is full. The next cleaning continues
+        at the offset at which the map was full (L-28)."""
         start = self._job.first_dirty_offset
         ends = [*(segment.base_offset for segment in segments[1:]), self._job.upper_bound]
         for segment, end in zip(segments, ends, strict=True):

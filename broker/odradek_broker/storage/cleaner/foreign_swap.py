@@ -7,9 +7,9 @@
     .swap becomes the final names, the log first
 
 Kafka writes no list of the sources, so the file names decide, as at a start of Kafka: a `.swap`
-with a `.cleaned` at or below it was not committed, and is removed. Any other is complete, and the
-segments between its first offset and its end are removed. Our own swaps have a list, and are
-finished earlier (`swap`).
+with a `.cleaned` at or below it was not committed, and is removed. Any other `.swap` is complete,
+and the segments between its first offset and its end are removed. Our own swaps have a list, and
+are finished earlier (`swap`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def finish_foreign_swaps(files: Files, directory: str) -> None:
             if whole or base not in logs:
                 ranges.append((base, end))
             else:
-                # The file is not the one that Kafka synced. The first source still exists, so the
-                # other sources exist too.
+                # The `.swap` is damaged, so it is not the file that Kafka synced. The first source
+                # still exists, so the other sources exist too.
                 refused.add(base)
     for base, suffix in swaps:
         if base in refused:

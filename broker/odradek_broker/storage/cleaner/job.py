@@ -17,8 +17,8 @@ _PRODUCERS_A_LINE = 1_000
 
 
 class LastRecord(NamedTuple):
-    """The last batch of an unexpired producer: the last offset of a data batch, -1 if it was a
-    marker, and the epoch."""
+    """The last record of an unexpired producer. `data_offset`: the last offset of its last data
+    batch; -1 if the producer state has only a marker."""
 
     data_offset: int
     epoch: int
@@ -76,9 +76,9 @@ class CleaningJob:
 
 @dataclass(frozen=True, slots=True)
 class GroupCleaned:
-    """The step in which the segments at `sources` were cleaned into one segment at the first of
-    these offsets, whose files end in `.cleaned`. The cleaning continues once the segment was
-    swapped in or given up."""
+    """The step in which the segments at `sources` were cleaned into one segment. Its base offset is
+    the first of `sources`, and its files end in `.cleaned`. The cleaning continues after the
+    segment was swapped in or given up."""
 
     sources: tuple[int, ...]
     size_bytes: int
@@ -87,7 +87,8 @@ class GroupCleaned:
 @dataclass(frozen=True, slots=True)
 class CleaningFinished:
     """Everything below `end_offset` is clean. The numbers of bytes and records are those of the
-    second pass, which copies them; `map_used` is the part of the map that was filled, 0 to 1."""
+    second pass, which copies the kept records; `map_used` is the part of the map that was filled, 0
+    to 1."""
 
     end_offset: int
     bytes_read: int

@@ -1,7 +1,7 @@
 """The log cleaner: finds the dirtiest log, has it cleaned, swaps in the result (L-25 to L-29).
 
-Kafka's LogCleaner. Everything here happens on the loop, in short steps: the runner cleans, and the
-background waits for the disk. One log is cleaned at a time.
+The cleaner corresponds to Kafka's LogCleaner. Its code runs on the loop, in short steps: the runner
+cleans, and the background waits for the disk. One log is cleaned at a time.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class LogCleaner:
         return self._busy
 
     def tick(self) -> None:
-        """Begin a search, if one is due. The first is due when the broker has run for a while."""
+        """Begin a search, if one is due. The first search is due log.cleaner.backoff.ms after the
+        first call."""
         now_ms = self._clock.monotonic_ms()
         settings = self._settings()
         if self._next_look_ms is None:

@@ -87,14 +87,14 @@ class PackedOffsets:
 class OffsetMap:
     """Keys by digest, so that the memory does not depend on how long they are.
 
-    `latest_offset`: everything up to it is in the map; -1 before the first.
+    `latest_offset`: all records up to this offset are in the map; -1 for an empty map.
     """
 
     __slots__ = ("_dict_capacity", "_offsets", "_packed", "capacity", "latest_offset")
 
     def __init__(self, buffer_bytes: int, load_factor: float) -> None:
-        """The map uses at most the part `load_factor` of `buffer_bytes`, but has room for at least
-        one key."""
+        """The map uses at most the fraction `load_factor` of `buffer_bytes`, but has room for at
+        least one key."""
         usable_bytes = int(buffer_bytes * load_factor)
         self._offsets: dict[bytes, int] = {}
         self._packed: PackedOffsets | None = None

@@ -1,7 +1,8 @@
-"""The part of a log that may be cleaned, and the decision that it is due (L-25). Kafka's
-LogCleanerManager and LogToClean.
+"""The part of a log that may be cleaned, and the decision that it is due (L-25). The module
+corresponds to Kafka's LogCleanerManager and LogToClean.
 
-A file is opened only for a segment's timestamps, and only if a lag is set.
+A file is opened only if min.compaction.lag.ms or max.compaction.lag.ms is set, to read the
+timestamps of segments.
 """
 
 from __future__ import annotations

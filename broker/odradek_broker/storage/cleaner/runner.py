@@ -1,8 +1,8 @@
 """The runner of a cleaner, which cleans one log at a time, outside of the event loop.
 
-Heavy work in Python holds up every other thread of a process, so the broker has a child process for
-it (`odradek_broker.server.cleaner_process`). `BackgroundCleaner` does it in the broker's own
-process, if there is no child, as in a simulation.
+Heavy work in Python holds up every other thread of a process, so the broker cleans in a child
+process (`odradek_broker.server.cleaner_process`). `BackgroundCleaner` cleans in the broker's own
+process, if there is no child process, as in a simulation.
 """
 
 from __future__ import annotations

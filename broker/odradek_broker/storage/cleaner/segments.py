@@ -31,8 +31,9 @@ def source_segments(job: CleaningJob, handles: HandleCache) -> list[Segment]:
 def group_by_size(
     job: CleaningJob, files: Files, segments: Sequence[Segment]
 ) -> list[list[Segment]]:
-    """Groups of neighbours, each of which becomes one segment: the sums of the sizes of segments
-    and of indexes, and the range of offsets, are within the limits of one (L-26). OSError."""
+    """Groups of neighbouring segments, each of which becomes one segment. The total size of a
+    group, the total size of its indexes, and its range of offsets are within the limits of one
+    segment (L-26). OSError."""
     bases = [segment.base_offset for segment in segments]
     limits = (job.segment_bytes, job.segment_index_bytes, job.segment_index_bytes)
     groups: list[list[Segment]] = []

@@ -54,8 +54,8 @@ def _path(directory: str, base: int, suffix: str) -> str:
 
 
 def write_sources(files: Files, directory: str, sources: Sequence[int]) -> None:
-    """Write the base offsets of the sources that the cleaned segment at the first of them replaces.
-    OSError."""
+    """Write the list of sources: the base offsets of the segments that the cleaned segment
+    replaces. The cleaned segment has the first of these base offsets. OSError."""
     path = _path(directory, sources[0], _SOURCES + CLEANED)
     files.remove(path)
     file = files.open(path, create=True)
@@ -70,8 +70,8 @@ def remove_cleaned(files: Files, directory: str, base: int) -> None:
     """Remove files that a cleaner wrote and nobody committed. Files that cannot be removed are
     overwritten by the next cleaning, or removed by the next start.
 
-    A start takes a `.swap` for committed if no `.cleaned` is there (L-46): the `.cleaned` files are
-    removed last, and only if no `.swap` is left.
+    The `.cleaned` files are removed last, and only if no `.swap` is left, because a start takes a
+    `.swap` without a `.cleaned` for committed (L-46).
     """
     with suppress(OSError):
         for ending in (SWAP, CLEANED):
@@ -95,8 +95,8 @@ class SegmentSwap:
         self._waiting = list(sources[1:])
 
     def commit(self) -> None:
-        """Rename to `.swap`. After the last rename the swap will be finished, by this process or a
-        start."""
+        """Rename the cleaned files to `.swap`. The last rename commits the swap: from then on this
+        process or a start finishes it."""
         base = self.sources[0]
         for suffix in (*_INDEXES, "log", _SOURCES):
             self._rename(base, suffix + CLEANED, suffix + SWAP)
@@ -123,7 +123,7 @@ class SegmentSwap:
         self._note_retired(base, [target for _, target in renamed if target.endswith(_RETIRED)])
 
     def retire(self, at_most: int) -> bool:
-        """Rename some of the other sources; True if that was the last of them."""
+        """Rename at most `at_most` of the other sources; True if none is left."""
         for base in self._waiting[:at_most]:
             for suffix in ("log", *_INDEXES, "snapshot"):
                 if self._rename(base, suffix, suffix + _RETIRED):
@@ -132,7 +132,7 @@ class SegmentSwap:
         return not self._waiting
 
     def end(self) -> None:
-        """Remove the list of sources: the new names are durable."""
+        """Remove the list of sources, after the new names have become durable."""
         self._files.remove(_path(self._directory, self.sources[0], _SOURCES + SWAP))
 
     def _note_retired(self, base: int, suffixes: Sequence[str]) -> None:

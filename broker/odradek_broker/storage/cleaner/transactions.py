@@ -1,7 +1,7 @@
-"""The transactions that a cleaner has met: the decisions which of their batches may be removed and
-which entries stay in the index (L-24).
+"""The transactions of the batches that a cleaner reads: which of their batches may be removed, and
+which entries stay in the transaction index (L-24).
 
-Kafka's CleanedTransactionMetadata.
+The module corresponds to Kafka's CleanedTransactionMetadata.
 """
 
 from __future__ import annotations

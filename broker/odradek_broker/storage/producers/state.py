@@ -95,8 +95,8 @@ _VERDICTS: dict[tuple[_Situation, bool], ErrorCode] = {
 def last_stable_offset(
     high_watermark: int, log_start_offset: int, first_unstable_offset: int | None
 ) -> int:
-    """The high watermark, or the first offset of a transaction that is undecided below it. That
-    transaction may have begun below the log start (DeleteRecords)."""
+    """The lower of the high watermark and the first unstable offset, but at least the log start:
+    DeleteRecords may have removed the beginning of an open transaction."""
     if first_unstable_offset is None or first_unstable_offset >= high_watermark:
         return high_watermark
     return max(first_unstable_offset, log_start_offset)
@@ -626,7 +626,7 @@ class ProducerStateManager:
         )
 
     def forget(self, producer_id: int) -> None:
-        """Drop a producer of `idle`, as if it had expired."""
+        """Drop a producer that `idle` returned, as if the producer had expired."""
         del self._entries[producer_id]
 
     def restore(self, entries: Iterable[ProducerEntry], map_end_offset: int) -> None:

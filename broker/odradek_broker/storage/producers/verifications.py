@@ -80,8 +80,8 @@ class Verifications(dict[int, Verification]):
         return known.guard
 
     def is_verified(self, producer_id: int, guard: int) -> bool:
-        """True if the coordinator's answer is still valid. A marker or a batch that was appended
-        after the request revokes it."""
+        """True if the coordinator's answer is still valid. A marker or a batch that is appended
+        after the request makes the answer invalid."""
         known = self.get(producer_id)
         return known is not None and known.guard == guard
 
