@@ -35,7 +35,7 @@ class Deferred(Generic[T]):
 
     @classmethod
     def of(cls, value: T) -> Deferred[T]:
-        """A `Deferred` that is resolved."""
+        """A `Deferred` that already has its value."""
         deferred = cls()
         deferred.resolve(value)
         return deferred

@@ -141,7 +141,7 @@ class InternalPartition(Protocol):
 
 
 class Core(Protocol):
-    """A state machine whose state is a log."""
+    """A state machine whose durable state is the result of replaying a log."""
 
     timers: Timers[Any]
 
@@ -499,7 +499,7 @@ class TransactionalCore(Core, Protocol):
     """A core with records that take effect when their transaction is committed."""
 
     def replay_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None:
-        """Take a record of an open transaction."""
+        """Keep a record of an open transaction until `replay_marker`."""
         ...
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:

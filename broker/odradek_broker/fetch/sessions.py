@@ -283,7 +283,7 @@ class FetchSessions:
         self._partitions_max = partitions_max
         self._topics = topics
         self._sessions: dict[int, Session] = {}
-        #: Partitions in all sessions together.
+        #: The number of partitions in all sessions together.
         self._partitions = 0
 
     def __len__(self) -> int:

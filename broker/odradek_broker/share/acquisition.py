@@ -137,7 +137,7 @@ class Acquisition:
         self._acquired: list[Acquired] = []
 
     def run(self, fetch_offset: int) -> list[Acquired]:
-        """Acquire what is available."""
+        """Acquire the available records."""
         partition = self._partition
         read_from = base = self._batches[0].base_offset
         if fetch_offset < base:

@@ -69,7 +69,7 @@ _Place = tuple[Target, int] | str
 
 
 def _ignore(_: ShareEvent) -> None:
-    """The observer of a writer that has none."""
+    """Ignore an event: the default observer."""
 
 
 def _neighbours(letters: Iterable[DeadLetter]) -> Iterator[GivenUp]:

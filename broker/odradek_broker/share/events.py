@@ -90,7 +90,7 @@ class RecordsAcknowledged(NamedTuple):
 
 
 class AcknowledgementsRefused(NamedTuple):
-    """The acknowledgements of a member were refused together."""
+    """All acknowledgements of a member's request for one partition were refused."""
 
     key: ShareKey
     member_id: str

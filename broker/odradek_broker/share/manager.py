@@ -299,7 +299,7 @@ class SharePartitions:
         self.tell(NothingAcquired(led.key, member_id, reason))
 
     def move_log_start(self, led: LedPartition, log_start_offset: int) -> None:
-        """Note that the log begins later (H-166)."""
+        """Note that the log begins at a later offset (H-166)."""
         state = led.state
         if state is not None and state.start_offset < log_start_offset:
             before = state.start_offset
@@ -459,15 +459,15 @@ class SharePartitions:
 
 
 def _returned(key: ShareKey, change: Change, end: SessionEnd) -> Callable[[ErrorCode], ShareEvent]:
-    """Make the event of released records from the error of the write."""
+    """Return a function that makes the event of released records from the error of the write."""
     return lambda error: RecordsReturned(
         key, change.member_id, end, change.stored, change.settings.delivery_count_limit, error
     )
 
 
 def _expired(key: ShareKey, change: Change) -> Callable[[ErrorCode], ShareEvent]:
-    """The event of locks that expired at the last allowed delivery. If the write has failed, no
-    state has changed, and `expire` is called again."""
+    """Return a function that makes the event of locks that expired at the last allowed delivery. If
+    the write has failed, no state has changed, and `expire` is called again."""
     return lambda error: LocksExpired(
         key, () if error else change.stored, change.settings.delivery_count_limit
     )

@@ -173,7 +173,7 @@ class ShareSessions:
         return SharePlan(list(partitions.values()))
 
     def _next(self, member: _Member, epoch: int) -> ShareSession | ErrorCode:
-        """The session of a member, if the epoch of the request is its next one."""
+        """The session of a member, if the request has the session's next epoch; else the error."""
         session = self._sessions.get(member)
         if session is None:
             return ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -228,6 +228,6 @@ class ShareSessions:
 
 
 def _turned(partitions: list[SessionPartition], epoch: int) -> list[SessionPartition]:
-    """The partitions, rotated by the epoch, so that each comes first at times."""
+    """The partitions, rotated by the epoch, so that each partition comes first in some requests."""
     turn = epoch % len(partitions) if partitions else 0
     return partitions[turn:] + partitions[:turn]

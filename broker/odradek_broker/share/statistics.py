@@ -144,14 +144,15 @@ class ShareStatistics:
                 self._of(event.key).archived[reason] += each.last_offset - each.first_offset + 1
 
     def fetched(self, topics: Iterable[str], failed: Iterable[str]) -> None:
-        """Count a ShareFetch for each of its topics, and those with an error."""
+        """Count a ShareFetch for each of `topics`, and an error for each of `failed`."""
         for name in set(topics):
             self._of_topic(name).fetches += 1
         for name in set(failed):
             self._of_topic(name).failed_fetches += 1
 
     def acknowledgements_answered(self, topics: Iterable[str], failed: Iterable[str]) -> None:
-        """Count a request with acknowledgements for each of its topics, and those with an error."""
+        """Count a request with acknowledgements for each of `topics`, and an error for each of
+        `failed`."""
         for name in set(topics):
             self._of_topic(name).acknowledgements += 1
         for name in set(failed):

@@ -108,7 +108,8 @@ class MemberDeadlines:
             self.forget(group, member_id)
 
     def restored(self, group: Group, now: Instant) -> None:
-        """Begin the sessions of all members of a group that was loaded."""
+        """Begin the sessions and the revocation timers of all members of a group that was
+        loaded."""
         for member in group.members.values():
             self.restart_session(group, member, now)
             self.update_revocation(group, member, now)

@@ -140,7 +140,7 @@ class EffectsCore(Core, Protocol):
     def markers_answered(
         self, sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode], now: Instant
     ) -> Outcome:
-        """The leaders' answers to one `SendMarkers`."""
+        """Take the leaders' answers to one `SendMarkers`."""
         ...
 
 
@@ -370,7 +370,7 @@ class Completion:
     def answered(
         self, sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode], now: Instant
     ) -> Outcome:
-        """The leaders' answers to one `SendMarkers`."""
+        """Take the leaders' answers to one `SendMarkers`."""
         name = sent.transactional_id
         progress = self._under_way.get(name)
         if progress is None or not progress.in_flight:

@@ -224,7 +224,7 @@ class JoinCall:
 
 Protocols = list[tuple[str, bytes]]
 
-#: Called with (group, from, to).
+#: Called with a group, the state that the group leaves, and the state that it enters.
 StateObserver = Callable[["ClassicGroup", GroupState, GroupState], None]
 
 

@@ -232,7 +232,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         return self.assignment_epoch == 0
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
-        """The member with an instance id."""
+        """The member with this instance id; None if there is no such member."""
         return self.members.get(self.static_ids.get(instance_id, ""))
 
     def find_member(self, member_id: str, instance_id: str | None) -> ConsumerMember | None:

@@ -90,7 +90,7 @@ class ConsumerGroups(
     # --- Heartbeat ---
 
     def check_request(self, call: ConsumerHeartbeatCall) -> None:
-        """Refusal of a request that is not valid from any member (G-110, G-116)."""
+        """Raise Refusal for a request that is not valid from any member (G-110, G-116)."""
         request = call.request
         epoch = request.member_epoch
         own_id = call.api_version >= OWN_MEMBER_ID_SINCE or epoch != JOIN_EPOCH
@@ -190,7 +190,7 @@ class ConsumerGroups(
         if member.classic is None:
             self.check_epoch(member, request.member_epoch, owned)
         elif not joins:
-            # The member uses the classic protocol, with this member id.
+            # The member with this id uses the classic protocol.
             raise unknown_member(member_id, group.group_id)
         if member.epoch == LEAVE_STATIC_EPOCH:
             # The member has returned with its old id, and is treated as if another member replaced

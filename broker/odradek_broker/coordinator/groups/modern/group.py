@@ -169,7 +169,7 @@ class ModernGroup(ABC, Generic[M, T]):
     # --- Tombstones ---
 
     def tombstones(self) -> list[Record]:
-        """The tombstones of the group and its members, that of the group last."""
+        """The tombstones of the members and, at the end, of the group itself."""
         keys: list[bytes] = []
         for member_id in self.members:
             keys += self._member_keys(member_id)

@@ -103,7 +103,7 @@ class StatePartitions:
 
     @property
     def topic_ids(self) -> set[bytes]:
-        """The topics of all partitions."""
+        """The ids of all topics that have states."""
         return {*self.initializing, *self.initialized, *self.deleting}
 
 

@@ -145,7 +145,7 @@ class _Plan:
         return task not in self._holders.active and not self._has_copy(task)
 
     def _copy_is_free(self, task: Task) -> bool:
-        """True if the member's process has the task neither as active nor as a copy."""
+        """True if the member's process has the task neither as active nor as standby or warm-up."""
         return self._holders.active.get(task) != self._process_id and not self._has_copy(task)
 
     def _has_copy(self, task: Task) -> bool:

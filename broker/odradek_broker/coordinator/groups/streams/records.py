@@ -161,7 +161,7 @@ def _stored_target(tasks: Tasks) -> list[StoredTargetTasks]:
 
 
 def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> Record:
-    """A record of the group epoch of the target assignment, and of its time."""
+    """A record of the group epoch and the time of the target assignment."""
     value = StreamsGroupTargetAssignmentMetadataValue(
         assignment_epoch=epoch, assignment_timestamp=wall_ms
     )
