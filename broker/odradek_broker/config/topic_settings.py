@@ -1,4 +1,4 @@
-"""Settings of topics. The default of each is the value of a setting of the broker."""
+"""Settings of topics. The default of most topic settings is the value of a broker setting."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from odradek_protocol.settings import ANYTHING, Check
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSetting(ConfigRow):
-    """A topic setting. If `broker` is given, kind, check and default are those of that broker
-    setting."""
+    """A topic setting. `broker`: the broker setting that gives the kind, the check and the default;
+    None if no broker setting does."""
 
     broker: Setting | None = None
 

@@ -1,6 +1,6 @@
 """The kinds and rows of the broker's settings, and the parsing and formatting of values.
 
-Texts are read as Kafka reads them: surrounding blanks do not count, booleans are true or false in
+Texts are read as Kafka reads them: surrounding blanks are ignored, booleans are true or false in
 any case, lists are separated by commas.
 """
 

@@ -66,7 +66,7 @@ class MetadataChangeParts(MetadataParts, MetadataNode, Protocol):
 
 
 class ConfigChangeParts(MetadataChangeParts, Protocol):
-    """The parts of `MetadataChangeParts`, and those that a changed setting reaches."""
+    """The parts of `MetadataChangeParts`, and the parts that a changed setting affects."""
 
     @property
     def log_levels(self) -> LogLevels: ...

@@ -26,7 +26,7 @@ _CLIENT_VERSION = 1
 def handle(
     node: Node, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Deferred[AddOffsetsToTxnResponse]:
-    """Add the partition of `__consumer_offsets` to which the group belongs to the transaction."""
+    """Add the group's partition of `__consumer_offsets` to the transaction."""
     name = request.transactional_id
     if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

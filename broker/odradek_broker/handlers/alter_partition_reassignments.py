@@ -36,7 +36,7 @@ def handle(
             denial(Operation.ALTER, CLUSTER),
         )
     elif not request.topics:
-        message = ""  # Kafka's answer to a request without topics: not null
+        message = ""  # As in Kafka, not null if there are no topics.
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=error,

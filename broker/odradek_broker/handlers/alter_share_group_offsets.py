@@ -29,8 +29,8 @@ def _failed(error: ErrorCode, message: str | None = None) -> AlterShareGroupOffs
 def handle(
     node: ShareOffsetParts, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse | Deferred[AlterShareGroupOffsetsResponse]:
-    """Answer when the new start offsets are durable; errors of the group are for the whole
-    request, others for each partition."""
+    """Answer when the new start offsets are durable; an error of the group is for the whole
+    request, any other error for one partition."""
     if node.metadata.share_groups_off:
         return _failed(_E.UNSUPPORTED_VERSION)
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):

@@ -27,8 +27,8 @@ def _failed(error: ErrorCode, message: str | None = None) -> DeleteShareGroupOff
 def handle(
     node: ShareOffsetParts, context: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
-    """Answer when the deletion is durable; errors of the group are for the whole request, others
-    for each topic."""
+    """Answer when the deletion is durable; an error of the group is for the whole request, any
+    other error for one topic."""
     if node.metadata.share_groups_off:
         return _failed(_E.UNSUPPORTED_VERSION)
     if not node.authorizer.allows(context, Operation.DELETE, group(request.group_id)):
@@ -63,6 +63,7 @@ def handle(
 
 
 def _topic_id(node: ShareOffsetParts, name: str, code: ErrorCode) -> bytes:
-    """The id of the topic; zeros for an unknown topic or one without authorization, as in Kafka."""
+    """The id of the topic; as in Kafka, zeros for an unknown topic and for a topic without
+    authorization."""
     known = code not in (_E.TOPIC_AUTHORIZATION_FAILED, _E.UNKNOWN_TOPIC_OR_PARTITION)
     return node.metadata.topic_id(name) if known else bytes(16)

@@ -30,8 +30,8 @@ from odradek_protocol.schemas.describe_configs import (
 
 #: The number of resources that are described in one turn of the loop.
 _SLICE = 50
-#: The upper limit of the response's size without its results, which is the size of the throttle
-#: time, the number of results and the tagged fields.
+#: The maximum size of a response without results, in bytes: the throttle time, the number of
+#: results and the tagged fields.
 _FRAME_BYTES = 9
 
 _Answer = DescribeConfigsResponse | AnswerTooLarge
@@ -120,7 +120,7 @@ def _each_once(asked: Iterable[DescribeConfigsResource]) -> Iterable[DescribeCon
         if known.configuration_keys and resource.configuration_keys:
             known.configuration_keys += resource.configuration_keys
         else:
-            # As in Kafka, an empty list also means all settings: some clients send such a list.
+            # As in Kafka, an empty list means all settings: some clients send it instead of null.
             known.configuration_keys = None
     return found.values()
 
@@ -147,7 +147,7 @@ def _describe(
         return _failed(
             resource, AdminError(denied, f"You may not describe the settings of {name!r}.")
         )
-    # As in Kafka, an empty list also means all settings: some clients send such a list.
+    # As in Kafka, an empty list means all settings: some clients send it instead of null.
     keys = frozenset(resource.configuration_keys or ()) or None
     try:
         if resource.resource_type == RESOURCE_BROKER_LOGGER:

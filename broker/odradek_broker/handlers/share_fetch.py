@@ -156,7 +156,7 @@ def _fetch(
             node.metadata.topic_name(each.asked.topic_id) != name
             or node.metadata.leader_of(name, each.asked.partition) is None
         ):
-            # The topic may have been deleted, and another one created with its name.
+            # The topic may have been deleted, and another topic created with the same name.
             failed.append((each, ShareFetched(_E.UNKNOWN_TOPIC_OR_PARTITION)))
         else:
             readable.append(each)

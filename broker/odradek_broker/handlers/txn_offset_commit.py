@@ -153,8 +153,9 @@ def _commit(
 
 
 def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
-    """The error that a client gets if the transaction coordinator refuses. A transient error is
-    answered as COORDINATOR_LOAD_IN_PROGRESS, after which the client retries at the same broker."""
+    """The error that a client gets if the transaction coordinator refuses the verification. A
+    transient error is answered as COORDINATOR_LOAD_IN_PROGRESS, after which the client retries at
+    the same broker."""
     if error in TRANSIENT_ERRORS:
         return _E.COORDINATOR_LOAD_IN_PROGRESS
     if error is _E.PRODUCER_FENCED:

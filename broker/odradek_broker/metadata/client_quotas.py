@@ -75,7 +75,7 @@ def alter_client_quotas(
 ) -> tuple[list[MetadataRecord], list[EntityResult]]:
     """The records of the valid changes, and one answer for each entity.
 
-    All changes of an entity are made or none. A change to the present value makes no record.
+    All changes of an entity are made, or none. A change to the present value needs no record.
     """
     times = Counter(each.entity for each in wanted)
     records: list[MetadataRecord] = []

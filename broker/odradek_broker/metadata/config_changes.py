@@ -62,7 +62,7 @@ def alter_configs(
 ) -> tuple[list[MetadataRecord], list[ChangeResult]]:
     """The records of the valid changes, and an answer for each resource.
 
-    All changes of a resource are made or none. A change to the present value makes no record.
+    All changes of a resource are made, or none. A change to the present value needs no record.
     """
     times = Counter((changes.resource_type, changes.resource_name) for changes in wanted)
     records: list[MetadataRecord] = []

@@ -200,7 +200,8 @@ def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
 
 
 def _of_one_broker(key: str) -> bool:
-    """True for a setting of single brokers, such as a certificate or a principal."""
+    """True for a setting that can only be set for a single broker: of Kerberos, or of TLS at one
+    listener."""
     return (".ssl." in key and bool(listener_of(key))) or key.startswith("sasl.kerberos.")
 
 
@@ -433,7 +434,7 @@ _NAMES_LIMITED = frozenset({RESOURCE_CLIENT_METRICS, RESOURCE_GROUP})
 class ResourceKind(Protocol):
     """A kind of resource.
 
-    `bad_value`: the error of a value that is refused.
+    `bad_value`: the error code for a value that is refused.
     """
 
     bad_value: ErrorCode
@@ -499,7 +500,7 @@ def check_name_limit(metadata: ClusterMetadata, resource_type: int, name: str, a
 
 
 def configured_resource(resource_type: int, name: str) -> Resource:
-    """The resource whose rights apply to the settings."""
+    """The resource on which a client needs rights for these settings."""
     if resource_type == RESOURCE_TOPIC:
         return topic(name)
     if resource_type == RESOURCE_GROUP:

@@ -77,7 +77,7 @@ def check_record(record: Message, known: Known) -> None:
 
 def check_all(records: Sequence[MetadataRecord], known: Known) -> None:
     """Raise MetadataError if a record contradicts the state as it is after the replay of the
-    records before it, or if it is a setting that a start could not read."""
+    records before it, or if the record has a setting's value that a start could not read."""
     ahead = known if len(records) == 1 else _Ahead(known)
     for record in records:
         if type(record) is ConfigRecord:

@@ -34,7 +34,7 @@ _SALT_BYTES_MAX = 1_024
 
 @dataclass(frozen=True)
 class ScramDeletion:
-    """A credential to remove. `mechanism`: its number, which need not be valid."""
+    """A credential to remove. `mechanism`: the number of the mechanism, which need not be valid."""
 
     user: str
     mechanism: int

@@ -37,7 +37,7 @@ class LogDirectories(Protocol):
         ...
 
     def sync_names(self) -> None:
-        """Make the names of all logs durable. Waits for the disk; raises OSError."""
+        """Make the names of all log directories durable. Waits for the disk; raises OSError."""
         ...
 
     def run_in_background(

@@ -86,8 +86,8 @@ class Histogram:
 
 @lru_cache(maxsize=512)
 def _error_walker(struct: type[Struct]) -> ErrorWalker | None:
-    """A function that collects the error codes other than 0 of an answer; None if this type of
-    answer has no error codes."""
+    """A function that collects an answer's error codes other than 0; None if this type of answer
+    has no error codes."""
     own = any(spec.name == "error_code" for spec in struct.fields)
     nested = []
     for spec in struct.fields:

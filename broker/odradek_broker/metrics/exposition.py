@@ -105,12 +105,12 @@ class Exposition:
             yield from telemetry_families(self._node)
 
     def render(self) -> bytes:
-        """All metrics as text, made without a pause, however many they are."""
+        """All metrics as text, made without pauses for other work."""
         return b"".join(family.encoded() for family in gathered(self.families()))
 
 
 def _machine_families(metrics: BrokerMetrics) -> Families:
-    """The build, and the times of the event loop and of the disk."""
+    """The metrics of the program's build, of the event loop and of the disk."""
     build = Gauge(
         "odradek_build_info",
         "Always 1; the labels have the versions of the broker and of Python.",

@@ -35,7 +35,8 @@ class _Untyped(Family):
 
 
 def telemetry_families(node: Node) -> Families:
-    """The series of clients, with their number, the limits and the numbers of dropped points."""
+    """The series of clients, and the metrics about their number, their limits and dropped data
+    points."""
     yield from _client_families(node)
     yield from _own_families(node)
 

@@ -182,8 +182,8 @@ class MirrorAppends:
     def _append_one(
         self, wanted: MirrorAppend, result: MirroredPartitionResult, budget: DecompressionBudget
     ) -> Deferred[ErrorCode]:
-        """Append the batches of one partition, up to the first that is refused; resolves when they
-        are durable."""
+        """Append the batches of one partition up to the first refused batch; resolves when the
+        appended batches are durable."""
         durable: Deferred[ErrorCode] = Deferred()
         try:
             partition = self._check(wanted)

@@ -37,7 +37,8 @@ class MirrorDecision(NamedTuple):
 
 
 class SourceState(NamedTuple):
-    """The last report of a mirror about a partition at its source, and its time (wall ms)."""
+    """The last report of a mirror about a partition at its source, and the wall time of the report
+    in ms."""
 
     high_watermark: int
     log_start_offset: int

@@ -197,7 +197,8 @@ def authorized_operations(
 
 
 def cluster_operations(authorizer: Authorizer, context: RequestContext) -> int:
-    """`authorized_operations` on the cluster; none for a client that may not describe it."""
+    """`authorized_operations` on the cluster; none for a client that may not describe the
+    cluster."""
     if not authorizer.would_allow(context, Operation.DESCRIBE, CLUSTER):
         return 0
     return authorized_operations(authorizer, context, CLUSTER)

@@ -18,9 +18,9 @@ _HMAC = "sha512"
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """A token. `owner`: the principal that it authenticates; `requester`: the principal that has
-    created it; `renewers`: the principals that may renew and expire it in addition to the owner.
-    Principals are texts such as "User:alice", times are wall times."""
+    """A token. `owner`: the principal that the token authenticates; `requester`: the principal that
+    has created it; `renewers`: the principals that may renew and expire the token in addition to
+    the owner. Principals are texts such as "User:alice"; times are wall times in ms."""
 
     token_id: str
     owner: str

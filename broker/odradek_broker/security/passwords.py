@@ -21,7 +21,7 @@ BLOCK_SIZE = 8
 PARALLELISM = 1
 SALT_BYTES = 16
 _KEY_BYTES = 32
-#: The costs that a file may use: up to 256 MiB.
+#: The values of log2 of the cost that a file may use; the highest needs 256 MiB.
 _LOG_COST_RANGE = range(10, 19)
 _BLOCK_SIZE_MAX = 8
 _PARALLELISM_MAX = 4

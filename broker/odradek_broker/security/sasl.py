@@ -9,7 +9,7 @@ from typing import Protocol
 from odradek_broker.deferred import Deferred
 from odradek_protocol.lazy_dataclass import dataclass
 
-#: Kafka's error message if the client requests another user than the user who is authenticated.
+#: Kafka's error message for a client that authenticates as one user and asks to act as another.
 OTHER_USER = (
     "Authentication failed: Client requested an authorization id that is different from username"
 )

@@ -25,7 +25,8 @@ from odradek_protocol.acls import (
 )
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: The operations whose permission implies that of another operation (A-20). Denials imply nothing.
+#: For each operation, the operations whose permission implies its permission (A-20). Denials imply
+#: nothing.
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset(
         {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}

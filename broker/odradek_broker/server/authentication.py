@@ -65,11 +65,11 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     **{(state, Event.FAILED): State.FAILED for state in State if state is not State.FAILED},
 }
 
-#: The requests that are valid in each state before authentication, apart from tokens.
+#: The requests that are answered in each state before authentication, apart from tokens.
 _TAKEN = {
     State.INITIAL: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE),
     State.HANDSHAKE: (ApiKey.SASL_HANDSHAKE,),
-    # ApiVersions and SaslHandshake are answered with an error.
+    # In this state the answer to ApiVersions and SaslHandshake is an error.
     State.MESSAGES: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
 }
 

@@ -103,7 +103,7 @@ class CleanerProcess:
     def _work(self) -> None:
         answer: CleaningStep | CleaningFailed | None = None
         while True:
-            # Between the steps of a cleaning the thread waits without a limit.
+            # The limit for a process without work does not apply between the steps of a cleaning.
             idle = self._process is not None and not isinstance(answer, GroupCleaned)
             try:
                 request = self._requests.get(timeout=self._idle_s if idle else None)
@@ -136,7 +136,7 @@ class CleanerProcess:
             assert process.stdin is not None and process.stdout is not None
             for line in [GO_ON] if job is None else job.to_lines():
                 process.stdin.write(line + "\n")
-                # Between two lines other threads may run.
+                # Each line is flushed separately, so that other threads can run between two lines.
                 process.stdin.flush()
             answer = process.stdout.readline()
         except OSError as problem:

@@ -46,8 +46,8 @@ Handler = Callable[[Node, RequestContext, Any], Reply]
 def emulated_handlers(
     profile: Profile, handlers: Mapping[ApiKey, Handler]
 ) -> dict[ApiKey, Handler]:
-    """The handlers. The handler of an API that the emulated broker limits first checks these
-    limits."""
+    """The handlers by API. If the emulated broker has limits for an API, its handler checks the
+    limits first."""
     changed = dict(handlers)
     if profile.topic_rules or profile.ignored_settings:
         for key, handle in (

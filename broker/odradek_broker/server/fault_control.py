@@ -56,8 +56,8 @@ class FaultControl:
     # --- Orders ---
 
     def order(self, order: object) -> dict[str, Any]:
-        """Carry out an order, or add its rule; returns the entry of `list` for it. Raises BadOrder,
-        TooManyRules."""
+        """Carry out an order, and return what it has affected; or add its rule, and return the rule
+        as `list` shows it. Raises BadOrder and TooManyRules."""
         now_ms = self._node.clock.monotonic_ms()
         parsed = parse_order(order, now_ms)
         log.warning("a fault is injected on request", order=order)

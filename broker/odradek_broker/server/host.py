@@ -179,7 +179,7 @@ class Host(Protocol):
         ...
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
-        """Make all calls in threads and wait for them. Returns the exception of each call, or
+        """Make all calls in threads and wait for them. Returns, for each call, its exception or
         None."""
         ...
 
@@ -417,7 +417,8 @@ class FileBudget(NamedTuple):
 
 
 def divide_files(open_files_max: int) -> FileBudget:
-    """The division of a process's open files into these numbers."""
+    """Divide the maximum number of open files of a process between segments, connections and other
+    files."""
     segments = min(_SEGMENT_FILES_MAX, open_files_max // 4)
     others = min(_OTHER_FILES, open_files_max // 4)
     return FileBudget(segments, max(open_files_max - segments - others, 1))

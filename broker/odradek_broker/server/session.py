@@ -460,7 +460,7 @@ class Session(asyncio.BufferedProtocol):
             self._unmute_timer = None
 
     def _hold(self, slot: _Slot, size_bytes: int) -> None:
-        """Add bytes of a slot to the counts of the limits, or subtract them if negative."""
+        """Add bytes of a slot to the counts for the limits. A negative number is subtracted."""
         slot.bytes_held += size_bytes
         self._bytes_held += size_bytes
         limits = self._limits

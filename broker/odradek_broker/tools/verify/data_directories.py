@@ -118,8 +118,8 @@ class DataDirectoriesCheck:
             )
             return
         if self._live or not metadata.readable:
-            # Topics are not compared, because a running broker may create and delete topics, or
-            # because the metadata is not readable.
+            # Topics can only be compared with readable metadata, and while no broker creates and
+            # deletes topics.
             return
         for each in self._all:
             for partition, topic_id in each.topic_ids.items():
