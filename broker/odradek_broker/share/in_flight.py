@@ -307,7 +307,7 @@ class Batch:
 
     `by_offset`: a part of the batch was once acquired or acknowledged on its own. From then on the
     records of the batch are acquired and acknowledged one by one, with other limits and error
-    messages, as in Kafka.
+    messages than whole batches, as in Kafka.
     """
 
     __slots__ = ("by_offset", "first", "last", "runs")

@@ -135,8 +135,8 @@ def fence_producer(
 ) -> Decision:
     """Abort an open transaction under an epoch that its producer does not have.
 
-    The epoch is raised once. The markers have the raised epoch, and the identity that a client gets
-    next is newer than this epoch. The new epoch is computed from the stored state, so that a second
+    The epoch is raised once. The markers have the raised epoch, and the next identity of the
+    client is newer than this epoch. The new epoch is computed from the stored state, so that a second
     attempt does not raise it again if the first record could not be written (T-14).
     """
     epoch = min(current.epoch + 1, EPOCH_MAX)
@@ -147,8 +147,8 @@ def fence_producer(
         rotates = is_exhausted(next_epoch)
         next_epoch += 1
     if rotates:
-        # The stored identity answers a retried EndTxn, so it must be one that a producer can use
-        # (T-66).
+        # The answer to a retried EndTxn has the stored next identity, so a producer must be able to
+        # use this identity (T-66).
         if fresh_id is None:
             return NEEDS_PRODUCER_ID
         previous_id = current.identity[0]

@@ -112,7 +112,7 @@ class ModernGroup(ABC, Generic[M, T]):
     record_types: ClassVar[type[IntEnum]]
     other_type: ClassVar[IntEnum]
     no_target: ClassVar[Any]
-    #: The value of `assignment_epoch` while there is no record of the target assignment's epoch.
+    #: The value of `assignment_epoch` after the tombstone of the target assignment's epoch.
     unassigned_epoch: ClassVar[int] = FIRST_EPOCH
 
     group_id: str
