@@ -262,7 +262,7 @@ class SubprocessBroker(Secured):
         self.security = Security(self._make_scratch() if security else "", **security)
         self.testing = testing
         self.timeout_s = timeout_s
-        #: The address of the running broker, at which a restart listens again.
+        #: The address of the running broker. A restart uses the same address.
         self.address: str | None = None
 
     @property

@@ -103,8 +103,8 @@ def parse_filter(
 ) -> RecordFilter:
     """The filter that a text describes. FilterError names the condition that is wrong.
 
-    `expressions` False refuses regular expressions, whose duration is unlimited. `value_of` decodes
-    values for paths.
+    `expressions`: False refuses regular expressions, because nothing limits the time that they
+    take. `value_of` decodes values for paths.
     """
     if len(text) > _CHARACTERS_MAX:
         raise FilterError(f"a filter has at most {_CHARACTERS_MAX} characters")

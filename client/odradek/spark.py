@@ -181,8 +181,8 @@ def home_without_archive() -> Path | None:
 
     Spark puts the archive before the packages of its workers' interpreter, and Python caches no
     compiled modules of an archive, so reading it takes each worker a second at its start. None if
-    Spark's home is set, or if the workers may need the archive, because they run another
-    interpreter, or because this one lacks PySpark or py4j.
+    Spark's home is set, if the workers run another interpreter (which may need the archive), or if
+    this interpreter lacks PySpark or py4j.
     """
     if "SPARK_HOME" in os.environ or os.environ.get("PYSPARK_PYTHON") != sys.executable:
         return None

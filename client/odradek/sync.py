@@ -191,7 +191,7 @@ def _calls(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
         async def on_the_loop() -> R:
             return method(self._inner, *args, **kwargs)
 
-        self._refuse_forked()  # before the lock, which may be locked by a thread of the parent
+        self._refuse_forked()  # first, because a forked child may wait for the lock for ever
         with self._quick:
             return _run(self, on_the_loop)
 
@@ -536,7 +536,8 @@ class Consumer(_Blocking):
             return found
 
     def commit_soon(self, offsets: Any = None) -> Future[None]:
-        """Commit like `odradek.Consumer.commit_soon`; `result` of the returned future waits."""
+        """Commit like `odradek.Consumer.commit_soon`; `result` of the returned future waits for the
+        commit."""
         done: Future[None] = Future()
 
         def settle(task: asyncio.Task[None]) -> None:

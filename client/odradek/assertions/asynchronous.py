@@ -162,8 +162,9 @@ class AsyncAssertions:
         within_s: float = 60.0,
         since: Positions | None = None,
     ) -> int:
-        """Read all present records, and return their number. AssertionError if two records have the
-        same `key`, a function of a record (by default its key and value).
+        """Read all present records, and return their number. AssertionError if `key`, a function of
+        a record, returns the same for two records; by default, if two records have the same key and
+        value.
 
         Also AssertionError if the topic does not exist, has more than a million records, or cannot
         be read within `within_s`.

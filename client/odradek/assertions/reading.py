@@ -81,8 +81,8 @@ def _equals(found: Any, wanted: Any) -> bool:
 
 
 class TopicReader:
-    """Reads a topic from its beginning, or from the offsets in `since`. The topic is allowed to
-    appear later.
+    """Reads a topic from its beginning, or from the offsets in `since`. The topic need not exist
+    yet.
 
     With `isolation` "read_committed" it reads only records whose transaction is committed. `only`:
     the single partition to read.

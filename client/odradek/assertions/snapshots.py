@@ -16,7 +16,7 @@ _DIFFERENCE_LINES_MAX = 60
 
 
 class Snapshot:
-    """The lines of the added records, in a fixed order."""
+    """A line for each added record, in a fixed order."""
 
     def __init__(self, *, partitions: bool, offsets: bool, timestamps: bool) -> None:
         if offsets and not partitions:

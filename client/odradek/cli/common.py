@@ -274,13 +274,13 @@ def offset_of(found: OffsetAndTimestamp | None) -> int:
 
 
 def tell(text: str) -> None:
-    """A line for people, on stderr."""
+    """Print a line for people on stderr."""
     typer.echo(text, err=True)
 
 
 def errors_but(code: ErrorCode, results: Results[Any, Any]) -> list[OdradekError]:
-    """The errors whose code is not `code`, which means that the item was deleted after it was
-    listed."""
+    """The errors, except those with `code`. Such an error means that the item was deleted after it
+    was listed."""
     return [error for error in results.errors.values() if error.code is not code]
 
 

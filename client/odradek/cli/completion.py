@@ -223,8 +223,8 @@ async def _groups_by_client(admin: Any) -> _Names:
 
 
 def words_of_line(environment: MutableMapping[str, str]) -> Sequence[str]:
-    """The words after the program's name on the line that is being typed; only the subcommand among
-    them is loaded.
+    """The words after the program's name on the line that is being typed. The completion loads only
+    the subcommand that they name.
 
     Bash splits `-b 127.0.0.1:9092` at the colon, and `-X a=b` at the equals sign. The pieces before
     the word that is being typed are joined again, and `environment` is changed accordingly.

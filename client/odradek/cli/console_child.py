@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: The pauses before restarts of a console that has ended. A console that ends after the last
 #: restart stays down until the broker is restarted.
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-#: After a longer run, the next pause is again the first and shortest one.
+#: After a run longer than this time, the next pause is again the first and shortest one.
 _LONG_RUN_S = 600.0
 _END_S = 5.0
 #: The protocols in the order in which a console, on the broker's machine, prefers their listeners:

@@ -58,7 +58,8 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def _shape(value: Any) -> Any:
-    """The type of a value, with the length of a text; null is not hidden."""
+    """The text in place of a hidden value: its type, and the length of a string. Null stays
+    null."""
     if value is None:
         return None
     if isinstance(value, bool):

@@ -1,4 +1,5 @@
-"""`odradek mirror`: topics and groups of one cluster copied into another; `promote`."""
+"""`odradek mirror`: copies topics and groups of one cluster into another. `odradek mirror promote`:
+turns mirror topics into ordinary topics."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Plan:
 
 
 def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
-    """Parse `T` (all partitions, None) or `T:0,3`; a topic given twice gets the partitions of both.
+    """Parse `T` (None: all partitions) or `T:0,3`; a topic given twice gets the partitions of both.
     OffsetError."""
     found: dict[str, list[int] | None] = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""`odradek produce`: records from standard input or from files, one a line."""
+"""`odradek produce`: records from standard input or from files, one per line."""
 
 from __future__ import annotations
 
@@ -428,7 +428,7 @@ async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) 
                 if isinstance(lines, list):
                     left = lines
                 else:
-                    number += 1  # a parse error is counted for the first of the lines
+                    number += 1  # an error of the block names its first line
                     sent = await work.send_lines(producer, lines, job.partition)
                     number += sent - 1
                     # If not all lines were sent, the first unsent line is too large for a record.
@@ -573,7 +573,7 @@ def produce(
     interactive = sys.stdin.isatty() and not files
     from odradek_protocol.records import native
 
-    # The pure record codec is faster with single records.
+    # The pure-Python record codec is faster with single records than with blocks.
     whole = (
         line_format.is_plain
         and settings.get("partitioner", "default") == "default"

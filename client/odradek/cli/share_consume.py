@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _POLL_MS = 500
 _DEFAULT_FORMAT = "%s\\n"
-#: The limit for the last acknowledgements and for leaving the group, for which a user waits.
+#: The time limit for the last acknowledgements and for leaving the group. It is short, because a
+#: user waits.
 _CLOSE_MS = 10_000
 _ANSWERS = ("accept", "release", "reject")
 

@@ -82,8 +82,8 @@ def _read_some() -> bytes:
 
 
 class PortFile:
-    """A file with the addresses of a running broker. Its first line is the HOST:PORT for clients,
-    its second that of the HTTP endpoint for tests (empty if there is none).
+    """A file with the addresses of a running broker. The first line is the HOST:PORT for clients,
+    the second line the HOST:PORT of the HTTP endpoint for tests (empty without such an endpoint).
 
     The file exists, and is complete, only while the broker is ready.
     """

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-#: The errors of a write to a closed stream, or to a stream that has no free space or no device.
+#: The errors of a write to a full disk, to a closed stream, or to a failed device.
 _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO})
 
 

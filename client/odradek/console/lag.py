@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from odradek_client.structs import TopicPartition
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: An hour of points, at one every two seconds.
+#: The maximum number of points: one hour, with a point every two seconds.
 _POINTS_MAX = 1_800
 _ENDS_MAX = 64
 #: The maximum number of groups with a history. It is larger than the number of groups on one page

@@ -1,7 +1,7 @@
 """The work of a broker: throughput over time, requests by API with percentiles, connections.
 
-Only Odradek's brokers have this description (DescribeBroker); for others the views say that it is
-missing.
+Only Odradek's brokers have this description (DescribeBroker); for other brokers the views say that
+the description is missing.
 """
 
 from __future__ import annotations

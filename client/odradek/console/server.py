@@ -102,8 +102,8 @@ _HOST = re.compile(
     r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s\[\]:/?#@\\]*))(?::(?P<port>[0-9]{0,5}))?"
 )
 _PORT_MAX = 65_535
-#: The header of every change. A browser sends it for a script of another site only after a
-#: preflight request (CORS), which the console does not allow.
+#: The header that every request for a change must have. For a script of another site, a browser
+#: sends the header only after a preflight request (CORS), which the console does not allow.
 WRITE_HEADER = "X-Odradek-Console"
 
 

@@ -34,7 +34,7 @@ TIMESTAMP_TYPES = ("create", "logappend")
 
 @cache
 def decoders() -> Decoders:
-    """The formats of this process."""
+    """The decoders that all requests of this process share."""
     return Decoders()
 
 

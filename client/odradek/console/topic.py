@@ -36,12 +36,12 @@ class _Partition:
 
     @property
     def offsets(self) -> int | None:
-        """The offsets between start and end."""
+        """The number of offsets between start and end."""
         return None if self.start is None or self.end is None else self.end - self.start
 
     @property
     def held(self) -> int:
-        """The offsets that open transactions hold back."""
+        """The number of offsets that open transactions hold back."""
         return 0 if self.stable is None or self.end is None else self.end - self.stable
 
 
@@ -95,7 +95,7 @@ async def _add_offsets(admin: Admin, name: str, topic: _Topic) -> None:
 
 
 async def _add_sizes(admin: Admin, name: str, topic: _Topic) -> None:
-    """Set the size of each partition, which is that of its largest replica."""
+    """Set the size of each partition: the size of its largest replica."""
     try:
         found = await admin.describe_log_dirs(raise_errors=False)
     except OdradekError as error:

@@ -177,7 +177,8 @@ def _row(
 
 
 async def transaction(session: Session, transactional_id: str) -> Json:
-    """A transactional id: its transaction, the offsets held back, and the events."""
+    """A transactional id: its transaction, the offsets that the transaction holds back, and the
+    events."""
     history = await history_of(session, Subject.TRANSACTIONAL_ID, transactional_id)
     try:
         found = await session.cached(

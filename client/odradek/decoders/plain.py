@@ -168,7 +168,7 @@ _ROW = 16
 
 
 def hex_dump(data: bytes, limits: Limits) -> str:
-    """Rows of offset, 16 bytes and their ASCII; the beginning only of long data."""
+    """Rows of offset, 16 bytes and their ASCII; of long data, only the beginning."""
     shown = data[: limits.hex_bytes_max]
     rows = []
     for at in range(0, len(shown), _ROW):

@@ -199,8 +199,8 @@ class Schema:
         return Found(value)
 
     def _at(self, indexes: tuple[int, ...]) -> Any:
-        """The message with this index in the file. Each further index selects a message nested in
-        it."""
+        """The message that the indexes select: the first index selects a message of the file, each
+        further index a message nested in the last one."""
         messages = list(self._last.message_types_by_name.values())
         kind = None
         for index in indexes or (0,):

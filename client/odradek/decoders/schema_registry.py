@@ -36,7 +36,7 @@ AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A schema that another one refers to by a name."""
+    """A schema to which another schema refers by a name."""
 
     name: str
     subject: str

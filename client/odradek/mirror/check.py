@@ -103,7 +103,8 @@ class SettingResult(NamedTuple):
 
 @dataclass(slots=True)
 class SettingsComparison:
-    """The settings of all compared groups. `errors`: the reasons why some were not compared."""
+    """The settings of all compared groups. `errors`: the reasons why some settings were not
+    compared."""
 
     results: list[SettingResult] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

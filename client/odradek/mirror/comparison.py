@@ -228,8 +228,8 @@ class PartitionComparison:
     # --- batches ----------------------------------------------------------------------------------
 
     def _pass_over(self) -> bool:
-        """Skip the next batch of each side if their records have matching offsets and equal bytes.
-        False if not."""
+        """Skip the next batch of each side if the records of both batches have matching offsets and
+        equal bytes. Otherwise skip nothing, and return False."""
         ours, theirs = self._batches[0][0], self._batches[1][0]
         if not self._same_places(ours.header, theirs.header):
             return False

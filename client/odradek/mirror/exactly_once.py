@@ -209,7 +209,8 @@ class ExactlyOnceCopier:
         self._writer: TransactionalWriter | None = None
         #: The last owner record of this instance whose commit was answered.
         self._owner: Owner | None = None
-        #: The producer identities in later owner records, whose commits were not answered.
+        #: The producer identities in later owner records of this instance. The commits of these
+        #: records were not answered.
         self._tried_identities: deque[tuple[int, int]] = deque(maxlen=_TRIED_MAX)
         self._names: set[str] = set()
         self._given_up: set[TopicPartition] = set()

@@ -25,7 +25,7 @@ from odradek_client.structs import TopicPartition
 #: The maximum number of problems in the text of an error.
 _PROBLEMS_MAX = 10
 _POLL_MS = 500.0
-#: After this number of polls of the target in a row without records, it cannot be read.
+#: The maximum number of polls of the target in a row without records. After them, the read fails.
 _POLLS_WITHOUT_NEWS_MAX = 60
 _NO_ID = UUID(int=0)
 

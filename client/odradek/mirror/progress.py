@@ -62,7 +62,7 @@ class PartitionProgress:
 
     @property
     def lag(self) -> int:
-        """The offsets that are not copied yet; never negative."""
+        """The number of offsets that are not copied yet; never negative."""
         return max(self.high_watermark - self.copied, 0)
 
 

@@ -193,7 +193,7 @@ class _Run:
                     job.tell(line)
 
     async def turn(self) -> bool:
-        """Copy a part; True at the end."""
+        """Copy some batches, and do other work that is due. True if the run has ended."""
         self._step_since_s = self._loop.time()
         await self._copier.step(_STEP_MS)
         self._step_since_s = None

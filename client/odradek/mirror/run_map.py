@@ -42,7 +42,8 @@ class NotCopied(OdradekError):
 
 
 class Run(NamedTuple):
-    """A run of `length` records with consecutive offsets in both logs, from these offsets on."""
+    """A run of `length` records with consecutive offsets in both logs. `source`, `target`: the
+    offsets of the first record."""
 
     source: int
     target: int

@@ -50,7 +50,7 @@ from odradek_protocol.schemas.promote_mirror_topics import (
 
 #: A batch is fetched again at most this many times after the target has found it damaged.
 _CORRUPT_MAX = 3
-#: The limit of bytes in a request, unless one batch is larger.
+#: The maximum number of bytes in a request, unless one batch is larger.
 _REQUEST_BYTES_MAX = 4 * 1024 * 1024
 #: The maximum number of bytes in a request that are not batches: this number for each partition,
 #: and once more for the request.
@@ -112,8 +112,8 @@ class SameOffsetsCopier:
         #: The size of the largest request that the target accepts; None if unknown.
         self._frame_bytes_max: int | None = None
         self._failed: set[TopicPartition] = set()
-        #: The partitions that are being looked up now. For the other partitions of `_unknown`, the
-        #: reasons why their ends are still unknown.
+        #: `_asked`: the partitions whose ends are being looked up now. `_unknown_for`: the reasons
+        #: why ends of other partitions are still unknown.
         self._asked: set[TopicPartition] = set()
         self._unknown_for: dict[TopicPartition, str] = {}
         self._looking_up: list[asyncio.Task[None]] = []
@@ -132,7 +132,7 @@ class SameOffsetsCopier:
         return "the target's answer to an append"
 
     async def add(self, topics: Sequence[TopicPlan]) -> None:
-        """Add topics, and retry failed ones."""
+        """Add topics, and retry their failed partitions."""
         for topic in topics:
             for number in range(topic.partitions):
                 tp = TopicPartition(topic.name, number)
@@ -319,7 +319,7 @@ class SameOffsetsCopier:
 
     @property
     def _request_bytes_max(self) -> int:
-        """The limit of bytes in a request, unless one batch is larger."""
+        """The maximum number of bytes in a request, unless one batch is larger."""
         if self._frame_bytes_max is None:
             return _REQUEST_BYTES_MAX
         return min(_REQUEST_BYTES_MAX, self._frame_bytes_max - _AROUND_BYTES)

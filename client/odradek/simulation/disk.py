@@ -501,7 +501,7 @@ class MemoryFiles:
         return Volume(self.absolute(path), VOLUME_BYTES, VOLUME_BYTES - self.used_bytes())
 
     def used_bytes(self) -> int:
-        """The bytes in all files."""
+        """The number of bytes in all files."""
         return sum(len(inode.content) for inode in self._names.values())
 
     def lock(self, path: str) -> Callable[[], None]:

@@ -93,7 +93,7 @@ class SimulatedTransport(asyncio.Transport):
         self._paused = False
         self._high_bytes = HIGH_WATER_BYTES
         self._low_bytes = HIGH_WATER_BYTES // 4
-        #: The bytes that were sent and that the peer's protocol has not read.
+        #: The number of sent bytes that the peer's protocol has not read.
         self.unread_bytes = 0
         self._on_the_way: deque[Callable[[], None]] = deque()
         #: The arrival of the last sent piece, before which no later piece may arrive.
@@ -104,7 +104,7 @@ class SimulatedTransport(asyncio.Transport):
     # --- called by the protocol ---
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol of the received data."""
+        """The protocol that gets the received data."""
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:

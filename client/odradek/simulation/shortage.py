@@ -30,7 +30,7 @@ class LastBytes:
     """A disk that writes in place and has room for a few more bytes. If a write does not fit, the
     part that fits is written. Every removal makes room."""
 
-    #: The bytes that a new name takes.
+    #: The number of bytes that a new name takes.
     NAME_BYTES = 64
 
     def __init__(self, used_bytes: Callable[[], int], left_bytes: int) -> None:

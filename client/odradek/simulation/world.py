@@ -62,7 +62,7 @@ class World:
         self.network.weather = Weather((0.1, 2.0))
         #: The running clients, in the order of their start.
         self.clients: dict[str, Process] = {}
-        #: All network clients of the broker, in the order of their start, with their process.
+        #: All network clients of the broker, in the order of their start, each with its process.
         self._networks: dict[NetworkClient, Process | None] = {}
         self._consumers: dict[Consumer, Process | None] = {}
         self.faults_over = asyncio.Event()
@@ -173,7 +173,8 @@ class World:
             await self.start_broker()
 
     async def switch_durability(self, *, stop: bool) -> None:
-        """Stop the broker cleanly or kill it, and start it with the other `log.durability`."""
+        """Stop the broker cleanly or kill it, and start it with the other value of
+        `log.durability`."""
         async with self._restarting:
             await self._end(stop=stop)
             durability = "page-cache" if self.broker.survives_power_cuts else "fsync"

@@ -137,7 +137,7 @@ class Gate:
         own = self.folder / f"claim-{os.getpid()}"
         own.write_text(name)
         try:
-            # Written atomically.
+            # The file appears with its whole content.
             os.link(own, self.claim)
         except FileExistsError:
             return False

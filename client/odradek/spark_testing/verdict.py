@@ -51,7 +51,7 @@ def as_bytes(given: Any) -> bytes | None:
 
 
 def spark_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Rows:
-    """The rows of a frame that would be written, in the form of records."""
+    """The rows that a query would write, in the form of records."""
     return Counter(tuple(_cell(name, row[name]) for name in columns) for row in rows)
 
 
