@@ -135,9 +135,9 @@ def fence_producer(
 ) -> Decision:
     """Abort an open transaction under an epoch that its producer does not have.
 
-    The epoch is raised once. The markers have the raised epoch, and the next identity of the
-    client is newer than this epoch. The new epoch is computed from the stored state, so that a second
-    attempt does not raise it again if the first record could not be written (T-14).
+    The epoch is raised once. The markers have the raised epoch, and the client's next identity is
+    newer than this epoch. The new epoch is computed from the stored state, so that a second attempt
+    does not raise it again if the first record could not be written (T-14).
     """
     epoch = min(current.epoch + 1, EPOCH_MAX)
     next_id, next_epoch = current.next_producer_id, current.next_epoch
