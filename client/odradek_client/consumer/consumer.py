@@ -333,8 +333,8 @@ class Consumer:
         return self._fetcher.take_one()
 
     def _take_buffered(self) -> ConsumerRecord | None:
-        """The next record if it is available without a full poll, otherwise None. Only the blocking
-        consumer calls this method; it measures the time since the last full poll itself."""
+        """The next record if it is available without a full poll, otherwise None. The method is for
+        the blocking consumer, which itself measures the time since the last full poll."""
         return None if self._skip_poll_until_ms == 0.0 else self._fetcher.take_one()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:

@@ -13,7 +13,7 @@
         ├── IllegalState
         │   └── NotAssigned          the partition is not this consumer's (any more)
         └── RecordError              a fetched record cannot be returned: the position stays
-            ├── CorruptRecord        damaged, or in a format that we do not read
+            ├── CorruptRecord        damaged, or in an unsupported format
             ├── OversizedRecord      the broker sent less than one batch
             └── DeserializationFailed  a deserializer raised
 """

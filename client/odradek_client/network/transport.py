@@ -1,7 +1,7 @@
-"""A TCP connection with frames; no other module of the client uses a socket.
+"""A TCP connection that carries frames to and from a broker.
 
-A transport divides the received bytes into frames and passes the frames to an `Owner`. It writes
-frames in the order of the calls. `writable` is False while the send buffer is full.
+A transport divides the received bytes into frames and passes the frames to an `Owner`. Frames are
+written in the order of the calls. `writable` is False while the send buffer is full.
 """
 
 from __future__ import annotations

@@ -184,9 +184,8 @@ class ShareFetcher:
             self._add(batch.node_id, batch.partition, offset, release, now_ms)
 
     def collect(self, limit: int, now_ms: float) -> list[ShareRecord]:
-        """Take up to `limit` buffered records. A waiting error of a partition is raised first.
-        Unreadable records end the result; their error is raised now if there is no record,
-        otherwise by the next call."""
+        """Take up to `limit` buffered records. Raises a waiting error first. The error of
+        unreadable records after other records is raised by the next call."""
         if self._errors:
             raise self._errors.pop(0)
         found: list[ShareRecord] = []
@@ -472,8 +471,8 @@ class ShareFetcher:
             self.metadata_wanted = True
         for partition, types in plan.acknowledged.items():
             if (lost or error.retriable) and not node.closed:
-                # The broker checks the session before the acknowledgements, so it has carried out
-                # none of them.
+                # The broker has carried out no acknowledgement, because it checks the session
+                # first.
                 node.pending.setdefault(partition, PendingAcknowledgements()).add_again(types)
             else:
                 self._finish(partition, types, error, now_ms)
@@ -594,8 +593,8 @@ class ShareFetcher:
         self.counts.bytes += len(data.records or b"")
         pending = node.pending.get(partition)
         for offset in batch.offsets:
-            # A waiting acknowledgement of an earlier acquisition is dropped, because the broker
-            # would apply it to this acquisition.
+            # The broker would apply a pending acknowledgement of an earlier acquisition to this
+            # one.
             self.held.lent_again(partition, offset)
             if pending is not None:
                 pending.drop(offset)
@@ -616,8 +615,8 @@ class ShareFetcher:
         )
 
     def _fail_moved(self, node_id: int, node: _Node, cluster: ClusterView, now_ms: float) -> None:
-        """Fail the acknowledgements for partitions that have a new leader, because the new leader
-        has none of the locks."""
+        """Fail the acknowledgements for partitions with a new leader, which has none of the
+        locks."""
         for partition in list(node.pending):
             if _is_led_elsewhere(cluster, partition, node_id):
                 self._fail_of(

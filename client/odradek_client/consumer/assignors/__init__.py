@@ -30,9 +30,10 @@ BUILT_IN: dict[str, type[Assignor]] = {
 
 
 def resolve(strategies: Sequence[str | Assignor]) -> dict[str, Assignor]:
-    """The assignors by name, in order of preference. Strategies are names or objects of the user.
+    """The assignors by name, in order of preference. A strategy is a name or an assignor of the
+    application.
 
-    ValueError for an empty list, an unknown name, or two with one name (K-54).
+    ValueError for an empty list, an unknown name, or two assignors with the same name (K-54).
     """
     found: dict[str, Assignor] = {}
     for strategy in strategies:

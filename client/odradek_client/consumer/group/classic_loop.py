@@ -168,8 +168,8 @@ class ClassicGroupLoop(GroupLoop):
 
     async def _join_group(self) -> None:
         """Send JoinGroup and SyncGroup until the member is stable, or until it has lost its
-        partitions. In that case the next poll reports the loss to the listener before the member
-        joins again. Raises errors that retrying does not resolve."""
+        partitions. After a loss, the next poll calls the listener before the member joins again.
+        Raises errors that retrying does not resolve."""
         membership = self.membership
         while True:
             try:
