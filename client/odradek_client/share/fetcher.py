@@ -593,8 +593,7 @@ class ShareFetcher:
         self.counts.bytes += len(data.records or b"")
         pending = node.pending.get(partition)
         for offset in batch.offsets:
-            # The broker would apply a pending acknowledgement of an earlier acquisition to this
-            # one.
+            # The broker would apply a pending earlier acknowledgement to this acquisition.
             self.held.lent_again(partition, offset)
             if pending is not None:
                 pending.drop(offset)
@@ -615,8 +614,7 @@ class ShareFetcher:
         )
 
     def _fail_moved(self, node_id: int, node: _Node, cluster: ClusterView, now_ms: float) -> None:
-        """Fail the acknowledgements for partitions with a new leader, which has none of the
-        locks."""
+        """Fail acknowledgements for partitions with a new leader, which has none of the locks."""
         for partition in list(node.pending):
             if _is_led_elsewhere(cluster, partition, node_id):
                 self._fail_of(
