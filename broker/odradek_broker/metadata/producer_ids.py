@@ -31,8 +31,7 @@ class ProducerIdManager:
         self._reserving = False
 
     def next(self) -> Deferred[int | None]:
-        """A new producer id; resolves when the block of the id is durable, or with None if no block
-        can be recorded."""
+        """A new producer id, once its block is durable; None if no block can be recorded."""
         deferred: Deferred[int | None] = Deferred()
         producer_id = self._metadata.take_producer_id()
         if producer_id is not None:

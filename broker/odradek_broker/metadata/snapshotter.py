@@ -37,7 +37,8 @@ class LogDirectories(Protocol):
         ...
 
     def sync_names(self) -> None:
-        """Make the names of all log directories durable. Waits for the disk; raises OSError."""
+        """Make the directory names of all partition logs durable. Waits for the disk; raises
+        OSError."""
         ...
 
     def run_in_background(
