@@ -64,7 +64,7 @@ linux_only = pytest.mark.skipif(
 
 
 class Peer:
-    """One connection, byte by byte."""
+    """A connection on which the test sends any bytes."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._socket = socket.create_connection(("127.0.0.1", broker.port), TIMEOUT_S)

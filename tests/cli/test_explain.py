@@ -96,7 +96,7 @@ def test_explain_names_the_producer_that_fenced_another(shell: Shell, unique_top
     assert events[0]["name"] == "transaction_step" and events[0]["times"] == 1
     assert len(sentences(shell, "txn", unique_topic, "--limit", "2")) == 2
 
-    # A transactional id names the producer, as a producer id does.
+    # A producer can be named by its transactional id instead of its producer id.
     by_name = joined(shell.run("explain", "producer", unique_topic))
     number = events[0]["details"]["producer_id"]
     assert by_name.startswith(f"producer id {number}, of transactional id {unique_topic}\n")

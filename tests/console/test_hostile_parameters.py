@@ -131,8 +131,8 @@ async def sound(live_bootstrap: str, unique_topic: str) -> dict[str, Any]:
 
 
 def _hostile(sound: dict[str, Any], names: set[str], values: Any) -> Iterator[dict[str, Any]]:
-    """Parameters with each value: once for all names together, and once for each name, with valid
-    values for the other names."""
+    """Parameters for each hostile value: once with this value for all names, and once for each
+    name, with valid values for the other names."""
     for value in values:
         yield dict.fromkeys(names, value)
         for name in sorted(names):

@@ -14,7 +14,7 @@ AT_LEAST_ONCE = {"semantics": "at_least_once"}
 
 @pytest.fixture
 def odradek_spark(spark: SparkSession) -> SparkSession:
-    """The session of these tests; users may override this fixture in the same way."""
+    """Replace the plugin's fixture by the session of these tests, as users may do."""
     return spark
 
 

@@ -476,7 +476,7 @@ def test_s16_an_abort_of_a_partly_committed_job_commits_it(job: Job) -> None:
 def test_s05_the_decision_log_is_read_from_its_end(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records of other queries are ignored, and of a long log only the end is read."""
+    """Records of other queries are ignored, and only the end of a long log is read."""
     query.commit(0, query.tasks(0, ["a"]))
     others = [query.restarted() for _ in range(3)]
     for other in others:

@@ -105,7 +105,8 @@ def test_a_listener_gets_the_lag_of_every_batch(
 def test_spark_shows_no_description_and_metrics_of_python_sources(
     spark: SparkSession, spark_broker: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """If this test fails, Spark has a place to show them, and `lag` should use it."""
+    """If this test fails, Spark has a place for a description and metrics, which `lag` should
+    use."""
     query = (
         spark.readStream.format("odradek")
         .option("kafka.bootstrap.servers", spark_broker)

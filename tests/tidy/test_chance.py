@@ -9,7 +9,8 @@ import pytest
 
 from product_modules import MODULES, tree_of
 
-#: The tests of this module read the whole tree, so only `pytest tests/tidy` and `.ci/run` run them.
+#: The tests of this module read the whole tree, so a short run leaves them out;
+#: `pytest tests/tidy` and `.ci/run` run them.
 pytestmark = pytest.mark.full
 
 

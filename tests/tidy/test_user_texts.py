@@ -15,7 +15,8 @@ import pytest
 
 from product_modules import parsed
 
-#: The tests of this module read the whole tree, so only `pytest tests/tidy` and `.ci/run` run them.
+#: The tests of this module read the whole tree, so a short run leaves them out;
+#: `pytest tests/tidy` and `.ci/run` run them.
 pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).resolve().parents[2]

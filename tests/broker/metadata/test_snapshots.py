@@ -536,8 +536,8 @@ def test_a_snapshot_that_failed_is_written_at_a_later_maintenance(kind: str) -> 
 
 
 def test_l39_no_snapshot_is_taken_before_a_topic_removal_is_finished() -> None:
-    """The record of the removal tells a start which files to delete; without it they are only
-    renamed."""
+    """The record of the removal tells a start which files to delete. Without the record, a start
+    only renames the files."""
     world = NodeWorld(**EAGER)
     make_topics(world, "a", "b")
     world.produce("b", 3)

@@ -76,9 +76,10 @@ def test_a_rate_over_a_single_window_has_no_full_windows() -> None:
 def test_q06_a_client_that_waits_for_its_throttle_time_uses_at_most_twice_its_quota(
     steps: list[tuple[int, int]],
 ) -> None:
-    """Not counted are the initial burst, the last request, and half a millisecond for the rounding
-    of each wait. Windows expire as a whole, as in Kafka, so a client can exceed its quota: requests
-    of ten seconds' usage, each sent as soon as it is allowed, reach 1.7 times the quota."""
+    """The test allows additionally for the initial burst, the last request, and half a millisecond
+    for the rounding of each wait. Windows expire as a whole, as in Kafka, so a client can exceed
+    its quota: requests of ten seconds' usage, each sent as soon as it is allowed, reach 1.7 times
+    the quota."""
     rate, now_ms, used, limit = SampledRate(WINDOWS), 0, 0, 1000
     for number, (pause_ms, amount) in enumerate(steps):
         now_ms += pause_ms

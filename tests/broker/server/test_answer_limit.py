@@ -41,8 +41,8 @@ _GROUP = 32
 
 
 async def coordinator(client: RawClient, key_type: int = 0) -> None:
-    """Find the coordinator of groups (0) or transactional ids (1). This creates the coordinator's
-    topic."""
+    """Find the coordinator of groups (0) or transactional ids (1). The request creates the
+    coordinator's topic."""
     await client.call(FindCoordinatorRequest(key="g", key_type=key_type), 3)
 
 
@@ -201,7 +201,7 @@ async def test_a18_a_repeated_resource_is_described_with_all_requested_keys(
 async def test_d11_every_name_is_refused_if_the_answer_would_be_too_large(
     start_broker: StartBroker,
 ) -> None:
-    """The log gets one line, each name an error code, and the connection stays open."""
+    """Each name gets an error code, the log gets one line, and the connection stays open."""
     broker = await start_broker(fetch_max_bytes="100000")
     client = await broker.client()
     for group in ("a", "b"):

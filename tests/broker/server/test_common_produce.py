@@ -455,7 +455,7 @@ def test_d7_common_produce_requests_do_not_use_the_generated_decoder(
 def test_p22_a_produce_that_waits_for_the_disk_does_not_keep_its_frame(
     common_codec: bool, sent: Sent
 ) -> None:
-    """A connection may have hundreds of such requests, each of 1 MB."""
+    """A connection may have hundreds of waiting requests, each of 1 MB."""
     world = ProduceWorld(common_codec=common_codec, log_durability="fsync")
     memory = bytearray(frame_of(world, sent))
     reply = world.dispatcher.answer(world.peer, memoryview(memory))

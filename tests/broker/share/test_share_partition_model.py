@@ -262,7 +262,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(member=MEMBERS, at=st.integers(0, 60), length=st.integers(1, 15))
     def acknowledge_others(self, member: str, at: int, length: int) -> None:
-        """Acknowledge records of which the member does not have all: nothing changes."""
+        """Acknowledge records, not all of which the member has acquired: nothing changes."""
         wanted = range(at, at + length)
         mine = set(self._has(member))
         if all(number in mine or number < self.partition.start_offset for number in wanted):

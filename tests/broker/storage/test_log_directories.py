@@ -420,7 +420,8 @@ def test_l41_a_second_copy_with_another_topic_id_is_set_aside(world: NodeWorld) 
 
 
 def test_l41_a_partition_with_another_topic_id_is_set_aside(world: NodeWorld) -> None:
-    """A later topic of the same name was not durable when the power failed."""
+    """The partition is that of a later topic of the same name, whose creation was not durable when
+    the power failed."""
     world.logs.close()
     stranger = encode_partition_metadata(bytes(range(16)))
     world.files.put("more/t-1/partition.metadata", stranger)

@@ -127,8 +127,8 @@ class Held:
 
 
 async def test_the_error_of_a_delivery_keeps_no_frames_alive() -> None:
-    """There is a reference cycle: the error has a traceback, its frames the delivery, the delivery
-    the batch, and the batch the error."""
+    """Only the garbage collector frees the frames, because there is a reference cycle: error ->
+    traceback -> frames -> delivery -> batch -> error."""
     gone = []
 
     def look(delivery: Delivery, how: str) -> None:

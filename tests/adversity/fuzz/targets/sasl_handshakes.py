@@ -1,5 +1,5 @@
-"""Authentication of one connection, as frames: every mechanism, before and after the
-client is authenticated.
+"""Authentication of one connection, as frames: every mechanism, before and after the client is
+authenticated.
 
 An input is a conversation (`conversation.py`); its first byte chooses one of two SASL listeners.
 The listener CLOSED never authenticates a client that does not know the password. The listener OPEN

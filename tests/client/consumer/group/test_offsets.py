@@ -321,7 +321,7 @@ def test_k38_a_commit_of_kept_partitions_is_retried_with_the_new_epoch() -> None
         world.moved()
         await tried
         assert world.committed[ALL[0]] == 5
-        # The retry has the old epoch first, and after its refusal the member's current epoch.
+        # The first retry has the old epoch. After its refusal, the next has the current epoch.
         assert [each.generation_id_or_member_epoch for each in world.requests] == [1, 1, 2]
 
     run(story)
@@ -450,15 +450,16 @@ class Life:
         self.tasks.append((self.world.commit_soon(**offsets), offsets))
 
     def before_a_rebalance(self) -> None:
-        """Commit as before a rebalance, then read and commit more records of kept partitions."""
+        """Commit as the consumer does before a rebalance, then read and commit more records of kept
+        partitions."""
         offsets = self.world.subscription.consumed()
         self.world.offsets.commit_quietly_soon(offsets, 60_000, "before a rebalance")
         self.read()
         self.commit()
 
     def rebalance(self) -> None:
-        """Revoke some partitions; other members may commit there, and some may be assigned
-        again."""
+        """Revoke some partitions. Other members may commit offsets of these partitions, and some
+        may be assigned to this consumer again."""
         world, held = self.world, self.world.subscription.assigned()
         gone = [each for each in sorted(held) if self.random.random() < 0.5]
         free = [each for each in ALL if each not in held]
