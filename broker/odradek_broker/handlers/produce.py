@@ -427,8 +427,9 @@ class _Produce:
         batch: memoryview,
         producer: tuple[int, int],
     ) -> _Outcome:
-        """Append the batch, if necessary after its coordinator has verified that the transaction is
-        open. Even the transaction of a duplicate batch is verified, because it may have ended."""
+        """Append the batch when the transaction's coordinator has verified that the transaction is
+        open, for this or an earlier batch. A duplicate batch is verified too, because its
+        transaction may have ended."""
         where = (topic, index)
         verification = self._node.verification
         try:

@@ -121,8 +121,8 @@ def handle(
 
 
 def _asks_for_records(request: ShareFetchRequest) -> bool:
-    """True if the request asks for records, with a limit above 0. A request that renews acquisition
-    locks fetches no records, so its limits must be 0."""
+    """True if the request asks for records: one of its limits is above 0. A request that renews
+    acquisition locks fetches no records, so its limits must be 0."""
     return bool(
         request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms
     )
@@ -265,8 +265,8 @@ def _fetched(asked: AskedPartition, answer: ShareFetched) -> ShareFetchedPartiti
 def _add_outcomes(
     partitions: dict[AskedPartition, ShareFetchedPartition], outcomes: Outcomes
 ) -> None:
-    """Add the outcomes of acknowledgements to the answer. A partition without records in the answer
-    is added to it."""
+    """Add the outcomes of acknowledgements to the answer. Partitions that the answer does not have
+    yet are added."""
     for each, (error, message) in outcomes.items():
         if each not in partitions:
             partitions[each] = _fetched(each, ShareFetched())
