@@ -126,7 +126,7 @@ class Failures:
 
 
 def create_topic(bootstrap: str, partitions: int = 1) -> str:
-    """A new topic."""
+    """Create a topic. Returns its name."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
     # The client must stay alive until it has resolved the future.
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -228,7 +228,7 @@ def limit_of(load: Load, ours: list[Measured]) -> str:
 
 
 def measure_produce(report: Report, durability: str, rounds: int, scale: float) -> None:
-    """Print the table of producing with one durability."""
+    """Measure producing, and print the table. `durability`: that of our broker."""
     report.table(
         f"Produce, {durability} (target: at least {TARGET_RATIO[durability]} of the mock)",
         (
@@ -431,7 +431,7 @@ def _consumed(read: Reader, target: Target, topic: str, load: Load) -> Measured:
 
 
 def measure_consume(report: Report, rounds: int, scale: float) -> None:
-    """Print the table of reading from the page cache."""
+    """Measure reading from the page cache, and print the table."""
     report.table(
         "Consume",
         (
@@ -512,7 +512,7 @@ def disk_sync_ms(count: int = 200) -> list[float]:
 
 
 def measure_latency(report: Report, rounds: int, scale: float) -> None:
-    """Print the table of the latency of single records."""
+    """Measure the latency of single records, and print the table."""
     say("latency")
     report.table(
         f"One acknowledged record of 100 B (target: under {TARGET_SYNC_MS} ms with page-cache)",

@@ -64,7 +64,7 @@ class Turns:
 
 
 def topic_with(bootstrap: str, partitions: int) -> str:
-    """A new topic."""
+    """Create a topic. Returns its name."""
     from odradek import Admin, NewTopic
 
     name = f"clients-{uuid.uuid4().hex[:8]}"

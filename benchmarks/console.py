@@ -99,7 +99,7 @@ def _open_pages(pipe: Connection, address: str, pages: int) -> None:
 
 @contextlib.contextmanager
 def _pages(address: str, pages: int) -> Iterator[None]:
-    """A number of simulated open pages, in a separate process."""
+    """Simulate a number of open pages in a separate process, while the block runs."""
     if not pages:
         yield
         return

@@ -5,7 +5,7 @@
 Each partition has records. Each group has committed offsets in ten partitions, and has not read all
 of their records. The first scrape opens all logs, and looks up all timestamps for the lag in
 seconds. "CPU" is the broker's processor time, including the time for the small requests that
-another client sends during the scrape. The waits are the waits of these requests.
+another client sends during the scrape. The table also has the waits of these requests.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The four codecs of record batches, with a limit on the decompressed size.
 
 Compressed bytes come from peers, and one megabyte of them can expand to gigabytes (R-12). So output
-buffers have a fixed size. First the headers in the frame are read. They are few, each gives the
-position of the next, and together they give an upper bound of the output. Then a buffer of at most
-`max_bytes` is filled, and an output that does not fit is an error.
+buffers never grow beyond `max_bytes`, and an output that does not fit is an error. For snappy, lz4
+and zstd an upper bound of the output is first computed from the headers of frames and blocks, so
+that a buffer of the right size can be allocated.
 
 | codec  | written                                    | read                                |
 |--------|--------------------------------------------|-------------------------------------|
@@ -105,9 +105,9 @@ def decompress(
 ) -> bytes:
     """The original bytes, at most `max_bytes`. For zstd, empty input is an empty stream.
 
-    Allocates at most about twice `max_bytes`, whatever the input contains, and never more than some
-    hundred times the input. Raises DecompressionLimitExceeded if there is more output,
-    CompressionError if the input is damaged, incomplete or followed by other bytes.
+    Allocates at most about twice `max_bytes`, whatever the input contains. Raises
+    DecompressionLimitExceeded if there is more output, CompressionError if the input is damaged,
+    incomplete or followed by other bytes.
     """
     import cramjam
 
@@ -300,7 +300,7 @@ def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _lz4_frame(view: memoryview, position: int) -> tuple[int, int]:
-    """(position after the frame, upper bound of its content) of the frame at `start`."""
+    """(position after the frame, upper bound of its content) of the frame at `position`."""
     flags = view[position + 4]
     if flags >> 6 != 1:
         raise CompressionError(f"lz4 frame of unknown version {flags >> 6}")
@@ -368,7 +368,7 @@ def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
 def _zstd_frame(
     view: memoryview, position: int, max_window_bytes: int, max_bytes: int
 ) -> tuple[int, int]:
-    """(position after the frame, upper bound of its content) of the frame at `start`.
+    """(position after the frame, upper bound of its content) of the frame at `position`.
 
     Layout: RFC 8878, section 3.1.1. The header of a raw or run-length block has the size of the
     content. A compressed block contains at most 128 KiB, or the window size if that is smaller.

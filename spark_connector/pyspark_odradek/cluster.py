@@ -318,7 +318,7 @@ async def _ask_offsets(
     failure: object,
     read_committed: bool,
 ) -> tuple[dict[TopicPartition, int | None], object]:
-    """Send one request to each broker: (offsets found, the last error)."""
+    """Send one request to each broker. Returns (the offsets found, the last error)."""
     requests, _ = list_offsets_requests(wanted, network.cluster, read_committed=read_committed)
     for request in requests.values():
         request.timeout_ms = network.config.request_timeout_ms

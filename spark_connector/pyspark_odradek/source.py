@@ -68,7 +68,7 @@ class DefaultSource(DataSource):
         kind = TransactionalBatchWriter if options.exactly_once else BatchWriter
         return kind(options, schema)
 
-    # Spark passes these parameters by name.
+    # Spark passes the parameters of the following methods by name.
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pyspark_odradek.stream_reader import StreamReader

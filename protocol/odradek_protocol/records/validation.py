@@ -140,8 +140,8 @@ def _all_in_window(
     header: BatchHeader, rules: RecordRules, lowest_ms: int, highest_ms: int, now_ms: int
 ) -> bool:
     """True if the lowest and the highest timestamp prove that all timestamps are within the window.
-    If a record has no timestamp (-1), which is valid, the lowest timestamp is that -1. For the
-    lowest timestamp of the other records 0 is then assumed."""
+    `lowest_ms` -1: a record has no timestamp, which is valid, and the lowest timestamp of the other
+    records is unknown; so 0 is used as their lower bound."""
     if rules.log_append_time:
         return not header.is_log_append_time
     if lowest_ms == NO_TIMESTAMP and not header.is_log_append_time:

@@ -59,7 +59,7 @@ def parse_jaas(text: str) -> list[LoginModule]:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    """(kind, text): "word", "text" or "sign"."""
+    """The tokens, as (kind, text). The kind is "word", "text" or "sign"."""
     at = 0
     while at < len(text):
         found = _TOKEN.match(text, at)

@@ -30,7 +30,7 @@ def encode_record(value: Message, **key: str) -> tuple[bytes, bytes]:
 
 
 def encode_key(kind: int, **key: str) -> bytes:
-    """The key of a record of this type with these fields."""
+    """The key of a record. `kind`: the record type; `key`: the fields of the key."""
     key_class: Any = KEYS[kind]
     return typed_records.encode_key(key_class(**key))
 

@@ -2,8 +2,8 @@
 ConsumerProtocolSubscription): the opaque metadata of JoinGroup.
 
 The bytes begin with an int16 version. Versions only append fields, so an unknown newer version is
-read as the newest known version. Versions: 1 owned partitions (KIP-429); 2 their generation; 3 a
-rack.
+read as the newest known version. Version 1 appends the owned partitions (KIP-429), version 2 the
+generation of the owned partitions, version 3 a rack.
 """
 
 from __future__ import annotations

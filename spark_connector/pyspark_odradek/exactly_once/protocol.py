@@ -19,7 +19,8 @@ from pyspark_odradek.exactly_once import ledger, targets
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Found, Participant, Record, State
 
-#: The number of times that other writers of the log may be faster before a procedure gives up.
+#: The number of attempts after which a procedure gives up, because other writers of the log were
+#: always faster.
 ATTEMPTS_MAX = 50
 _NAMED_MAX = 5
 
@@ -28,7 +29,7 @@ _NAMED_MAX = 5
 
 class Read(NamedTuple):
     """Read the log -> Found: the newest record of the query that counts, among all records that
-    were acknowledged before."""
+    were acknowledged before the read."""
 
 
 class Append(NamedTuple):
