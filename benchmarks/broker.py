@@ -338,8 +338,8 @@ def consume_confluent(target: Target, topic: str, records: int) -> tuple[Mark, M
             "group.id": "benchmark",
             "enable.auto.commit": False,
             "check.crcs": False,
-            # librdkafka pauses for a second when this number of records waits for the application;
-            # this number is never reached here.
+            # librdkafka pauses for a second when this number of records waits for the application.
+            # The number is so high that no pause occurs.
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": 1_048_576,
             "fetch.queue.backoff.ms": 10,

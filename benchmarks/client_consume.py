@@ -170,8 +170,8 @@ def confluent_consume(bootstrap: str, topic: str, records: int, partitions: int)
         {
             "bootstrap.servers": bootstrap,
             "group.id": "benchmark",
-            # librdkafka pauses for a second when this number of records waits for the application;
-            # this number is never reached here.
+            # librdkafka pauses for a second when this number of records waits for the application.
+            # The number is so high that no pause occurs.
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": 1_048_576,
             "fetch.queue.backoff.ms": 10,
@@ -188,8 +188,8 @@ def confluent_consume(bootstrap: str, topic: str, records: int, partitions: int)
             found = consumer.consume(min(left, POLL_RECORDS), 10.0)
             if not found:
                 raise SystemExit(f"confluent-kafka: {left} records did not come")
-            # confluent-kafka copies a value out of librdkafka only when it is requested; the other
-            # clients have already made their values.
+            # Each value is requested, because confluent-kafka copies a value out of librdkafka only
+            # on request, and the other clients have already made all values.
             for message in found:
                 message.value()
             left -= len(found)

@@ -7,9 +7,9 @@ A topic of one partition is filled with records of 1 KB, two for each key on ave
 64 MB, while settings keep compaction from starting. Then compaction is allowed, and the time is
 measured until `cleaner-offset-checkpoint` shows that all closed segments are clean. The benchmark
 reads this file once a second. Before and during compaction, one client sends Metadata requests, and
-another client sends single records to another topic with acks=all, each 200 times a second.
+another client sends single records to another topic with acks=all. Both send 200 requests a second.
 
-The brokers take turns: ours in both durabilities, and Kafka from its jars, if Java and jars (or
+The brokers take turns: ours with each durability, and Kafka from its jars, if Java and jars (or
 Maven) are installed. The last table is for our broker on asyncio's own loop, and names the
 callbacks that blocked the loop longest.
 """

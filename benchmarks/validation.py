@@ -2,11 +2,12 @@
 
     python -m benchmarks.validation [--rounds 7] [--count 3000] [--json]
 
-First, only the check is measured, in this process: a batch is checked for its log (structure,
-checksum, records), with and without the check of the records. Then three brokers of ours take turns
-with the same Produce requests, which have one batch of 16 KB each and are encoded beforehand. The
-first broker validates only headers (`record.validation=header`), the second validates records, and
-the third validates records without the compiled codec (ODRADEK_PURE). The result is the processor
+First, only the check is measured, in this process: a batch is checked as before an append
+(structure, checksum, records), with and without the check of the records. Then three brokers of
+ours take turns with the same Produce requests, which have one batch of 16 KB each and are encoded
+beforehand. The first broker validates only headers (`record.validation=header`), the second
+validates records, and the third validates records without the compiled codec (ODRADEK_PURE). The
+result is the processor
 time of each broker per request; other load on the machine hardly changes it. The share is the
 additional time divided by the time of the first broker for the whole request.
 """
@@ -138,7 +139,8 @@ def measure(report: Report, rounds: int, count: int) -> None:
 
 
 def _alone_us(batch: memoryview, config: LogConfig) -> float:
-    """The processor time of the check alone in microseconds, in the best round."""
+    """The processor time in microseconds of one check of a batch in this process, in the best
+    round."""
     timer = timeit.Timer(
         lambda: prepare(batch, config, AppendOrigin.CLIENT, NOW_MS), timer=time.process_time
     )

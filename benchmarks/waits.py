@@ -1,4 +1,4 @@
-"""Waits of another client's small request while a broker is busy.
+"""Waits of a client that sends small requests to a busy broker.
 
 A separate process sends one request after the other, so that the work of the benchmark itself is
 not included.

@@ -76,8 +76,8 @@ class Race:
         return self.seconds > self._minutes * 60
 
     def run(self, trial: Trial, rows: Sequence[Row]) -> None:
-        """Run all rounds of one trial, but only one round if the time is over. A broker that fails
-        is left out of the further rounds."""
+        """Run all rounds of one trial, but only one round if the time limit has passed. A broker
+        that fails is left out of the further rounds."""
         results = [Result(row) for row in trial.rows]
         self.results += [result for result in results if result.row in rows]
         with contextlib.ExitStack() as held:

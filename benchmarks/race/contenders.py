@@ -101,8 +101,8 @@ def warm(target: Target, scale: float) -> None:
 
 @contextlib.contextmanager
 def topic_at(target: Target, partitions: int = 1) -> Iterator[str]:
-    """A new topic, which is deleted at the end of the context. For the mock, it is always the same
-    topic, which is never deleted.
+    """Create a topic, and delete it at the end of the block. For the mock broker, the block instead
+    uses one fixed topic, which is never deleted.
     """
     if target.name == MOCK:
         yield _MOCK_TOPIC

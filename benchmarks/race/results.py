@@ -39,8 +39,8 @@ class Result:
         """The factors by which our broker is better, one for each round. None if there is no round
         with figures of both.
 
-        For rates, a factor is our figure divided by the other figure; for milliseconds, it is the
-        other way round. So above 1 is better.
+        For rates, a factor is our figure divided by the other figure; for milliseconds, the other
+        figure divided by ours. So our broker is better if the factor is above 1.
         """
         pairs = list(zip(self.rounds.get(ours, []), self.rounds.get(theirs, []), strict=False))
         if not pairs:

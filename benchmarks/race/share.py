@@ -29,8 +29,8 @@ _LOOK_S = 0.01
 _STEADY_PER_S = 200
 _STEADY_S = 4.0
 _STEADY_TICK_S = 0.001
-#: The number of bytes at the beginning of a value that have the time at which the record was sent,
-#: in nanoseconds.
+#: Each value begins with the time at which the record was sent, in nanoseconds, in this number of
+#: bytes.
 _TIME_BYTES = 8
 
 
@@ -142,7 +142,7 @@ def _draining(load: Load, members: int, target: Target, scale: float) -> Iterato
             consuming.wait_until(lambda: tally.count >= wanted, f"{wanted} records")
             consuming.pause()
             if tally.count > wanted:
-                # A record whose lock expires before its acknowledgement is delivered again.
+                # A record is delivered again if its lock expires before the acknowledgement.
                 say(f"{target.name}: {tally.count - wanted} records came twice")
             return ((given.records + given.partitions) / 1000 / (tally.last_s - began_s),)
 

@@ -19,7 +19,7 @@ _getter: Callable[[int, str], Any] = collections._tuplegetter  # type: ignore[at
 
 
 def _compiling_new(cls: Any, /, *args: Any, **values: Any) -> Any:
-    """Compile the `__new__` of the declared class that `cls` is or inherits, and call it."""
+    """Compile the `__new__` of the declared class (`cls` or a base of `cls`), and call it."""
     declared = next(base for base in cls.__mro__ if "_field_defaults" in vars(base))
     made = _new_of(declared)
     if declared.__new__ is _compiling_new:

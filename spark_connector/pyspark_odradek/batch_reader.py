@@ -42,7 +42,7 @@ class RangePartition(InputPartition):
     topic_id: bytes
 
     def __post_init__(self) -> None:
-        # The constructor of Spark's base class sets this attribute; nothing uses it.
+        # The constructor of Spark's base class, which is not called, would set this attribute.
         self.value = str(self.wanted)
 
 

@@ -1,13 +1,13 @@
-"""The reading of one range of offsets: its state, the reactions to the answers of fetches, and the
-rows.
+"""Reading of one range of offsets: the state, the reactions to answers, and the rows.
 
-    answer                              then
+    answer to a fetch                   reaction
     records                             continue after the last batch, whatever its offsets (R-19)
-    nothing                             ask again, until there was no progress for `poll_timeout_ms`
-    another leader, loading, lost       new metadata, ask again, within the same limit
-    offset out of range                 data loss, judged against the log's start
-    no such topic or partition          ask a few more times, then data loss: it was deleted
-    anything else                       fail
+    no records                          fetch again, until `poll_timeout_ms` without progress
+    another leader, a transient error,  refresh the metadata and fetch again, within the same limit
+    or a lost connection
+    offset out of range                 request the log start offset; data loss
+    unknown topic or partition          fetch a few more times; then data loss (it was deleted)
+    any other error                     fail
 
 With `fail_on_data_loss` off, data loss causes a warning and reading continues with the available
 records. `decode` makes Arrow batches from the wanted columns of an answer.

@@ -37,8 +37,8 @@ def is_offered() -> bool:
     (`spark.sql.python.filterPushdown.enabled`).
 
     If the setting is off, Spark refuses a reader that accepts filters. A planning process cannot
-    see the setting, but it can see whether it runs Spark's program for pushdown; if it does not,
-    the reader accepts no filters.
+    see the setting, but it can see whether it runs Spark's program for pushdown. In any other
+    process the reader accepts no filters.
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _WORKER in sys.modules or getattr(main, "name", "") == _WORKER

@@ -65,8 +65,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- What to read -----------------------------------------------------------------------------
 
     def initialOffset(self) -> OffsetJson:
-        """The beginning of a query without a checkpoint. Spark calls this method twice, and gets
-        one result both times.
+        """The beginning of a query without a checkpoint. Spark calls this method twice;
+        the second call returns the result of the first call.
         """
         if self._initial is None:
             # A stream ignores the option for the end. So no value of the option may cause an
@@ -147,8 +147,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         network = self._network()
         new = [each for each in until if each not in begin]
         if new:
-            # A new partition has an empty range in the batch that finds it. But in a checkpoint of
-            # Spark's `kafka` format, the range may not be empty; it begins at the first offset.
+            # A new partition has an empty range in the batch that finds it. But in a checkpoint
+            # of Spark's `kafka` format, this range begins at the first offset and can have records.
             begin |= self._run(cluster.first_offsets(network, self.options, new))
         ranges = planning.split(
             progress.ranges(begin, until),

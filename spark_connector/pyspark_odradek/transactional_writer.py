@@ -217,7 +217,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         return self._terms(Writer(commit_query(commit_id, topic), self.nonce), version)
 
     def _job_of(self, messages: list[WriterCommitMessage | None]) -> Terms:
-        """The job in the messages of its tasks. SinkError if they differ."""
+        """The job in the messages of its tasks. SinkError if the messages have different jobs."""
         writers = {each.writer for each in messages if isinstance(each, Prepared)}
         if not writers:
             return self._job()

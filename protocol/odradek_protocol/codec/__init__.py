@@ -91,8 +91,8 @@ def encode_bytes(instance: Message, version: int) -> bytes:
 
 
 def gather(parts: Sequence[Buffer]) -> list[Buffer]:
-    """The same bytes in fewer buffers: small buffers are joined, large buffers (record sets) are
-    not copied."""
+    """The bytes of `parts` in fewer buffers: small buffers are joined, large buffers (record sets)
+    are not copied."""
     out: list[Buffer] = []
     start = 0
     for index, size in enumerate(map(len, parts)):

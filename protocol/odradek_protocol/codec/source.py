@@ -35,7 +35,7 @@ class Source:
         return name
 
     def function(self, signature: str) -> Any:
-        """The function with this signature whose body is the lines."""
+        """Compile a function with this signature; the lines are its body."""
         source = f"def {signature}:\n" + "\n".join(self.lines) + "\n"
         where = f"<odradek {self.cls.__name__} v{self.version}>"
         exec(compile(source, where, "exec"), self.scope)  # noqa: S102  generated from declarations

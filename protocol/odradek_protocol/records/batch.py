@@ -283,7 +283,7 @@ def stamp(buffer: WritableBuffer, position: int, base_offset: int, leader_epoch:
 
 
 def set_log_append_time(buffer: WritableBuffer, position: int, now_ms: int) -> None:
-    """Make `now_ms` the timestamp of every record, in place (R-03): type bit, maximum, checksum.
+    """Make `now_ms` the timestamp of every record (R-03), by changes of the header in place.
 
     Base timestamp and deltas stay; readers use the maximum for all records.
     """

@@ -20,13 +20,12 @@ class PurePlace:
 
     @classmethod
     def at(cls, owner: Any, index: int) -> Self:
-        """Create an instance, like a call of the class; the compiled twin is faster."""
+        """Create an instance. In the compiled twin this is faster than a call of the class."""
         return cls(owner, index)
 
     def track(self) -> None:
-        """Let the garbage collector track this object. To be called before `owner` gets a reference
-        to an object that may refer to this object, because otherwise the cycle would never be
-        freed."""
+        """Let the garbage collector track this object. Call this method before `owner` refers to an
+        object that may refer to this object, because otherwise the cycle would never be freed."""
 
 
 if TYPE_CHECKING:

@@ -504,8 +504,8 @@ def _read_long_headers(data: bytes, position: int, index: int) -> tuple[Headers,
 
 
 def _absolute(deltas: list[int], base: int) -> list[int]:
-    """The timestamps from deltas. Each different delta is added only once, because the records of a
-    batch have few different timestamps."""
+    """The timestamps of records: base plus delta. The sum is computed once for each different
+    delta, because the records of a batch have few different timestamps."""
     different = set(deltas)
     if len(different) == 1:
         timestamps = [base + deltas[0]] * len(deltas)

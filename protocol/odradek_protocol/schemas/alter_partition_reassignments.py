@@ -1,7 +1,8 @@
 """AlterPartitionReassignments (key 45): moves the replicas of partitions, or ends such moves
 (KIP-455).
 
-Versions: 0 is flexible; 1 may forbid another number of replicas (KIP-860).
+Versions: 0 is flexible; in 1 the request can forbid a change of the number of replicas
+(KIP-860).
 
 Of note: null instead of a list of replicas cancels the reassignment of a partition.
 """

@@ -1,10 +1,10 @@
-"""ApiVersions (key 18): what this broker serves.
+"""ApiVersions (key 18): the APIs and versions that this broker serves.
 
-Versions: 3 is flexible, names the client's software and brings features as tags; 4 may show
-features whose minimum is 0.
+Versions: 3 is flexible, has the client's software, and has features in tags; 4 may have features
+whose lowest level is 0.
 
-Of note: a version that is not served is answered in version 0 with UNSUPPORTED_VERSION and the
-range that is served; the header of every answer is version 0.
+Of note: a request in a version that is not served is answered in version 0, with
+UNSUPPORTED_VERSION and the served versions. The header of every answer has version 0.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ SESSIONS_SINCE = 7
 OFFSET_NOT_AVAILABLE_SINCE = 11
 #: From this version on topics are given by id, not by name.
 TOPIC_IDS_SINCE = 13
-#: From this version on requests have the epoch of the last record, and answers the point at which
-#: logs diverge.
+#: From this version on requests have the epoch of the last record, and answers have the epoch and
+#: the offset at which the logs diverge.
 DIVERGENCE_SINCE = 12
 #: From this version on requests have a field that only followers use.
 FOLLOWERS_SINCE = 17

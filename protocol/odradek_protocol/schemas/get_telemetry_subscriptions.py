@@ -3,7 +3,7 @@
 Versions: only 0.
 
 Of note: Apache Kafka advertises this API and PushTelemetry only if it has a plugin that takes
-the metrics. Odradek takes them itself, so both are always advertised.
+the metrics. Odradek itself takes the metrics, so it always advertises both APIs.
 """
 
 from __future__ import annotations

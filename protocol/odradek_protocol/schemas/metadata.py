@@ -11,7 +11,7 @@ from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
-#: Before this version an empty list of topics asks for all topics; from this version on, null does.
+#: From this version on a null list asks for all topics; before it, an empty list asks for all.
 NULL_MEANS_ALL_SINCE = 1
 #: Before this version, a request for a topic always creates the topic if the broker allows auto
 #: creation.

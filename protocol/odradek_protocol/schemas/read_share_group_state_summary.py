@@ -1,7 +1,7 @@
 """ReadShareGroupStateSummary (key 87): reads epochs and start offsets of share partitions
 (KIP-932).
 
-Versions: 1 answers the number of completely delivered records (KIP-1226).
+Versions: the answer of 1 has the number of completely delivered records (KIP-1226).
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ def from_text(store: StoreSettings, text: str, key_password: str) -> Pem:
 
 def _block(label: str, body: str) -> str:
     if ":" in body:
-        # The headers of an older kind of encrypted key depend on line ends.
+        # The body is kept unchanged, because it has headers (an older kind of encrypted key), which
+        # depend on line ends.
         return f"-----BEGIN {label}-----{body}-----END {label}-----\n"
     data = "".join(body.split())
     lines = [data[start : start + _WIDTH] for start in range(0, len(data), _WIDTH)]

@@ -24,7 +24,7 @@ class FaultPoint(Enum):
 
     #: A task's rows are acknowledged; its transaction is not prepared.
     TASK_WRITTEN = "task-written"
-    #: A task's transaction is prepared; the driver has not been told yet.
+    #: A task's transaction is prepared; the driver does not know that yet.
     TASK_PREPARED = "task-prepared"
     #: The decision is durable; no transaction is ended.
     DECISION_DURABLE = "decision-durable"
@@ -32,7 +32,7 @@ class FaultPoint(Enum):
     ONE_ENDED = "one-ended"
     #: All transactions are ended; their end is not recorded yet.
     ALL_ENDED = "all-ended"
-    #: The batch is finished; Spark has not been told yet.
+    #: The batch is finished; Spark does not know that yet.
     BATCH_DONE = "batch-done"
 
 
