@@ -1,5 +1,4 @@
-"""The build hook that compiles the record codec where that is possible, and otherwise reports why
-not.
+"""The build hook that compiles the record codec, or reports why the compilation failed.
 
 Hatchling runs the hook for wheels and editable installations; `python hatch_build.py` compiles for
 a checkout. If the compilation fails (no compiler, no Python.h, a library that does not load), the

@@ -1,8 +1,8 @@
-"""Producers of `benchmarks.clients`, one function for each client, with a checked result per
-record.
+"""Producers of `benchmarks.clients`, one function for each client.
 
 A function gets (bootstrap servers, topic, values) and returns the seconds from the first `send`
-until every delivery has succeeded. The time to connect is not included.
+until the delivery of every record has succeeded, which is checked. The time to connect is not
+included.
 """
 
 from __future__ import annotations

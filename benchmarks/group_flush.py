@@ -3,9 +3,9 @@
     python -m benchmarks.group_flush [--partitions 1,10,100,1000] [--seconds 2] [--json]
 
 A round appends a 16 KB batch of 1 KB records to each of N partitions, requests a flush as a Produce
-request does, and waits until all batches are durable. `append` is such a round without the flush.
-`bare` shows the time of the disk itself: four threads only append the same bytes and call
-fdatasync.
+request does, and waits until all batches are durable. The kind `append` is a round without the
+flush. The kind `bare` shows the time of the disk itself: four threads only append the same bytes
+and call fdatasync.
 """
 
 from __future__ import annotations

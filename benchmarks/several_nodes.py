@@ -1,10 +1,11 @@
-"""The gain of a second broker process: one node with all partitions, or two with half each.
+"""The gain of a second broker process: two nodes with half of the partitions each, compared with
+one node that has all partitions.
 
     python -m benchmarks.several_nodes [--rounds 5] [--scale 1.0] [--durability page-cache] [--json]
 
 The two nodes are not a cluster and do not know each other; each client is given the node that has
-its partitions. Both sides get the same load from the same two clients, each with half of the
-partitions.
+its partitions. One node and two nodes get the same load, from two clients that each write to half
+of the partitions.
 
 "librdkafka" is confluent-kafka in one process. The client's own work takes more than a core. "raw"
 encodes one Produce request of 16 KB beforehand, and sends it again and again with a window of
@@ -59,8 +60,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of one run: MB/s, and the milliseconds of processor time per MB of the client and
-    of all nodes."""
+    """The result of one run: MB/s, and processor time in milliseconds per MB, for the clients and
+    for all nodes."""
 
     mb_per_s: float
     client_ms: float

@@ -254,7 +254,7 @@ def _serve_mock(pipe: Connection) -> None:
     held = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
     broker = next(iter(held.list_topics(timeout=_MOCK_START_S).brokers.values()))
     pipe.send(f"{broker.host}:{broker.port}")
-    # The end of the pipe ends this process; so does Ctrl+C, without a traceback.
+    # This process ends when the pipe is closed, or on Ctrl+C, without a traceback.
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         pipe.recv()
 

@@ -6,9 +6,9 @@
 Cost: transactions of 1,000 records of 100 B, one after the other, are compared with the same
 records from a producer that is only idempotent, and waits after every 1,000 records; both take
 turns in every round. Latency: the transaction's single record is flushed first, and then only the
-commit is measured. Our client uses transactions v2, confluent-kafka v1. Memory: the
-growth of the broker's memory for each producer id that has written one batch, and for each
-transactional id that was initialised, when all of them are idle. The row with librdkafka's own mock
+commit is measured. Our client uses transactions v2, confluent-kafka v1. Memory: the growth of the
+broker's memory for each idle producer id that has written one batch, and for each idle
+transactional id that was initialised. The row with librdkafka's own mock
 broker shows the time that librdkafka itself takes: it sends AddPartitionsToTxn only a millisecond
 or two after the first use of a partition.
 """

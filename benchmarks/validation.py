@@ -7,9 +7,8 @@ First, only the check is measured, in this process: a batch is checked as before
 ours take turns with the same Produce requests, which have one batch of 16 KB each and are encoded
 beforehand. The first broker validates only headers (`record.validation=header`), the second
 validates records, and the third validates records without the compiled codec (ODRADEK_PURE). The
-result is the processor
-time of each broker per request; other load on the machine hardly changes it. The share is the
-additional time divided by the time of the first broker for the whole request.
+result is the processor time of each broker per request; other load on the machine hardly changes
+it. The share is the additional time divided by the time of the first broker for the whole request.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def _answers(connection: socket.socket, count: int) -> None:
 
 
 def request_us(target: Target, frame: bytes, count: int) -> float:
-    """The broker's processor time in microseconds for each of `count` requests."""
+    """The broker's processor time in microseconds per request, measured with `count` requests."""
     host, port = target.bootstrap.rsplit(":", 1)
     with socket.create_connection((host, int(port))) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -87,8 +87,8 @@ def _be_many(pipe: Connection, bootstrap: str, topic: str, connections: int) -> 
             other = held.enter_context(
                 socket.create_connection(address_of(bootstrap), timeout=_PATIENCE_S)
             )
-            # Each connection waits for its first answer before the next is opened: a connection
-            # that does not fit into the listener's queue would wait for a second.
+            # Each connection waits for its first answer before the next is opened, because a
+            # connection that does not fit into the listener's queue would wait for a second.
             ask(other)
             others.append(other)
             if len(others) == 1:

@@ -76,7 +76,8 @@ class Members:
         self._working.clear()
 
     def wait_until(self, done: Callable[[], bool], wanted: str) -> None:
-        """Wait for an event, and raise a failure of a thread. SystemExit after `_PATIENCE_S`."""
+        """Wait until `done()` is true. If a thread fails first, raise its error. SystemExit after
+        `_PATIENCE_S`; `wanted` is the subject of the message."""
         end_s = time.monotonic() + _PATIENCE_S
         while not done():
             if self._failures:
@@ -110,7 +111,7 @@ class Members:
 
 
 class Tally:
-    """The number of records that several threads have consumed, and the time of the last ones."""
+    """The number of records that several threads have consumed, and the time of its last change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -249,8 +249,8 @@ def _session_pauses() -> str:
 
 
 def _consumer_member() -> str:
-    """The diagram of a consumer group member's states. The steps that move a member lead through
-    one common choice."""
+    """The section about a consumer group member. In the diagram, every change of the state passes
+    through one choice."""
     names = _camel(consumer.MemberState)
     arrows = ["state reconcile <<choice>>", f"[*] --> {names[consumer.MemberState.STABLE]}"]
     rows = ["| state | the heartbeat | what follows |", "|---|---|---|"]

@@ -16,9 +16,9 @@ def _implementation() -> Callable[[Buffer, int], int]:
     """The function `crc32c` of the package crc32c, imported from its extension module without the
     package.
 
-    Importing the package looks up its version among all installed packages and defines a command
-    line, for which it imports email, zipfile and argparse: 20 ms of every start. If the extension
-    is not a file of the package, the package is imported.
+    The import of the package would take 20 ms of every start: it looks up its version among all
+    installed packages and defines a command line, and so imports email, zipfile and argparse. If
+    the extension is not a file of the package, the package is imported.
     """
     package = PathFinder.find_spec("crc32c")
     places = None if package is None else package.submodule_search_locations

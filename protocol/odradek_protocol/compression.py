@@ -39,7 +39,7 @@ class CompressionError(ValueError):
 
 
 class DecompressionLimitExceeded(CompressionError):
-    """The output would exceed the caller's limit; no such buffer was allocated."""
+    """The output would exceed the caller's limit. No buffer above the limit was allocated."""
 
     def __init__(self, codec: Codec, max_bytes: int) -> None:
         super().__init__(
@@ -424,7 +424,7 @@ def _zstd_frame(
 def _walk_frames(
     data: Buffer, magic: int, frame: Callable[[memoryview, int], tuple[int, int]]
 ) -> int:
-    """An upper bound of the content of all frames; every byte must belong to a frame."""
+    """An upper bound of the content of all frames. CompressionError for bytes outside of frames."""
     view = memoryview(data)
     size = len(view)
     position = 0
@@ -457,7 +457,7 @@ def _fill(
     try:
         used = decompress_into(data, output)
     except cramjam.DecompressionError as error:
-        # With valid input, the buffer can only be full if it is smaller than the bound.
+        # Valid input fits into a buffer of `bound_bytes`, so only a smaller buffer can be full.
         if bound_bytes > max_bytes and "whole buffer" in str(error):
             raise DecompressionLimitExceeded(codec, max_bytes) from error
         raise

@@ -29,7 +29,7 @@ NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-#: The member epoch with which a static member leaves that will return.
+#: A static member that will return leaves with this member epoch.
 LEAVE_STATIC_EPOCH = -2
 
 # --- States of share partitions (KIP-932) ---------------------------------------------------------

@@ -4,10 +4,10 @@
     class ApiVersionsRequest(Message):
         client_software_name: str = field(STRING, "3+", ignorable=True)
 
-A field has a wire type, its versions and, optionally, the versions in which it may be null, and its
-tag. Every field has a default: Kafka's, if the declaration has none. The declaration defines the
-class (a slotted dataclass), the construct of every version (`layout`) and the generated codecs
-(`odradek_protocol.codec`).
+A field has a wire type and its versions. The versions in which the field may be null, and its tag,
+are optional. Every field has a default: Kafka's, if the declaration has none. The declaration
+defines the class (a slotted dataclass), the construct of every version (`layout`) and the generated
+codecs (`odradek_protocol.codec`).
 
 Tagged fields without a declaration are kept in `unknown_tags`, and are written again when the
 message is encoded.
@@ -116,7 +116,7 @@ def field(
         else:
             default = [] if isinstance(type_, ArrayOf) else type_
     return FieldSpec(
-        "",  # set when the class of the field is made
+        "",  # set when the message class that has the field is made
         type_,
         Versions.parse(versions),
         Versions.parse(nullable),

@@ -295,8 +295,7 @@ async def list_offsets(
         try:
             await refresh(network, options.subscription, patience.left_ms)
         except SourceError:
-            # The time limit passed during this request, so the text also has the error of the
-            # request before.
+            # The message has both errors: that of the offsets request, and that of the refresh.
             failure = f"{failure}, and then no broker returned its leader"
             break
     first = (gone or list(wanted))[0]
@@ -358,7 +357,7 @@ async def survey(
     partition that is already being read; `topic_ids`: the last known topic ids; this function
     updates the dict.
 
-    SourceError if the leader of a partition does not answer after the usual attempts.
+    SourceError if the leader of a partition does not answer in time (`Patience`).
     """
     partitions = await find_partitions(network, options, missing_ok=not options.fail_on_data_loss)
     recreated = set()
@@ -471,8 +470,7 @@ async def commit_progress(
         try:
             await _commit(network, request)
         except Retriable as error:
-            # The coordinator may be starting, or the topic of committed offsets may be being
-            # created.
+            # The coordinator, or the topic of committed offsets, may not be ready yet.
             network.forget_coordinator(group)
             failure = error
         else:

@@ -59,8 +59,8 @@ class Superseded(SinkError):
 
 
 class StaleBatch(SinkError):
-    """The error for a batch that differs from the batch that was already written with its number,
-    or that is older than the last decided batch.
+    """The error for a batch that is older than the last decided batch, or that differs from the
+    written batch with the same number.
     """
 
 

@@ -115,8 +115,8 @@ class RangeReader:
         return Then.WAIT
 
     def log_starts_at(self, log_start: int, now_ms: float) -> str:
-        """Continue at the log start offset, the answer to the request of FIND_START. Returns the
-        warning if reading continues; otherwise raises DataLoss.
+        """Continue at `log_start`, the log start offset that the caller requests after FIND_START.
+        Returns the warning if reading continues; otherwise raises DataLoss.
         """
         first_kept = min(max(log_start, self.position), self.wanted.end)
         if log_start <= self.position:

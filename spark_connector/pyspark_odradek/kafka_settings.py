@@ -124,7 +124,7 @@ def for_sink(options: Mapping[str, str]) -> KafkaSettings:
 
 
 def problems_with_transactions(settings: Mapping[str, str]) -> list[str]:
-    """The sink's settings that do not fit exactly-once writes."""
+    """The sink's settings that conflict with exactly-once writes."""
     try:
         ProducerConfig.from_settings({**settings, "transactional_id": "any"})
     except ConfigError as error:
@@ -160,8 +160,8 @@ def _translate(
         elif ours in rows and rows[ours].kind not in ("function", "object"):
             settings[ours] = value
         elif ours not in other_rows:
-            # A setting that is only for reading is ignored when writing, and the reverse, because
-            # users often give equal options to readers and writers.
+            # A setting that is only for reads is ignored in writes, and a setting that is only for
+            # writes in reads, because users often give equal options to readers and writers.
             problems.append(_unknown(option, rows))
     problems += _wrong_values(settings, config)
     if "kafka.bootstrap.servers" not in options:

@@ -65,9 +65,9 @@ class SourceLag:
 def lag_of(progress: Mapping[str, Any] | None) -> list[SourceLag]:
     """The lag of each source that reads Kafka's topics, in the order of `progress`.
 
-    `progress`: a StreamingQueryProgress, or its JSON as a dict; [] for None, the progress before
-    the first batch. The ends of the logs are those at the time when the batch was planned. Offsets
-    without records (after compaction, or of transaction markers) are included.
+    `progress`: a StreamingQueryProgress, or its JSON as a dict, or None (before the first batch),
+    for which the result is []. The ends of the logs are those at the time when the batch was
+    planned. Offsets without records (after compaction, or of transaction markers) are included.
     """
     if progress is None:
         return []

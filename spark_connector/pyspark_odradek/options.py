@@ -149,7 +149,7 @@ class SinkOptions:
 
     `query_id`: the name that identifies a stream in the decision log, instead of Spark's id.
     `commit_id`, with `commit_version`: the identity with which a repeated batch job writes only
-    once. `lenient`: `failOnDataLoss=false`.
+    once. `lenient`: true if `failOnDataLoss=false`.
     """
 
     topic: str | None

@@ -32,8 +32,8 @@ def to_json(offsets: Mapping[Partition, int]) -> OffsetJson:
 
 
 def from_json(text: object) -> Offsets:
-    """The offsets. SourceError for any other JSON, because then the checkpoint was written by
-    another format."""
+    """The offsets. SourceError for JSON of another form, because then another format has
+    written the checkpoint."""
     found: Offsets = {}
     try:
         assert isinstance(text, dict)

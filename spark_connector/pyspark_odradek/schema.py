@@ -1,4 +1,4 @@
-"""The schemas of rows that are read and written. Both are those of Spark's own `kafka` format."""
+"""The schemas of the rows of reads and writes, as in Spark's own `kafka` format."""
 
 from __future__ import annotations
 

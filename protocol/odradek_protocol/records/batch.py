@@ -1,7 +1,7 @@
 """The record batch, format version 2: reading, checking and stamping its 61-byte header.
 
-A broker checks, stamps and serves batches by this header only (D6); `record.py` reads records, and
-`layout.py` has the fields of the header.
+A broker needs only this header to check, stamp and serve batches (D6); `record.py` reads records,
+and `layout.py` has the fields of the header.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ _INT64 = PackedStruct(">q")
 
 _CODECS = tuple(Codec)
 _MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
-# The minimum length of a message of any old format (it is that of magic 0). A lower length is
-# damage.
+# The minimum length of a message of the old formats 0 and 1. A lower length is damage.
 _MIN_LEGACY_LENGTH = 14
 
 
@@ -285,7 +284,7 @@ def stamp(buffer: WritableBuffer, position: int, base_offset: int, leader_epoch:
 def set_log_append_time(buffer: WritableBuffer, position: int, now_ms: int) -> None:
     """Make `now_ms` the timestamp of every record (R-03), by changes of the header in place.
 
-    Base timestamp and deltas stay; readers use the maximum for all records.
+    Base timestamp and deltas stay; readers take the maximum timestamp for all records.
     """
     _set_timestamp(buffer, position, now_ms, log_append_time=True)
 

@@ -171,7 +171,7 @@ class BatchBuilder:
         control: bool = False,
         log_append_time_ms: int | None = None,
     ) -> bytearray:
-        """The batch. `log_append_time_ms` sets the timestamp type and the maximum (R-03).
+        """The batch. `log_append_time_ms` sets the timestamp type and the maximum timestamp (R-03).
 
         ValueError if there are no records.
         """
@@ -205,7 +205,7 @@ class BatchBuilder:
     def record_upper_bound(
         key: Bytes | None, value: Bytes | None, headers: HeaderItems = ()
     ) -> int:
-        """An upper bound of a record's size; see the function of this name."""
+        """An upper bound of a record's size; see the module's function `record_upper_bound`."""
         return record_upper_bound(key, value, headers)
 
 

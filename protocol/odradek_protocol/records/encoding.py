@@ -37,8 +37,7 @@ class _Varints(dict[int, bytes]):
 
 
 class _NullKeys(dict[int, bytes]):
-    """The bytes between offset delta and value (a null key and the value length), by value
-    length."""
+    """The bytes of a null key and of the value length after it, by value length."""
 
     __slots__ = ()
 
@@ -119,7 +118,7 @@ def _header_name(name: str) -> bytes:
     return encoded
 
 
-# The same few header names occur again and again.
+# The cache of `_header_name`: a few header names occur again and again.
 _NAMES: dict[str, bytes] = {}
 _MAX_NAMES = 1024
 

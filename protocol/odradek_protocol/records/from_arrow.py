@@ -2,8 +2,8 @@
 per record.
 
 The columns' buffers are read in place, by the compiled twin (`Columns` in `_native.c`) or with the
-same result by `PureColumns`. Every offset in them is checked against the buffers: a damaged array
-is an error, never a read beyond its end.
+same result by `PureColumns`. Every offset in a buffer is checked against the buffer sizes: a
+damaged array is an error, never a read beyond its end.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class ArrowRecords:
     __slots__ = ("_columns", "_order", "count")
 
     def __init__(self, batch: Any) -> None:
-        """Look up the columns by name (`COLUMNS`). TypeError for anything but a RecordBatch,
-        UnwritableColumn, PyarrowMissing."""
+        """Look up the columns by name (`COLUMNS`). TypeError if `batch` is no
+        RecordBatch. Also raises UnwritableColumn and PyarrowMissing."""
         pa = pyarrow()
         if not isinstance(batch, pa.RecordBatch):
             raise TypeError(

@@ -66,8 +66,8 @@ class Record(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """The records of one batch as columns of equal length, for readers without an object per
-    record."""
+    """The records of one batch as columns of equal length, for readers that need no object for
+    each record."""
 
     offsets: Sequence[int]
     timestamps: list[int]

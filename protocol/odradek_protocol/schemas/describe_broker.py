@@ -4,9 +4,8 @@ events of one broker.
 Versions: only 0.
 
 Of note: this API is Odradek's own, like DescribeHistory, and used by `odradek console` and `odradek
-top`.
-Only the requested sections are filled. Samples are earlier values of some of the counters. Counters
-never decrease while the broker runs; the client computes rates from them.
+top`. Only the requested sections are filled. Samples are earlier values of some of the counters.
+Counters never decrease while the broker runs, so that the client can compute rates.
 """
 
 from __future__ import annotations

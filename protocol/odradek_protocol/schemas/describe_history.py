@@ -46,7 +46,7 @@ class Detail(Struct):
 
 class Event(Struct):
     """An event, or several equal events. `text`: the sentence; `times`: the number of equal events;
-    `last_time_ms`: the time of the last of them."""
+    `last_time_ms`: the time of the newest of these events."""
 
     time_ms: int = field(INT64)
     last_time_ms: int = field(INT64)

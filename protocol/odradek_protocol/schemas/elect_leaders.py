@@ -1,7 +1,7 @@
 """ElectLeaders (key 43): asks for an election of leaders of partitions (KIP-460).
 
-Versions: 1 chooses the type of the election, and brings an error of the whole request; 2 is
-flexible.
+Versions: in 1 the request has the type of the election, and the answer has an error of the whole
+request; 2 is flexible.
 
 Of note: null instead of a list of topics stands for all partitions. Partitions that need no
 election are then left out of the answer.

@@ -4,7 +4,7 @@ Versions: 1 has a rebalance timeout; 4 may answer MEMBER_ID_REQUIRED (KIP-394); 
 (KIP-345); the answer of 7 has the protocol type; 8 has a reason; the answer of 9 has
 skip_assignment.
 
-Of note: version 0 is served again, as Kafka does since 4.1 (KAFKA-19444).
+Of note: version 0 is served, as in Kafka since 4.1 (KAFKA-19444).
 """
 
 from __future__ import annotations

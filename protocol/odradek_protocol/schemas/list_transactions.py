@@ -1,6 +1,6 @@
 """ListTransactions (key 66): all transactional ids of a broker.
 
-Versions: 1 filters by duration; 2 by a pattern.
+Versions: 1 can filter by duration; 2 can filter by a pattern.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Versions: since 1 a null list means all topics (in 0, an empty list); 4 can forbid auto creation; 7
 has leader epochs; 8 has authorized operations; 10 has topic ids; 11 no longer has the cluster's
-operations; 12 allows an id with a null name; 13 has a top-level error.
+authorized operations; 12 allows an id with a null name; 13 has a top-level error.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class RemoveUserScramCredentialRecord(Message):
 
 @message(key=18, versions="0", flexible="0+")
 class AccessControlEntryRecord(Message):
-    """An ACL exists. Numbers as in `odradek_protocol.acls`."""
+    """An ACL exists. The numbers are those of `odradek_protocol.acls`."""
 
     id: bytes = field(UUID)
     resource_type: int = field(INT8)

@@ -91,7 +91,7 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 @message(key=RecordType.REGULAR_EXPRESSION, versions="0", flexible="0+")
 class ConsumerGroupRegularExpressionValue(Message):
-    """The topics that an expression matched. `timestamp` in milliseconds since the epoch."""
+    """The topics that an expression matched. `timestamp` is in ms since the epoch."""
 
     topics: list[str] = field(array(STRING))
     version: int = field(INT64)

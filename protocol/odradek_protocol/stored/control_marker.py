@@ -86,7 +86,7 @@ def encode_snapshot_footer() -> bytes:
 
 
 def decode_snapshot_header(value: bytes | None) -> int:
-    """The timestamp, in milliseconds, in the value of a snapshot's first record.
+    """The timestamp, in milliseconds, in the value of a snapshot's first record. Raises
     ControlMarkerError."""
     timestamp: int = _parse(SNAPSHOT_HEADER, value, "snapshot header").last_contained_log_timestamp
     return timestamp

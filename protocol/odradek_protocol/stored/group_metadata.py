@@ -46,7 +46,7 @@ class StoredMember(Struct):
 
 @message(key=KEY_TYPE, versions="0-4", flexible="4+")
 class GroupMetadataValue(Message):
-    """A classic group. Timeouts in milliseconds, the timestamp in milliseconds since the epoch."""
+    """A classic group. Timeouts are in milliseconds, the timestamp in ms since the epoch."""
 
     protocol_type: str = field(STRING)
     generation: int = field(INT32)

@@ -161,8 +161,7 @@ class StateTopicInfo(Struct):
 
 @message(key=ShareRecordType.STATE_PARTITIONS, versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue(Message):
-    """The topics whose states are being made, those whose states exist, and those whose states are
-    being deleted."""
+    """Three lists of topics: their states are being made, exist, or are being deleted."""
 
     initializing_topics: list[StatePartitionsInfo] = field(array(StatePartitionsInfo))
     initialized_topics: list[StatePartitionsInfo] = field(array(StatePartitionsInfo))

@@ -5,7 +5,7 @@ The bytes are those of `typed_records`. The records of a group:
 ====  =============  =====================================================================
 type  key            value
 ====  =============  =====================================================================
-17    group          the group epoch, and the topics, topology and settings it belongs to
+17    group          the group epoch, and the values for which it was computed
 19    group, member  the member's own metadata
 20    group          the group epoch and the time of the target assignment
 21    group, member  the member's target assignment of tasks

@@ -129,8 +129,8 @@ class Inheritance:
         self._folder.mkdir(parents=True, exist_ok=True)
         os.utime(self._runs)  # keeps `_tidy` from deleting a run that lasts longer than a week
         self._tidy()
-        # Each mount has its own names, because on some file systems processes see only the locks
-        # of their own mount, and each container may have a mount.
+        # Names are separate for each device number, because on some file systems locks are
+        # separate for each mount, and each container may have its own mount.
         self._names = self._folder / str(_device(root))
         self._names.mkdir(exist_ok=True)
         self._is_ready = True

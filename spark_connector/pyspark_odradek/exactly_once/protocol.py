@@ -102,8 +102,8 @@ class Fate(Enum):
 
 
 class Begun(NamedTuple):
-    """The result of `begin_task`: whether the task writes its rows or only counts them. `over`: see
-    State.over."""
+    """The result of `begin_task`: whether the task writes its rows or only counts them. `over`: the
+    value of `State.over`."""
 
     write: bool
     over: int = -1
