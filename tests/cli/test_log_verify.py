@@ -76,7 +76,7 @@ def _flip(path: Path, position: int) -> None:
 
 
 def _cut(path: Path, size_bytes: int) -> None:
-    """Keep the first `size_bytes` bytes; if it is negative, remove that many from the end."""
+    """Keep the first `size_bytes` bytes; a negative size removes bytes from the end."""
     path.write_bytes(path.read_bytes()[:size_bytes])
 
 

@@ -107,7 +107,7 @@ async def test_hostile_content_of_records_is_shown_as_text(
         "table script, table img, table b, aside script, aside img"
     ).count()
     assert "taken" not in await page.title()
-    # Of a value of ten megabytes the page has only the beginning, and more on request.
+    # The page has only the beginning of a value of ten megabytes, and more on request.
     await page.get_by_role("button", name=f"Offset {len(_HOSTILE)} of partition 0").click()
     value = page.get_by_role("complementary", name="Record").get_by_label("Value", exact=True)
     await expect(value).to_have_text("z" * 65_536)

@@ -111,7 +111,8 @@ def recreate_topic(spark_broker: str) -> Callable[[str], None]:
 
 @pytest.fixture(params=["odradek", "kafka"])
 def either_broker(request: pytest.FixtureRequest) -> str:
-    """The address of our broker, and then that of Apache Kafka, for tests marked `kafka`."""
+    """Runs a test marked `kafka` twice: with the address of our broker, and with that of Apache
+    Kafka."""
     if request.param == "odradek":
         address: str = request.getfixturevalue("spark_broker")
         return address

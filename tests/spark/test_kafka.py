@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 @pytest.fixture(params=["kafka", "kafka_cluster"])
 def nodes(request: pytest.FixtureRequest) -> KafkaCluster:
-    """A cluster of one node, and a cluster of three."""
+    """Runs a test with a cluster of one node, and with a cluster of three nodes."""
     found: KafkaCluster = request.getfixturevalue(request.param)
     return found
 

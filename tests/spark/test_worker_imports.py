@@ -1,4 +1,5 @@
-"""Imports are kept out of the garbage collections that Spark's workers do after every task."""
+"""Imported modules are exempt from the garbage collection that Spark's workers do after every
+task."""
 
 from __future__ import annotations
 

@@ -211,8 +211,8 @@ async def _told(world: World, group: str) -> tuple[str, int]:
 async def test_the_history_of_a_group_has_the_age_of_the_oldest_unread_record(
     world: World,
 ) -> None:
-    """Of an offset in the middle of a batch only a minimum age is known: that of the batch's newest
-    record."""
+    """For an offset in the middle of a batch only a minimum of the age is known: the age of the
+    batch's newest record."""
     await world.fill()
     for offset in (0, 3, 5, 10):
         await world.commit(f"at-{offset}", offset)

@@ -99,7 +99,8 @@ def test_q14_connections_over_the_rate_of_an_address_are_held_and_closed() -> No
     assert all(world.admitted(*["192.0.2.1"] * 5))
     refused = world.quotas.admit("192.0.2.1")
     assert "connection_creation_rate" in refused.reason
-    # Six in ten seconds, and five are allowed: a wait of two seconds, but of one window at most.
+    # Six connections in ten seconds, and five are allowed. The wait would be two seconds, but is
+    # limited to one window.
     assert refused.hold_ms == 1000
     assert world.admitted("192.0.2.2") == [True]
     # The refused connection is not counted, so five connections expire.

@@ -209,8 +209,8 @@ def test_n11_a_throttled_client_does_not_delay_other_clients() -> None:
 
 
 def test_n11_a_throttled_connection_is_not_read() -> None:
-    """The data of a throttled connection stays in the network. The broker's only memory for it is a
-    receive buffer."""
+    """The data of a throttled connection stays in the network. The broker's only memory for the
+    data is a receive buffer."""
 
     async def story(broker: Broker, peer: Peer) -> None:
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, 1)
@@ -343,8 +343,8 @@ def test_q09_the_request_quota_counts_the_time_of_all_requests() -> None:
         broker.quota(QuotaKey.REQUEST_PERCENTAGE, 2)
         peer.send(MetadataRequest(topics=None), 9)
         await asyncio.sleep(1)
-        # The request took 3 % of ten seconds; the quota is 2 %: a wait of 5 s, but of one window at
-        # most.
+        # The request took 3 % of ten seconds, and the quota is 2 %. The wait would be 5 s, but is
+        # limited to one window.
         assert peer.answers[0][1].throttle_time_ms == 1000
         assert broker.node.metrics.throttled_requests == {"Request": 1}
 

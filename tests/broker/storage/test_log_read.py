@@ -63,7 +63,7 @@ def read(
 
 
 def test_r16_every_offset_gives_the_batch_that_holds_it(log: PartitionLog) -> None:
-    for _ in range(2):  # first without caches, then with those of the first round
+    for _ in range(2):  # first without caches, then with the caches of the first round
         for offset in range(log.log_end_offset):
             first = headers(read(log, offset, 1))[0]
             assert first.base_offset <= offset <= first.last_offset

@@ -162,7 +162,7 @@ class ScriptedGroups:
 
 
 class World:
-    """A run between two fake clusters. `plan` is the result of the next look at both."""
+    """A run between two fake clusters. `plan` is the plan that the run makes next."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *, follow: bool, groups: ScriptedGroups | None = None
@@ -355,7 +355,7 @@ async def test_a_changed_setting_is_copied_after_an_error(monkeypatch: pytest.Mo
 async def test_i40_the_target_is_listed_before_the_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Between the two looks, another instance copies everything, and producers append more
+    """Between the two listings, another instance copies everything, and producers append more
     records."""
     end = 10
     ours = mirror_source("A", ID)

@@ -140,7 +140,7 @@ def test_l26_a_segment_without_records_stays_and_keeps_its_age() -> None:
         append(log)
     compact(log, files, NOW_MS)
     left = [(segment.base_offset, segment.size_bytes > 0) for segment in log.segments]
-    # Each record has its own segment. Those of the first two are empty now, and keep their base
+    # Each record has its own segment. The first two segments are empty now, and keep their base
     # offsets.
     assert left == [(0, False), (1, False), (2, True), (3, True)]
     assert [files.modified_ms(segment.path) for segment in log.segments[:2]] == [1_000, 2_000]

@@ -178,7 +178,7 @@ class MigrationMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, which=st.booleans())
     def a_client_dies(self, who: int, which: bool) -> None:
-        """A client is killed without a LeaveGroup, and another one is started instead."""
+        """A client is killed without a LeaveGroup, and another client replaces it."""
         if which:
             self.old[who] = EagerClient(self.world, self.old[who].instance)
         else:
