@@ -238,15 +238,13 @@ class _Blocking:
         self._serving: list[SimpleQueue[Callback | None]] = []
 
     def start(self, timeout_ms: float | None = None) -> None:
-        """Connect; the start of a `with` block does this. MetadataTimeout if no broker answers
-        within `timeout_ms`."""
+        """Connect, as `with` does. MetadataTimeout if no broker answers within `timeout_ms`."""
         if self._pid is None:
             self._pid = os.getpid()
         _run(self, functools.partial(self._inner.start, timeout_ms))
 
     def close(self) -> None:
-        """Finish all work, and disconnect; the end of a `with` block does this. May be called
-        again.
+        """Finish all work, and disconnect, as the end of `with` does. May be called again.
 
         A forked child does nothing, because the connections belong to the parent.
         """
@@ -536,8 +534,7 @@ class Consumer(_Blocking):
             return found
 
     def commit_soon(self, offsets: Any = None) -> Future[None]:
-        """Commit like `odradek.Consumer.commit_soon`; `result` of the returned future waits for the
-        commit."""
+        """Commit like `odradek.Consumer.commit_soon`; the returned future's `result` waits."""
         done: Future[None] = Future()
 
         def settle(task: asyncio.Task[None]) -> None:
