@@ -14,7 +14,7 @@ from odradek_broker.topic_partition import TopicPartition
 
 
 class CompactionRecorder:
-    """A `CleanerWatch` that records in a history, by the name of the partition."""
+    """A `CleanerWatch` that records the cleanings of each partition in a history."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -40,7 +40,7 @@ class CompactionRecorder:
         )
 
     def left_alone(self, where: TopicPartition, problem: str) -> None:
-        """Record that a log is not cleaned any more."""
+        """Record that a log is not cleaned any more until the next start."""
         self._history.record(
             f"{where[0]}-{where[1]}",
             EventKind.CLEANING_STOPPED,
@@ -56,8 +56,8 @@ def state_of_compaction(
     cleaned_to: int | None,
     now_ms: int,
 ) -> CurrentState:
-    """The compaction of a log: its clean part, and the reasons why the rest is not compacted. Opens
-    the log if necessary."""
+    """The compaction of a log: its clean part, and the reasons why the other records are not
+    compacted. Opens the log if necessary."""
     where = (log.topic, log.partition)
     problem = cleaner.statistics.uncleanable.get(where)
     if not log.config.compacted:
@@ -87,7 +87,7 @@ def state_of_compaction(
 def _reasons(
     log: PartitionLog, cleaner: LogCleaner, settings: CleanerSettings, found: LogToClean
 ) -> list[str]:
-    """The reasons why the rest of the log is not compacted."""
+    """The reasons why the dirty part of the log is not compacted."""
     config, active = log.config, log.segments[-1]
     if cleaner.at_work == (log.topic, log.partition):
         return ["it is being cleaned"]

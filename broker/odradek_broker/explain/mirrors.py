@@ -46,7 +46,7 @@ class MirrorRecorder:
         )
 
     def produce_refused(self, topic: str, index: int) -> None:
-        """Record that records of a producer were refused."""
+        """Record that a mirror topic has refused records of a producer."""
         self._history.record(
             topic,
             EventKind.MIRROR_PRODUCE_REFUSED,

@@ -116,7 +116,8 @@ class AbortedTransactions:
         self._believed.add(segment.base_offset)
 
     def expect(self, segment: Segment) -> None:
-        """Expect the index of an active segment to match the snapshot at its end. OSError."""
+        """Expect the index of an active segment to match the snapshot at the segment's end.
+        OSError."""
         if not segment.size_bytes:
             self.begin(segment)
             return
@@ -133,8 +134,8 @@ class AbortedTransactions:
 
     def append(self, segment: Segment, entry: AbortedTransaction) -> None:
         """Add an aborted transaction. Its marker is in the log already, so a rebuild that begins
-        later finds it. OSError if the entry cannot be written and the file cannot be removed
-        either."""
+        later finds the marker. OSError if the entry cannot be written and the file cannot be
+        removed either."""
         broken = self._broken.get(segment.base_offset)
         if broken is None:
             try:
@@ -184,8 +185,8 @@ class AbortedTransactions:
     def require(
         self, segments: Sequence[Segment], fill: Fill, background: BackgroundRunner | None
     ) -> None:
-        """Check the index of every segment. LogCorrupt; IndexesBeingRebuilt while some, at most
-        _REBUILDS_MAX at a time, are rebuilt."""
+        """Check the index of every segment. LogCorrupt; IndexesBeingRebuilt while indexes are
+        rebuilt, at most _REBUILDS_MAX at a time."""
         rebuilds: list[IndexesBeingRebuilt] = []
         for segment in segments:
             if segment.base_offset in self._believed and segment.base_offset not in self._broken:

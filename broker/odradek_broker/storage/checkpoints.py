@@ -7,11 +7,12 @@
     cleaner-offset-checkpoint
         like the recovery points: the end of the cleaned part of each log
     <offset>.sources.swap
-        version 0; number of lines; then `<base offset>` of each segment that a cleaned one
-        replaces (ours)
+        version 0; number of lines; then `<base offset>` of each segment that a cleaned
+        segment replaces (not in Kafka)
     partition.metadata      `version: 0`, `topic_id: <base64>`
     meta.properties         `version=1`, `cluster.id=...`, `node.id=...`, `directory.id=<base64>`;
-        of several directories, the one with the metadata log also has the ids of all (ours)
+        the meta.properties of the metadata log's directory also has the ids of all directories, if
+        there are several (not in Kafka)
 
 A file that cannot be parsed raises `CorruptCheckpoint`; its content is then computed again (L-35).
 To detect a changed digit, each entry that this broker writes has a checksum in 32 blanks, which

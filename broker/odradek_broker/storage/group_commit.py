@@ -135,7 +135,7 @@ class GroupCommit:
         self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Begin the requested flush of every log that has none running."""
+        """Begin the requested flush of every log without a running flush."""
         self._scheduled = False
         asked, self._asked = self._asked, {}
         flushes = []

@@ -559,9 +559,9 @@ class PartitionLog:
             self.roll_at(self.log_end_offset, now_ms)
 
     def forget_producers(self, now_ms: int) -> None:
-        """Forget all producers, none of which may have a transaction open. A later start restores
-        none of them, once `producers_forgotten` is true and the recovery point on disk is the log
-        end. StorageError, OSError."""
+        """Forget all producers, none of which has an open transaction. A later start restores none
+        of them, once `producers_forgotten` is true and the recovery point on disk is the log end.
+        StorageError, OSError."""
         self.ensure_loaded(now_ms)
         if self._producers.state.open_transactions:
             raise ValueError(f"{self.name} has open transactions")

@@ -175,8 +175,9 @@ class LogLoader:
         )
 
     def _finish_retention(self, bases: list[int]) -> None:
-        """Remove the segments below one that retention has deleted (L-20). Their renaming did not
-        reach the disk, and the gap after them would look like the damaged end of a log."""
+        """Remove the segments below one that retention has deleted (L-20). The renaming of these
+        segments did not reach the disk, and the gap after them would look like the damaged end of a
+        log."""
         for base in bases:
             for suffix in SEGMENT_SUFFIXES:
                 self.files.remove(f"{self.directory}/{segment_name(base)}.{suffix}")

@@ -210,7 +210,7 @@ class LogStartup:
             left: _read_topic_id(self._files, left.directory.path_of(name), []) for left in found
         }
         own = [left for left in found if ids[left] == wanted]
-        # If the id has not reached the disk, nothing was acknowledged.
+        # A partition whose topic id has not reached the disk has acknowledged no record.
         own = own or [left for left in found if wanted is None or ids[left] == ZERO_UUID]
         if len(own) > 1:
             # An empty partition is left when its creation failed because of its disk, and the

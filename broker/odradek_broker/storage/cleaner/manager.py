@@ -40,7 +40,7 @@ _Result = TypeVar("_Result")
 _LOGS_AT_ONCE = 10
 _PRODUCERS_AT_ONCE = 1_000
 _SOURCES_AT_ONCE = 10
-#: The limit of deaths in a row of the cleaner's process while it cleans the same log.
+#: The limit of the times in a row that the cleaner's process dies while it cleans the same log.
 _DEATHS_MAX = 3
 #: The pause before a step of a swap that found no room on the disk is tried again.
 _NO_ROOM_PAUSE_MS = 1_000

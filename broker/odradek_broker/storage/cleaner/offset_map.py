@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import repeat
 
-#: The upper limit of the bytes of an entry of the dict: digest, offset, its share of a grown table.
+#: The upper limit of the bytes of an entry of the dict: digest, offset, and the entry's share of a
+#: table that has just grown.
 DICT_ENTRY_BYTES = 180
-#: The bytes of a packed entry: digest, offset, its share of a bucket and of its reserve.
+#: The bytes of a packed entry: digest, offset, and the entry's share of a bucket and its reserve.
 ENTRY_BYTES = 34
 _DIGEST_BYTES = 16
 _PACKED_BYTES = _DIGEST_BYTES + 8

@@ -50,8 +50,8 @@ class LogToClean:
 
 
 def log_to_clean(log: PartitionLog, cleaned_to: int | None, now_ms: int) -> LogToClean:
-    """The part of a log that may be cleaned. Records below `cleaned_to` were cleaned already; None
-    if none were cleaned.
+    """The part of a log that may be cleaned. Records below `cleaned_to` were cleaned already;
+    `cleaned_to` is None if no record was cleaned.
 
     Raises LogCorrupt, IndexesBeingRebuilt, PartitionOffline, OSError.
     """

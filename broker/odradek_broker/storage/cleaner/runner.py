@@ -21,7 +21,7 @@ from odradek_protocol.records.batch import BatchError
 
 
 class Failure(enum.Enum):
-    """The kinds of reason why a cleaning was given up."""
+    """Kinds of reasons for giving up a cleaning."""
 
     DISK = "the disk failed"
     DAMAGED = "batches are damaged"
@@ -52,7 +52,7 @@ class CleanerRunner(Protocol):
         ...
 
     def give_up(self) -> None:
-        """Stop the cleaning. Its `done` is not called any more."""
+        """Stop the cleaning, without calling `done`."""
         ...
 
     def close(self) -> None:

@@ -52,9 +52,9 @@ class CleanedTransactions:
     def saw_control(
         self, header: BatchHeader, batch: memoryview
     ) -> tuple[bool, AbortedTransaction | None]:
-        """True if no batch is left of the transaction that this marker ended, or if the marker is
-        an emptied batch; else False, with the entry for the transaction index if the transaction
-        was aborted. CorruptBatch."""
+        """(True, None) if the marker is an emptied batch, or if no batch is left of the transaction
+        that the marker ended. Otherwise (False, the entry for the transaction index), with None
+        instead of the entry unless the transaction was aborted. CorruptBatch."""
         self._begin_up_to(header)
         if not header.record_count:
             return True, None
