@@ -164,7 +164,7 @@ class PatternError(ValueError):
 
 @lru_cache(maxsize=_PATTERNS_KEPT)
 def compile_pattern(text: str) -> Pattern:
-    """Compile an expression. PatternError for an invalid expression."""
+    """Compile an expression. Raises PatternError for an invalid expression."""
     if len(text) > PATTERN_CHARACTERS_MAX:
         raise PatternError(f"it has {len(text)} characters; at most {PATTERN_CHARACTERS_MAX}")
     return _Parser(text).pattern()

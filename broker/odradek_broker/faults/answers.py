@@ -314,8 +314,8 @@ def refuse(
 ) -> Refused:
     """The error answer to the topics or partitions of a request that `chooses` selects.
 
-    The selected topics or partitions are removed from the request. CloseConnection if the answer
-    has no field for a code.
+    The selected topics or partitions are removed from the request. Raises CloseConnection if the
+    answer has no field for a code.
     """
     if api.key is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         raise CloseConnection(text)

@@ -295,7 +295,8 @@ _FAULTS: dict[str, Callable[[_Fields, int], Order]] = {
 
 
 def parse_order(order: object, now_ms: int) -> Order:
-    """The fault that a JSON object orders. `now_ms`: the time of the monotonic clock. BadOrder."""
+    """The fault that a JSON object orders. `now_ms`: the time of the monotonic clock. Raises
+    BadOrder."""
     if not isinstance(order, dict):
         raise BadOrder("an order is a JSON object")
     fields = _Fields(order)

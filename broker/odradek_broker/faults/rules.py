@@ -139,7 +139,7 @@ class Rules:
         return bool(self._rules)
 
     def add(self, rule: Rule, now_ms: int) -> Rule:
-        """Add a rule. Returns the rule with its number. TooManyRules."""
+        """Add a rule. Returns the rule with its number. Raises TooManyRules."""
         if len(self._rules) >= RULES_MAX:
             over = next((n for n, each in self._rules.items() if each.is_over(now_ms)), None)
             if over is None:

@@ -39,7 +39,7 @@ def no_injection() -> FaultInjection:
 
 
 def injection_from_environment(environment: Mapping[str, str]) -> FaultInjection:
-    """The fault point that ODRADEK_FAULT_POINT names, if it is set. UnknownFaultPoint for an
+    """The fault point that ODRADEK_FAULT_POINT names, if it is set. Raises UnknownFaultPoint for an
     unknown name."""
     text = environment.get(FAULT_POINT_VARIABLE, "")
     if not text:

@@ -95,7 +95,7 @@ NO_FAULT_POINTS = FaultPoints()
 
 
 def parse_fault_point(text: str) -> tuple[FaultPoint, int]:
-    """`NAME` or `NAME:N`, N from 1 on; UnknownFaultPoint for anything else."""
+    """`NAME` or `NAME:N`, N from 1 on. Raises UnknownFaultPoint for anything else."""
     name, colon, count = text.partition(":")
     try:
         point = FaultPoint(name)

@@ -34,8 +34,8 @@ class _LogFile(RotatingFileHandler):
     _stderr_follows = False
 
     def reopen(self) -> None:
-        """Continue in a file of the same name. OSError if it cannot be opened; the old file then
-        stays in use."""
+        """Continue in a file of the same name. Raises OSError if it cannot be opened; the old file
+        then stays in use."""
         self.acquire()
         try:
             opened = self._open()
@@ -70,7 +70,7 @@ def configure_logging(
     """Send log lines of `level` and above to stderr, or to a file that is rotated.
 
     `format_name`: "console", "json", or "auto" (console if stderr is a terminal, otherwise json). A
-    later call replaces the configuration. OSError if the file cannot be opened.
+    later call replaces the configuration. Raises OSError if the file cannot be opened.
     """
     handler: logging.Handler
     if log_file is None:

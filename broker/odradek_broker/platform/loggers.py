@@ -41,8 +41,8 @@ class LogLevels(Protocol):
         ...
 
     def set_level(self, name: str, level: str | None) -> None:
-        """Set the level of a logger to one of `LEVELS`; None: to the level of its parent. KeyError
-        for an unknown logger."""
+        """Set the level of a logger to one of `LEVELS`; None: to the level of its parent. Raises
+        KeyError for an unknown logger."""
         ...
 
 

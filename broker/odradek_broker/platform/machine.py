@@ -45,7 +45,7 @@ class RealRandomness:
         return uuid.uuid4().bytes
 
     def below(self, bound: int) -> int:
-        """A random integer in [0, bound). ValueError unless `bound` is positive."""
+        """A random integer in [0, bound). Raises ValueError unless `bound` is positive."""
         return secrets.randbelow(bound)
 
 
@@ -295,7 +295,7 @@ class ReadOnlyFiles(RealFiles):
     OSError."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file. FileNotFoundError if it does not exist, even with `create`."""
+        """Open a file. Raises FileNotFoundError if it does not exist, even with `create`."""
         fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             return self._file_type(fd)

@@ -110,8 +110,8 @@ class Files(Protocol):
     """A tree of files. Paths are strings with '/' between parts."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and appending. FileNotFoundError if the file is missing and `create` is
-        false."""
+        """Open for reading and appending. Raises FileNotFoundError if the file is missing and
+        `create` is false."""
         ...
 
     def open_blocks(self, path: str) -> BlockFile:
@@ -121,7 +121,7 @@ class Files(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted. FileNotFoundError if it does not exist."""
+        """The names in a directory, sorted. Raises FileNotFoundError if it does not exist."""
         ...
 
     def make_dirs(self, path: str) -> None: ...

@@ -116,7 +116,7 @@ class AbortedTransactions:
         self._believed.add(segment.base_offset)
 
     def expect(self, segment: Segment) -> None:
-        """Expect the index of an active segment to match the snapshot at the segment's end.
+        """Expect the index of an active segment to match the snapshot at the segment's end. Raises
         OSError."""
         if not segment.size_bytes:
             self.begin(segment)
@@ -134,7 +134,7 @@ class AbortedTransactions:
 
     def append(self, segment: Segment, entry: AbortedTransaction) -> None:
         """Add an aborted transaction. Its marker is in the log already, so a rebuild that begins
-        later finds the marker. OSError if the entry cannot be written and the file cannot be
+        later finds the marker. Raises OSError if the entry cannot be written and the file cannot be
         removed either."""
         broken = self._broken.get(segment.base_offset)
         if broken is None:
@@ -163,8 +163,8 @@ class AbortedTransactions:
         background: BackgroundRunner | None,
     ) -> list[tuple[int, int]]:
         """(producer id, first offset) of the transactions that were aborted in [start, end) (F-09).
-        `earlier` must contain every segment that is before any of `segments`. IndexesBeingRebuilt,
-        LogCorrupt."""
+        `earlier` must contain every segment that is before any of `segments`. Raises
+        IndexesBeingRebuilt, LogCorrupt."""
         found: list[tuple[int, int]] = []
         for segment in segments:
             if self._none_open(segment, end_offset):
@@ -185,8 +185,8 @@ class AbortedTransactions:
     def require(
         self, segments: Sequence[Segment], fill: Fill, background: BackgroundRunner | None
     ) -> None:
-        """Check the index of every segment. LogCorrupt; IndexesBeingRebuilt while indexes are
-        rebuilt, at most _REBUILDS_MAX at a time."""
+        """Check the index of every segment. Raises LogCorrupt; IndexesBeingRebuilt while indexes
+        are rebuilt, at most _REBUILDS_MAX at a time."""
         rebuilds: list[IndexesBeingRebuilt] = []
         for segment in segments:
             if segment.base_offset in self._believed and segment.base_offset not in self._broken:
@@ -283,8 +283,8 @@ class AbortedTransactions:
         fill: Fill,
         background: BackgroundRunner,
     ) -> None:
-        """Start a rebuild, unless one is under way or impossible. LogCorrupt; OSError if the last
-        attempt failed with an OSError other than that of a full disk."""
+        """Start a rebuild, unless one is under way or impossible. Raises LogCorrupt; OSError if the
+        last attempt failed with an OSError other than that of a full disk."""
         if not (broken.under_way or broken.damage or broken.failure):
             self._begin(segment, broken, all_segments, fill, background)
         if broken.damage:
@@ -359,14 +359,14 @@ class AbortedTransactions:
     # ---- segments that change
 
     def remove(self, segment: Segment) -> None:
-        """Remove the index of a segment; a scan of the segment writes it again. OSError."""
+        """Remove the index of a segment; a scan of the segment writes it again. Raises OSError."""
         self.forget(segment)
         self._files.remove(segment.path_of("txnindex"))
         self.begin(segment)
 
     def state(self, segment: Segment) -> tuple[int, int] | None:
         """The number of entries in a segment's index, and their CRC-32C; None where the index is
-        not trusted. OSError."""
+        not trusted. Raises OSError."""
         if segment.base_offset in self._broken:
             return None
         try:
@@ -377,8 +377,8 @@ class AbortedTransactions:
             return None
 
     def cut_behind(self, segment: Segment, entries: int, crc: int) -> None:
-        """Cut a segment's index after a number of entries. CorruptTransactionIndex if the index
-        does not begin with entries of this number and CRC; OSError."""
+        """Cut a segment's index after a number of entries. Raises CorruptTransactionIndex if the
+        index does not begin with entries of this number and CRC; OSError."""
         self.forget(segment)
         cut_behind(self._files, segment.path_of("txnindex"), entries, crc)
         self.begin(segment)

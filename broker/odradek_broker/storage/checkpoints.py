@@ -63,7 +63,7 @@ class CorruptCheckpoint(Exception):
 
 
 def read_small_file(files: Files, path: str) -> str | None:
-    """The content of a text file; None if it does not exist. CorruptCheckpoint, OSError."""
+    """The content of a text file; None if it does not exist. Raises CorruptCheckpoint, OSError."""
     try:
         file = files.open(path)
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def read_small_file(files: Files, path: str) -> str | None:
 
 def write_unsynced(files: Files, path: str, content: bytes) -> None:
     """Replace a small file without waiting for the disk: a later fsync covers the content, or a
-    scan can restore it. OSError."""
+    scan can restore it. Raises OSError."""
     temporary = path + ".tmp"
     files.remove(temporary)
     file = files.open(temporary, create=True)
@@ -108,7 +108,7 @@ def decode_offsets(
     text: str, checked: set[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
     """The offset of each partition. `checked` gets the partitions whose entry has a checksum.
-    CorruptCheckpoint."""
+    Raises CorruptCheckpoint."""
     offsets: dict[TopicPartition, int] = {}
     for line in _lines(text):
         content = _checked(line)
@@ -144,7 +144,7 @@ def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
 # A start reads the same text for most partitions, because most have had only one leader epoch.
 @lru_cache(maxsize=16)
 def decode_epochs(text: str) -> tuple[tuple[int, int], ...]:
-    """(epoch, start offset), as written. CorruptCheckpoint."""
+    """(epoch, start offset), as written. Raises CorruptCheckpoint."""
     entries = []
     for line in map(_checked, _lines(text)):
         epoch, start_offset = _fields(line, 2)
@@ -158,7 +158,7 @@ def encode_sources(bases: Iterable[int]) -> bytes:
 
 
 def decode_sources(text: str) -> list[int]:
-    """The base offsets, as written. CorruptCheckpoint."""
+    """The base offsets, as written. Raises CorruptCheckpoint."""
     return [_number(_checked(line)) for line in _lines(text)]
 
 
@@ -176,7 +176,7 @@ def encode_partition_metadata(topic_id: bytes) -> bytes:
 # A start reads the same text for every partition of a topic, one partition after the other.
 @lru_cache(maxsize=16)
 def decode_partition_metadata(text: str) -> bytes:
-    """The topic id, 16 bytes. CorruptCheckpoint."""
+    """The topic id, 16 bytes. Raises CorruptCheckpoint."""
     for line in text.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "topic_id":
@@ -189,7 +189,7 @@ def decode_partition_metadata(text: str) -> bytes:
 
 
 def decode_uuid(text: str) -> bytes:
-    """The 16 bytes of a UUID in Kafka's text form. CorruptCheckpoint."""
+    """The 16 bytes of a UUID in Kafka's text form. Raises CorruptCheckpoint."""
     try:
         found = urlsafe_b64decode(text.strip() + "==")
     except ValueError as problem:
@@ -237,7 +237,7 @@ def _checksum(text: str) -> str:
 
 
 def _checked(line: str) -> str:
-    """A line without its checksum; CorruptCheckpoint if the checksum is wrong."""
+    """A line without its checksum. Raises CorruptCheckpoint if the checksum is wrong."""
     if not line.endswith((" ", "\t")):
         return line
     content = line[:-_CHECKSUM_CHARACTERS]
@@ -255,8 +255,8 @@ def _joined(lines: Sequence[str]) -> bytes:
 
 
 def _lines(text: str) -> list[str]:
-    """The entries with their checksums; CorruptCheckpoint unless the file has as many entries as it
-    says."""
+    """The entries with their checksums. Raises CorruptCheckpoint unless the file has as many
+    entries as it says."""
     lines = text.splitlines()
     if len(lines) < 2 or _number(lines[0]) != 0:
         raise CorruptCheckpoint("unknown version")

@@ -34,7 +34,7 @@ class Syncable(Protocol):
     """The extent of one flush; for a log, a `FlushTicket`."""
 
     def sync(self) -> None:
-        """Wait until the extent is durable; OSError. Called in another thread."""
+        """Wait until the extent is durable. Raises OSError. Called in another thread."""
         ...
 
 

@@ -98,7 +98,7 @@ class _IndexFile:
 
     @contextmanager
     def _opened(self, entry_bytes: int) -> Iterator[tuple[File, int]]:
-        """The file, and its number of entries. InvalidIndex if it is missing or cut."""
+        """The file, and its number of entries. Raises InvalidIndex if it is missing or cut."""
         try:
             file = self._files.open(self._path)
         except FileNotFoundError:
@@ -112,7 +112,7 @@ class _IndexFile:
             file.close()
 
     def _read(self, entry_bytes: int) -> bytes:
-        """The file's entries. InvalidIndex if it is missing."""
+        """The file's entries. Raises InvalidIndex if it is missing."""
         with self._opened(entry_bytes) as (file, entries):
             return file.read_at(0, entries * entry_bytes)
 
@@ -123,8 +123,8 @@ class _IndexFile:
             self._forget_file()
 
     def _read_first(self, entries: int, entry_bytes: int) -> bytes:
-        """The bytes of the first `entries` entries of the file. InvalidIndex if the file has fewer;
-        OSError."""
+        """The bytes of the first `entries` entries of the file. Raises InvalidIndex if the file has
+        fewer; OSError."""
         content = b""
         if entries:
             try:
@@ -140,7 +140,7 @@ class _IndexFile:
         return content
 
     def _cut_file(self, entries: int, entry_bytes: int) -> None:
-        """Cut the file after its first `entries`, which stay on disk even if the cut fails.
+        """Cut the file after its first `entries`, which stay on disk even if the cut fails. Raises
         OSError."""
         if entries == 0:
             self._files.remove(self._path)
@@ -194,7 +194,8 @@ class OffsetIndex(_IndexFile):
         return self._positions[entry - 1] if entry else 0
 
     def floor_on_disk(self, offset: int) -> int:
-        """The `floor` of the file; only a few of its entries are read. InvalidIndex; OSError."""
+        """The `floor` of the file; only a few of its entries are read. Raises InvalidIndex,
+        OSError."""
         with self._opened(OFFSET_ENTRY_BYTES) as (file, entries):
             position, low, high = 0, 0, entries
             while low < high:
@@ -208,7 +209,8 @@ class OffsetIndex(_IndexFile):
             return position
 
     def last_position_on_disk(self) -> int:
-        """The position in the file's last entry; nothing else is read. InvalidIndex; OSError."""
+        """The position in the file's last entry; nothing else is read. Raises InvalidIndex,
+        OSError."""
         with self._opened(OFFSET_ENTRY_BYTES) as (file, entries):
             if not entries:
                 return 0
@@ -223,8 +225,8 @@ class OffsetIndex(_IndexFile):
 
     def load_first(self, entries: int, log_bytes: int) -> None:
         """Load the first entries of the file, which describe the first `log_bytes` of the log.
-        InvalidIndex if these entries cannot describe that part (L-30); OSError. `cut_file` drops
-        the other entries."""
+        Raises InvalidIndex if these entries cannot describe that part (L-30); OSError. `cut_file`
+        drops the other entries."""
         self._take(self._read_first(entries, OFFSET_ENTRY_BYTES))
         if not (_ascends(self._offsets) and _ascends(self._positions)) or (
             entries and self._positions[-1] >= log_bytes
@@ -232,7 +234,7 @@ class OffsetIndex(_IndexFile):
             raise InvalidIndex(f"{self._path} does not ascend")
 
     def cut_file(self) -> None:
-        """Cut the file after the loaded entries. OSError."""
+        """Cut the file after the loaded entries. Raises OSError."""
         self._cut_file(len(self), OFFSET_ENTRY_BYTES)
 
     def _take(self, content: bytes) -> None:
@@ -243,7 +245,7 @@ class OffsetIndex(_IndexFile):
         self._positions = flat[1::2]
 
     def load(self, log_bytes: int) -> None:
-        """Read the file. InvalidIndex if it cannot belong to a log of `log_bytes` (L-33)."""
+        """Read the file. Raises InvalidIndex if it cannot belong to a log of `log_bytes` (L-33)."""
         self._take(self._read(OFFSET_ENTRY_BYTES))
         self._written = len(self._offsets)
         if not self._positions and log_bytes > _SURELY_INDEXED_BYTES:
@@ -337,8 +339,8 @@ class TimeIndex(_IndexFile):
         return self._timestamps[entry - 1], self.base_offset + self._offsets[entry - 1]
 
     def last_on_disk(self) -> tuple[int, int]:
-        """The `last` entry of the file; nothing else of it is read. InvalidIndex without any entry;
-        OSError."""
+        """The `last` entry of the file; nothing else of it is read. Raises InvalidIndex if there is
+        no entry; OSError."""
         with self._opened(TIME_ENTRY_BYTES) as (file, entries):
             if not entries:
                 raise InvalidIndex(f"{self._path} is empty")
@@ -353,7 +355,7 @@ class TimeIndex(_IndexFile):
         return self._timestamps[-1], self.base_offset + self._offsets[-1]
 
     def load(self, log_bytes: int) -> None:
-        """Read the file. InvalidIndex if it cannot belong to a log of `log_bytes` (L-33)."""
+        """Read the file. Raises InvalidIndex if it cannot belong to a log of `log_bytes` (L-33)."""
         content = self._read(TIME_ENTRY_BYTES)
         if log_bytes and not content:
             raise InvalidIndex(f"{self._path} is empty")
@@ -369,9 +371,9 @@ class TimeIndex(_IndexFile):
         self._written = len(self._timestamps)
 
     def load_first(self, entries: int, largest: tuple[int, int]) -> None:
-        """Load the first entries of the file. InvalidIndex if one of them is above the `largest`
-        (timestamp, offset), or if they do not ascend (L-30); OSError. `cut_file` drops the other
-        entries."""
+        """Load the first entries of the file. Raises InvalidIndex if one of them is above the
+        `largest` (timestamp, offset), or if they do not ascend (L-30); OSError. `cut_file` drops
+        the other entries."""
         timestamps, offsets = _deinterleave(self._read_first(entries, TIME_ENTRY_BYTES))
         if not (_ascends(timestamps) and _ascends(offsets)) or (
             entries
@@ -381,7 +383,7 @@ class TimeIndex(_IndexFile):
         self._timestamps, self._offsets = timestamps, offsets
 
     def cut_file(self) -> None:
-        """Cut the file after the loaded entries. OSError."""
+        """Cut the file after the loaded entries. Raises OSError."""
         self._cut_file(len(self), TIME_ENTRY_BYTES)
 
     def truncate_to(self, offset: int) -> None:

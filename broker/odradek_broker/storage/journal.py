@@ -115,9 +115,8 @@ class JournalWrite:
     tickets: list[JournalTicket]
 
     def sync(self) -> None:
-        """Wait until the block is durable; OSError. Called in any thread, one write after the
-        other.
-        """
+        """Wait until the block is durable. Raises OSError. Called in any thread, one write after
+        the other."""
         self.journal.write(self.position, self.number, self._read_entries())
 
     def _read_entries(self) -> list[JournalEntry]:
@@ -247,8 +246,8 @@ class CommitJournal:
     # ---- begin and end
 
     def read(self, problems: list[str]) -> None:
-        """Read the journal that a crash left. DataDirectoryError if a later version wrote it;
-        OSError."""
+        """Read the journal that a crash left. Raises DataDirectoryError if a later version of the
+        broker wrote it; OSError."""
         if not self._files.exists(self._path):
             return
         try:
@@ -295,7 +294,7 @@ class CommitJournal:
             file.close()
 
     def remove(self) -> None:
-        """Remove the file, when all segment files are synced. In any thread; OSError."""
+        """Remove the file once all segment files are synced. In any thread. Raises OSError."""
         self._files.remove(f"{self._path}.tmp")
         if self._files.exists(self._path):
             self._files.remove(self._path)
@@ -314,7 +313,7 @@ class CommitJournal:
         )
 
     def _add_parts(self, count: int) -> None:
-        """Add the parts to the file, in any thread. OSError."""
+        """Add the parts to the file, in any thread. Raises OSError."""
         if not self._parts:
             # An earlier file, whose entries are no longer needed, would take room on a full disk.
             self.remove()
@@ -422,7 +421,7 @@ class CommitJournal:
         return writes
 
     def write(self, position: int, number: int, entries: Sequence[JournalEntry]) -> None:
-        """Write a block to the file; waits for the disk. OSError."""
+        """Write a block to the file; waits for the disk. Raises OSError."""
         file = self._file
         if file is None:
             raise OSError(errno.EBADF, f"{self._path} is closed")
@@ -461,7 +460,8 @@ class CommitJournal:
 
     def forget(self, log: JournaledLog) -> None:
         """Cancel the journal's entries of a log that is about to be truncated. Allowed only while
-        nothing is `unwritten` and the journal is not `crowded`. Waits for the disk; OSError."""
+        nothing is `unwritten` and the journal is not `crowded`. Waits for the disk. Raises OSError.
+        """
         if self._file is None and self._files.exists(self._path):
             # The last run has left this journal. When all logs are recovered, the segment files
             # have all of its records.

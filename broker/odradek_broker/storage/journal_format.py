@@ -117,7 +117,7 @@ def encode_header(header: JournalHeader) -> bytes:
 
 
 def decode_header(content: bytes) -> JournalHeader:
-    """The header in the first bytes of a journal. UnknownJournal, CorruptJournal."""
+    """The header in the first bytes of a journal. Raises UnknownJournal, CorruptJournal."""
     if len(content) < HEADER_BYTES:
         raise CorruptJournal(f"its header has {len(content)} bytes")
     magic, version, incarnation, part_bytes, crc = _HEADER.unpack_from(content)
@@ -203,7 +203,7 @@ def decode_part(content: memoryview, incarnation: bytes) -> Iterator[tuple[Journ
 
 
 def journal_parts(file: File, header: JournalHeader) -> list[int]:
-    """The positions of the parts that have a block, the oldest first. OSError."""
+    """The positions of the parts that have a block, the oldest first. Raises OSError."""
     starts = []
     for start in range(ALIGN_BYTES, file.size(), header.part_bytes):
         first = next(decode_part(read_part(file, header, start), header.incarnation), None)
@@ -213,5 +213,5 @@ def journal_parts(file: File, header: JournalHeader) -> list[int]:
 
 
 def read_part(file: File, header: JournalHeader, start: int) -> memoryview:
-    """The bytes of a part, as far as the file has them. OSError."""
+    """The bytes of a part, as far as the file has them. Raises OSError."""
     return memoryview(file.read_at(start, header.part_bytes))

@@ -34,7 +34,7 @@ class JournalReplay:
     """The entries of a journal at `path`, as they were when it was read."""
 
     def __init__(self, files: Files, path: str) -> None:
-        """Read the journal. OSError; UnknownJournal, CorruptJournal."""
+        """Read the journal. Raises OSError, UnknownJournal, CorruptJournal."""
         self._files = files
         self._path = path
         self._found: dict[tuple[bytes, int], dict[int, list[_Found]]] = {}
@@ -64,7 +64,7 @@ class JournalReplay:
         self, topic_id: bytes, partition: int, segment: int, position: int, offset: int
     ) -> Iterator[bytes]:
         """The successive batches of a segment in the journal: the first is at `position` of the
-        segment and has the base offset `offset`. OSError."""
+        segment and has the base offset `offset`. Raises OSError."""
         entries = self._found.get((topic_id, partition), {}).get(segment)
         if not entries:
             return

@@ -210,14 +210,15 @@ class PartitionLog:
 
     def missing_at_first_use(self) -> str:
         """The name of a missing or damaged file that makes `load` read batches, maybe many,
-        although the log was left by a clean stop; empty if there is none. PartitionOffline."""
+        although the log was left by a clean stop; empty if there is none. Raises PartitionOffline.
+        """
         try:
             return self._files.missing_at_first_use(self.log_end_offset)
         except OSError as problem:
             raise self.failed("opening it", problem) from problem
 
     def create_files(self, now_ms: int) -> None:
-        """Make the directory of a new partition, empty. OSError, PartitionOffline.
+        """Make the directory of a new partition, empty. Raises OSError, PartitionOffline.
 
         Nothing waits for the disk: the first flush makes all of it durable, and a partition without
         any acknowledged record can be made again from the cluster's metadata.
@@ -226,12 +227,12 @@ class PartitionLog:
         self.load(now_ms)
 
     def write_topic_id(self, topic_id: bytes) -> None:
-        """Write the topic's id into partition.metadata, unsynced. OSError."""
+        """Write the topic's id into partition.metadata, unsynced. Raises OSError."""
         self.topic_id = topic_id
         self._files.write_topic_id(topic_id)
 
     def ensure_loaded(self, now_ms: int = 0) -> None:
-        """Open the files if they are closed. PartitionOffline, StorageError."""
+        """Open the files if they are closed. Raises PartitionOffline, StorageError."""
         if not self.loaded:
             self.load(now_ms)
         if self.offline:
@@ -552,8 +553,8 @@ class PartitionLog:
             self._files.directory.dirty = True
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment at the log end; nothing happens if the active one is empty.
-        Raises PartitionOffline, OSError (the old segment stays the active one)."""
+        """Begin a new segment at the log end; nothing happens if the active one is empty. Raises
+        PartitionOffline, or OSError, after which the old segment stays active."""
         self.ensure_loaded(now_ms)
         if self._segments.active.size_bytes:
             self.roll_at(self.log_end_offset, now_ms)
@@ -561,7 +562,7 @@ class PartitionLog:
     def forget_producers(self, now_ms: int) -> None:
         """Forget all producers, none of which has an open transaction. A later start restores none
         of them, once `producers_forgotten` is true and the recovery point on disk is the log end.
-        StorageError, OSError."""
+        Raises StorageError, OSError."""
         self.ensure_loaded(now_ms)
         if self._producers.state.open_transactions:
             raise ValueError(f"{self.name} has open transactions")
@@ -581,7 +582,7 @@ class PartitionLog:
         return synced and not self._producers.is_volatile(end_offset)
 
     def roll_at(self, base_offset: int, now_ms: int) -> None:
-        """Begin a new segment at an offset. OSError: the old segment stays active."""
+        """Begin a new segment at an offset. After an OSError the old segment stays active."""
         self._files.roll(base_offset, self.config, now_ms)
         # A flush is requested even with fsync durability: after a roll without an append nothing
         # else would make the snapshot durable (P-27).
@@ -641,8 +642,8 @@ class PartitionLog:
 
     def unread_batch(self, offset: int) -> BatchInLog | None:
         """The batch with the first record at or after `offset` that consumers can read; None if
-        there is none yet. StorageError if the log is not open, or if finding the batch would take
-        much work."""
+        there is none yet. Raises StorageError if the log is not open, or if finding the batch would
+        take much work."""
         if self.offline or not self.loaded:
             raise StorageError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} is not open")
         return self._reader.data_batch_at(max(offset, self.log_start_offset), self.high_watermark)

@@ -65,7 +65,7 @@ class LogDirectories:
         return any(not directory.failure for directory in self.of_partitions)
 
     def at(self, path: str) -> LogDirectory:
-        """The directory at a path. KeyError."""
+        """The directory at a path. Raises KeyError."""
         return self._by_path[path]
 
     # ---- start
@@ -73,8 +73,8 @@ class LogDirectories:
     def take(self, cluster_id: str | None, node_id: int, randomness: Randomness) -> str:
         """Lock all directories; returns the id of their cluster. New directories get `cluster_id`,
         or a random id if it is None. A directory whose disk fails is left out, unless it is the
-        metadata log's. DataDirectoryInUse; DataDirectoryError if one belongs to another cluster or
-        node, or none is left."""
+        metadata log's. Raises DataDirectoryInUse; DataDirectoryError if one belongs to another
+        cluster or node, or none is left."""
         try:
             found = self._take_all(cluster_id, node_id)
             cluster_id = self._check(found, cluster_id) or cluster_id
@@ -113,9 +113,8 @@ class LogDirectories:
     def _check(
         self, found: Mapping[LogDirectory, MetaProperties | None], cluster_id: str | None
     ) -> str | None:
-        """The id of the cluster that all directories belong to; None if all are new.
-        DataDirectoryError.
-        """
+        """The id of the cluster that all directories belong to; None if all are new. Raises
+        DataDirectoryError."""
         own = found[self.metadata]
         ids: dict[bytes, LogDirectory] = {}
         for directory, identity in found.items():
@@ -188,7 +187,7 @@ class LogDirectories:
                 self._write_own(cluster_id, listed)
 
     def _write_own(self, cluster_id: str, listed: Collection[bytes]) -> None:
-        """Write the meta.properties of the metadata log's directory. DataDirectoryFailed."""
+        """Write the meta.properties of the metadata log's directory. Raises DataDirectoryFailed."""
         self.metadata.write_meta_properties(cluster_id, listed, self.coordinator_hash)
 
     @property
@@ -214,7 +213,7 @@ class LogDirectories:
 
     def for_new_partition(self, metadata_topic: str) -> LogDirectory:
         """The directory with the fewest partitions; directories whose writes fail are chosen only
-        if there are no others. StorageError if all have failed."""
+        if there are no others. Raises StorageError if all have failed."""
         online = [directory for directory in self.of_partitions if not directory.failure]
         if not online:
             raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")

@@ -158,11 +158,11 @@ class LogDirectory:
         return PartitionLog(*key, topic_id, path, config, self.options, start)
 
     def volume(self) -> Volume:
-        """The volume of the directory, with its free bytes. OSError."""
+        """The volume of the directory, with its free bytes. Raises OSError."""
         return self._files.volume(self.path)
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace a small file. DataDirectoryFailed."""
+        """Replace a small file. Raises DataDirectoryFailed."""
         try:
             write_atomically(self._files, self.path_of(name), content)
         except OSError as problem:
@@ -175,7 +175,7 @@ class LogDirectory:
 
     def take(self, cluster_id: str | None, node_id: int) -> MetaProperties | None:
         """Lock the directory, after creating it if it does not exist, and read its meta.properties;
-        None if the directory is new. DataDirectoryInUse, DataDirectoryFailed or another
+        None if the directory is new. Raises DataDirectoryInUse, DataDirectoryFailed or another
         DataDirectoryError; then the directory is not locked."""
         self._node_id = node_id
         self._release = self._take_lock()
@@ -187,7 +187,7 @@ class LogDirectory:
 
     def _take_lock(self) -> Callable[[], None]:
         """Create the directory if it does not exist, and lock it; call the result to unlock it.
-        DataDirectoryInUse, DataDirectoryFailed."""
+        Raises DataDirectoryInUse, DataDirectoryFailed."""
         try:
             if not self._files.exists(self.path):
                 self._files.make_dirs(self.path)
@@ -205,7 +205,7 @@ class LogDirectory:
         self, cluster_id: str, directory_ids: Collection[bytes] = (), coordinator_hash: str = ""
     ) -> None:
         """Write the directory's meta.properties; the last two arguments are for the metadata log's
-        directory, see `encode_meta_properties`. DataDirectoryFailed."""
+        directory, see `encode_meta_properties`. Raises DataDirectoryFailed."""
         self.write(
             META_PROPERTIES,
             encode_meta_properties(
@@ -221,8 +221,8 @@ class LogDirectory:
     def read_what_was_left(self, problems: list[str]) -> LastRun:
         """Read names and checkpoints. The mark of a clean stop is removed, so that a later crash is
         recognised; deletions that were begun are finished (L-38). `problems` gets the checkpoints
-        that are computed again. DataDirectoryFailed, even if only the log starts cannot be read,
-        because deleted records would become readable again."""
+        that are computed again. Raises DataDirectoryFailed, even if only the log starts cannot be
+        read, because deleted records would become readable again."""
         starts = self._read_offsets(LOG_STARTS, problems, needed=True)
         try:
             names = self._files.list(self.path)
@@ -317,7 +317,7 @@ class LogDirectory:
 
     def _try_everything(self, size_bytes: int) -> None:
         """Check, in any thread, that this directory is still at its path and can be read and
-        written. OSError, CorruptCheckpoint."""
+        written. Raises OSError, CorruptCheckpoint."""
         text = read_small_file(self._files, self.path_of(META_PROPERTIES)) or ""
         found = decode_meta_properties(text).get("directory.id")
         if found != encode_topic_id(self.directory_id):
@@ -368,7 +368,7 @@ class LogDirectory:
             oldest.open_again(now_ms)
 
     def sync_names(self) -> None:
-        """Make the names of the directory's logs durable. Waits for the disk; OSError."""
+        """Make the names of the directory's logs durable. Waits for the disk. Raises OSError."""
         self._files.sync_dir(self.path)
 
     # ---- checkpoints
@@ -376,7 +376,7 @@ class LogDirectory:
     def forget_checkpoints(self, key: TopicPartition) -> None:
         """Remove a partition's name from the checkpoints, before a new partition of the name begins
         at 0: after a crash the new partition must not get the offsets of the old one, because its
-        records below them would be lost (L-10, L-30). DataDirectoryError."""
+        records below them would be lost (L-10, L-30). Raises DataDirectoryError."""
         if key not in self._checkpointed:
             return
         self._points_generation += 1  # A file that a worker has prepared has the old name.
@@ -420,7 +420,7 @@ class LogDirectory:
                     return
 
     def use_recovery_points(self) -> None:
-        """Rename the prepared file, unless its content is no longer valid. OSError."""
+        """Rename the prepared file, unless its content is no longer valid. Raises OSError."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None and prepared[0] == self._points_generation:
             self._files.rename(self.path_of(_PREPARED_POINTS), self.path_of(RECOVERY_POINTS))
@@ -435,7 +435,7 @@ class LogDirectory:
         disk of a log with gaps must never again be lower (L-32), so recovery points that
         `recovery_points_writer` prepared before are not used. The second function returns True if
         the file was renamed into place; the new name is durable once `sync_names` has been called.
-        OSError."""
+        Raises OSError."""
         self._points_generation += 1
         generation = self._points_generation
         points = {key: log.durability.recovery_point for key, log in self.logs.items()}
@@ -468,7 +468,7 @@ class LogDirectory:
         return lambda: write_atomically(self._files, prepared, content)
 
     def use_cleaner_offsets(self) -> None:
-        """Rename the prepared file, unless its content is no longer valid. OSError."""
+        """Rename the prepared file, unless its content is no longer valid. Raises OSError."""
         if self._cleaner_generation == self._points_generation:
             prepared = self.path_of(_PREPARED_CLEANER_OFFSETS)
             self._files.rename(prepared, self.path_of(CLEANER_OFFSETS))
@@ -476,7 +476,8 @@ class LogDirectory:
     def begin_recovery_points(self) -> None:
         """Write the recovery points at the end of a start, unless the last run left the recovery
         points of all partitions. Without recovery points, a gap that a power cut makes in a
-        compacted log would be taken for a gap that compaction left (L-32). DataDirectoryError."""
+        compacted log would be taken for a gap that compaction left (L-32). Raises
+        DataDirectoryError."""
         if self._has_checked_points:
             return
         try:
@@ -493,14 +494,14 @@ class LogDirectory:
 
     def write_recovery_points(self) -> None:
         """Write the recovery points before the call returns. A file with older recovery points that
-        a worker has prepared is not used. Waits for the disk. DataDirectoryError."""
+        a worker has prepared is not used. Waits for the disk. Raises DataDirectoryError."""
         self._points_generation += 1
         self._checkpointed |= self.logs.keys()
         self._write_recovery_points()
 
     def write_log_starts(self, moving: Mapping[TopicPartition, int] | None = None) -> None:
         """Write the log starts. `moving`: the new offsets of log starts that are about to move.
-        DataDirectoryError."""
+        Raises DataDirectoryError."""
         self._checkpointed |= self.logs.keys()
         starts = {key: log.log_start_offset for key, log in self.logs.items()} | dict(moving or {})
         self.write(LOG_STARTS, encode_offsets(starts))

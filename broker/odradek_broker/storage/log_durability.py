@@ -90,7 +90,7 @@ class FlushTicket:
     """Directories with new or changed entries, outermost first."""
 
     def sync(self) -> None:
-        """Wait until everything is on disk; OSError. Uses no state that the loop changes."""
+        """Wait until everything is on disk. Raises OSError. Uses no state that the loop changes."""
         for file in self.segment_files:
             file.sync()
         for path in self.paths:

@@ -54,12 +54,12 @@ class PartitionDirectory:
         self._unsynced_paths: set[str] = set()
 
     def make(self) -> None:
-        """Make the directory, unsynced. OSError."""
+        """Make the directory, unsynced. Raises OSError."""
         self._files.make_dirs(self.path)
         self.dirty = self._is_new = True
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace the small file `name`, unsynced. OSError."""
+        """Replace the small file `name`, unsynced. Raises OSError."""
         path = f"{self.path}/{name}"
         write_unsynced(self._files, path, content)
         self.written([path])
@@ -72,8 +72,8 @@ class PartitionDirectory:
         self.dirty = True
 
     def sync(self) -> None:
-        """Make the names in the directory durable before the call returns. Waits for the disk;
-        OSError."""
+        """Make the names in the directory durable before the call returns. Waits for the disk.
+        Raises OSError."""
         self._files.sync_dir(self.path)
 
     def take_unsynced_paths(self) -> set[str]:
@@ -111,12 +111,12 @@ class LogFiles:
     # ---- opening and closing
 
     def make(self, topic_id: bytes) -> None:
-        """Make the directory of a new partition, unsynced. OSError."""
+        """Make the directory of a new partition, unsynced. Raises OSError."""
         self.directory.make()
         self.write_topic_id(topic_id)
 
     def write_topic_id(self, topic_id: bytes) -> None:
-        """Write the topic's id into partition.metadata, unsynced. OSError."""
+        """Write the topic's id into partition.metadata, unsynced. Raises OSError."""
         self.directory.write(PARTITION_METADATA, encode_partition_metadata(topic_id))
 
     def loader(
@@ -168,7 +168,8 @@ class LogFiles:
 
     def missing_at_first_use(self, log_end_offset: int) -> str:
         """The name of a missing or damaged file that makes the opening of the log read batches,
-        maybe many, although the log was left by a clean stop; empty if there is none. OSError."""
+        maybe many, although the log was left by a clean stop; empty if there is none. Raises
+        OSError."""
         return missing_at_first_use(self._options.files, self.directory.path, log_end_offset)
 
     def new_producers(self, tally: ProducerTally | None = None) -> Producers:
@@ -182,7 +183,7 @@ class LogFiles:
         )
 
     def seal(self, log_end_offset: int) -> None:
-        """Complete the indexes and take a snapshot, so that the next start can trust them.
+        """Complete the indexes and take a snapshot, so that the next start can trust them. Raises
         OSError."""
         self.segments.active.cut_torn()
         self.segments.active.indexes.seal()
@@ -203,7 +204,7 @@ class LogFiles:
     def take_snapshot(self, log_end_offset: int) -> None:
         """Take a producer snapshot of the log end, with the state of the active segment's indexes.
         The state is left out if the segment or the file of leader epochs needs a scan to be
-        repaired. OSError."""
+        repaired. Raises OSError."""
         if self.epochs.changed:
             self.write_epochs()
         active = self.segments.active
@@ -213,7 +214,8 @@ class LogFiles:
         self.snapshot_at = active.base_offset, active.size_bytes
 
     def roll(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
-        """Seal the active segment and begin a new one. OSError: the old segment stays active."""
+        """Seal the active segment and begin a new one. If this raises OSError, the old segment
+        stays active."""
         sealed = self.segments.roll(base_offset, config, self._options.randomness, now_ms)
         self.producers.aborted_transactions.begin(self.segments.active)
         self.directory.written((sealed.path_of("index"), sealed.path_of("timeindex")))
@@ -224,7 +226,7 @@ class LogFiles:
 
     def take_snapshot_of_base(self, base_offset: int) -> None:
         """Take a producer snapshot at the base offset of the active segment, which is empty, with
-        the state of the segment before it. OSError."""
+        the state of the segment before it. Raises OSError."""
         sealed = self.segments.all[-2] if len(self.segments) > 1 else None
         whole = (
             sealed is not None

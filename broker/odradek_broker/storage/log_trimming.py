@@ -33,11 +33,11 @@ class TrimmedLog(FlushedLog, Protocol):
     log_start_offset: int
 
     def ensure_loaded(self, now_ms: int = 0) -> None:
-        """Open the files if they are closed. PartitionOffline, StorageError."""
+        """Open the files if they are closed. Raises PartitionOffline, StorageError."""
         ...
 
     def roll_at(self, base_offset: int, now_ms: int) -> None:
-        """Begin a new segment at an offset. OSError."""
+        """Begin a new segment at an offset. Raises OSError."""
         ...
 
 
@@ -87,15 +87,16 @@ class LogTrimming:
     def advance_log_start(self, offset: int) -> None:
         """Let the log start at `offset`, up to the high watermark, for a caller that has the
         records elsewhere: a crash may undo the move. The next retention removes the segments below.
-        PartitionOffline."""
+        Raises PartitionOffline."""
         self._log.ensure_loaded()
         if self._log.log_start_offset < offset <= self._log.high_watermark:
             self._move_log_start(offset)
 
     def restart_at(self, offset: int, now_ms: int) -> None:
         """Remove all records and producers, and begin again at `offset`, beyond the log end, for a
-        caller that has the records before it elsewhere. Waits for the disk. PartitionOffline;
-        StorageError while a cleaned segment is swapped in; ValueError for an offset in the log."""
+        caller that has the records before it elsewhere. Waits for the disk. Raises
+        PartitionOffline; StorageError while a cleaned segment is swapped in; ValueError for an
+        offset in the log."""
         log, segments = self._log, self._opened_segments(now_ms)
         if offset <= log.log_end_offset:
             raise ValueError(f"{log.name} ends at {log.log_end_offset}, not before {offset}")
@@ -206,7 +207,7 @@ class LogTrimming:
         return True
 
     def sync_directory(self) -> None:
-        """Make the steps of a swap durable. In any thread; OSError."""
+        """Make the steps of a swap durable. Called in any thread. Raises OSError."""
         self._files.directory.sync()
 
     def directory_sync_failed(self, problem: Exception) -> StorageError:
@@ -317,7 +318,7 @@ class LogTrimming:
 
     def _forget_in(self, journal: CommitJournal, offset: int) -> None:
         """Cancel the journal's entries before the cut, so that a start does not restore records
-        from them. StorageError, PartitionOffline."""
+        from them. Raises StorageError, PartitionOffline."""
         try:
             journal.forget(self._durability)
         except OSError as problem:

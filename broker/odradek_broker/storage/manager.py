@@ -158,7 +158,7 @@ class LogManager:
         topics: KnownTopics | None = None,
     ) -> StartReport:
         """Find and open every partition; see `LogStartup`. `first_topic`: the topic of the metadata
-        log. DataDirectoryError."""
+        log. Raises DataDirectoryError."""
         self._first_topic = first_topic
         report = LogStartup(
             self._directories,
@@ -239,7 +239,8 @@ class LogManager:
         An existing partition with the same topic id, or without a topic id, is used unchanged: its
         partition.metadata may not have reached the disk.
 
-        ValueError if it exists with another topic id; StorageError if its files cannot be made.
+        Raises ValueError if it exists with another topic id; StorageError if its files cannot be
+        made.
         """
         key = (topic, partition)
         config = config or self.default_config
@@ -326,7 +327,7 @@ class LogManager:
             self.remove_retired(log)
 
     def _schedule_removal(self, key: TopicPartition) -> None:
-        """Free the name of a retired partition. OSError."""
+        """Free the name of a retired partition. Raises OSError."""
         found = self._retired.get(key)
         if found is None:
             return
@@ -339,7 +340,7 @@ class LogManager:
 
     def set_aside(self, topic: str, partition: int) -> str:
         """Take a partition of an unknown topic out of service, and rename its directory as a stray.
-        Returns the new name. KeyError if there is none; OSError."""
+        Returns the new name. Raises KeyError if there is none; OSError."""
         log = self._logs[topic, partition]
         kept_as = self._stray_name(log.directory)
         self.files.rename(log.directory, kept_as)
@@ -423,7 +424,7 @@ class LogManager:
         return any(remove for _, remove in self._retired.values())
 
     def sync_names(self) -> None:
-        """Make the names of all logs durable. Waits for the disk; OSError."""
+        """Make the names of all logs durable. Waits for the disk. Raises OSError."""
         for directory in self._directories.online:
             directory.sync_names()
 
@@ -517,7 +518,7 @@ class LogManager:
         return done
 
     def write_recovery_points(self, logs: Iterable[PartitionLog]) -> None:
-        """Write the recovery points of the directories of some logs. Waits for the disk.
+        """Write the recovery points of the directories of some logs. Waits for the disk. Raises
         DataDirectoryError."""
         for directory in {id(each): each for each in map(self.directory_of, logs)}.values():
             directory.write_recovery_points()

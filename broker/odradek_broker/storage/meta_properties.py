@@ -33,9 +33,9 @@ def read_meta_properties(
 ) -> MetaProperties | None:
     """The meta.properties of a data directory; None if there is no such file yet.
 
-    A directory keeps its cluster and its node for life: DataDirectoryError if they are not
+    A directory keeps its cluster and its node for life. Raises DataDirectoryError if they are not
     `cluster_id` (None: any) and `node_id`, or if the file cannot be parsed; DataDirectoryFailed if
-    it cannot be read.
+    the file cannot be read.
     """
     path = f"{data_dir}/{META_PROPERTIES}"
     try:

@@ -111,9 +111,8 @@ class LogReader:
     def require_transaction_indexes(
         self, fill: Callable[[Segment, Sequence[Segment], TransactionIndex], None]
     ) -> None:
-        """Check that the transaction index of each segment is complete. IndexesBeingRebuilt,
-        LogCorrupt.
-        """
+        """Check that the transaction index of each segment is complete. Raises IndexesBeingRebuilt,
+        LogCorrupt."""
         try:
             self._aborted_transactions.require(self._segments.all, fill, self._handles.background)
         except OSError as problem:
@@ -140,7 +139,7 @@ class LogReader:
 def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
     """Read from a segment; if its index is wrong, rebuild the index once, and try again (L-33).
 
-    LogCorrupt if the segment itself is damaged; IndexesBeingRebuilt. OSError.
+    Raises LogCorrupt if the segment itself is damaged; IndexesBeingRebuilt, OSError.
     """
     try:
         try:

@@ -103,7 +103,7 @@ class LogLoader:
     fsync_failed: bool = False
 
     def load(self) -> LoadedLog:
-        """Open the files, and repair and report what is wrong with their content. OSError."""
+        """Open the files, and repair and report what is wrong with them. Raises OSError."""
         segments = self._find_segments()
         loaded = self._trust(segments)
         if loaded is None:
@@ -420,7 +420,7 @@ def _sync_file(files: Files, path: str) -> None:
 def missing_at_first_use(files: Files, directory: str, log_end_offset: int) -> str:
     """The name of a missing or damaged file that makes the opening of a log read batches, although
     a clean stop left the log at `log_end_offset`; empty if there is none. Only a few small files
-    are read. OSError."""
+    are read. Raises OSError."""
     names = set(files.list(directory))
     bases = [name.removesuffix(".log") for name in names if name.endswith(".log")]
     if not bases:
@@ -453,7 +453,7 @@ def scan_segment(
     begin: int = 0,
 ) -> str:
     """Check every batch of a segment, rebuild its derived files, and cut it at the first bad batch
-    (L-31). Returns the problem, empty if there is none. OSError.
+    (L-31). Returns the problem, empty if there is none. Raises OSError.
 
     `begin`: the position to begin at; the segment's indexes must reach up to it.
     """
@@ -492,7 +492,8 @@ def fill_transaction_index(
     log_start_offset: int,
 ) -> None:
     """Write a segment's transaction index (L-05), in any thread: load the producer state at the
-    segment's start into `scratch`, then apply its batches. BatchError, SegmentCorrupt, OSError."""
+    segment's start into `scratch`, then apply its batches. Raises BatchError, SegmentCorrupt,
+    OSError."""
     loaded = False
     for _, header, batch in read_batches(segment, 0):
         if not (loaded or header.is_transactional or header.is_control):

@@ -96,7 +96,7 @@ def _newest_ms(segment: Segment, files: Files) -> int:
 
 def delete_records_target(name: str, config: LogConfig, offset: int, high_watermark: int) -> int:
     """The log start that DeleteRecords asks for with `offset`, -1 for the high watermark (L-11).
-    DeleteRecordsRejected."""
+    Raises DeleteRecordsRejected."""
     if "delete" not in config.cleanup_policy:
         raise DeleteRecordsRejected(
             ErrorCode.POLICY_VIOLATION,

@@ -118,7 +118,7 @@ class Segment:
 
     @property
     def file(self) -> File:
-        """The handle, opened if it is not; OSError."""
+        """The handle, opened if it is not. Raises OSError."""
         handle = self._handle
         if handle is None:
             handle = self._handle = self.handles.open(self)
@@ -170,8 +170,8 @@ class Segment:
     ) -> None:
         """Write one batch at the end and index it.
 
-        OSError if the write failed and left no bytes in the file (L-08); TruncateFailed if it may
-        have left bytes.
+        Raises OSError if the write failed and left no bytes in the file (L-08); TruncateFailed if
+        it may have left bytes.
         """
         position = self.size_bytes
         if self.torn:
@@ -192,7 +192,7 @@ class Segment:
         self.indexes.note(position, size_bytes, last_offset, max_timestamp, index_interval_bytes)
 
     def cut_torn(self) -> None:
-        """Remove the bytes that failed writes may have left after the end of the segment.
+        """Remove the bytes that failed writes may have left after the end of the segment. Raises
         TruncateFailed."""
         if not self.torn:
             return
@@ -210,7 +210,8 @@ class Segment:
     # ---- reading
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes between two positions. OSError; SegmentCorrupt if the file is shorter."""
+        """The bytes from `start` to `end`. Raises OSError; SegmentCorrupt if the file is shorter.
+        """
         data = self.file.read_at(start, end - start)
         if len(data) != end - start:
             raise SegmentCorrupt(f"{self.path} is shorter than its {self.size_bytes} bytes")
@@ -218,7 +219,7 @@ class Segment:
 
     def state_at_end(self, *, checked: bool) -> SegmentState | None:
         """The segment's state in the producer snapshot at its end (P-26); None if there is none, or
-        if the segment was compacted since. OSError."""
+        if the segment was compacted since. Raises OSError."""
         path = f"{self._directory}/{segment_name(self.next_offset)}.snapshot"
         state = read_segment_state(self.handles.files, path, checked=checked)
         extent = self.base_offset, self.size_bytes
@@ -240,7 +241,7 @@ class Segment:
         self.indexes.keep()
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Cut at a batch start; the offset there is `next_offset`. OSError (L-36)."""
+        """Cut at a batch start; the offset there is `next_offset`. Raises OSError (L-36)."""
         self.indexes.load()
         self.file.truncate(position)
         self.size_bytes = position
@@ -319,8 +320,8 @@ class SegmentList:
     def roll(
         self, base_offset: int, config: LogConfig, randomness: Randomness, now_ms: int
     ) -> Segment:
-        """Seal the active segment and begin a new one; returns the sealed segment. OSError: nothing
-        has changed."""
+        """Seal the active segment and begin a new one; returns the sealed segment. If this raises
+        OSError, nothing has changed."""
         sealed = self.active
         sealed.cut_torn()
         sealed.indexes.seal()
@@ -354,8 +355,8 @@ class SegmentList:
 
     def discard_oldest(self, count: int, due_ms: int, deleted: DeletedFiles) -> None:
         """Take the oldest segments out of the log; their files are renamed now and `deleted`
-        removes them from `due_ms` on (L-01). Snapshots at their start are removed too (L-22).
-        OSError: the segments before the failure are removed, the others stay."""
+        removes them from `due_ms` on (L-01). Snapshots at their start are removed too (L-22). If
+        this raises OSError, only the segments before the failure were taken out."""
         for _ in range(count):
             segment = self.all[0]
             self._rename(segment, due_ms, deleted)
@@ -391,7 +392,7 @@ class SegmentList:
     def truncate_to(self, offset: int) -> tuple[int, list[Segment]]:
         """Cut at the start of the batch that holds `offset` (L-36).
 
-        Returns the new end offset and the removed segments. OSError, SegmentCorrupt.
+        Returns the new end offset and the removed segments. Raises OSError, SegmentCorrupt.
         """
         gone = []
         while len(self.all) > 1 and self.bases[-1] >= offset:

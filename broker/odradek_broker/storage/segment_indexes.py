@@ -46,7 +46,7 @@ class IndexedSegment(HandleOwner, ScannedSegment, Protocol):
     def path_of(self, suffix: str) -> str: ...
 
     def state_at_end(self, *, checked: bool) -> SegmentState | None:
-        """The segment's state in the producer snapshot at its end, if there is one. OSError."""
+        """The segment's state in the producer snapshot at its end, if any. Raises OSError."""
         ...
 
     def detached(self, handles: HandleCache) -> Any:
@@ -157,18 +157,18 @@ class SegmentIndexes:
 
     def load(self) -> None:
         """Read the index files if they are not in memory; indexes that do not match the segment are
-        rebuilt before the call returns (L-33). OSError."""
+        rebuilt before the call returns (L-33). Raises OSError."""
         if not self.loaded and not self._read():
             self.rebuild()
 
     def _need(self) -> None:
-        """Read the index files for a reader. SegmentCorrupt if they do not match the segment: the
-        reader then decides about a rebuild; OSError."""
+        """Read the index files for a reader. Raises SegmentCorrupt if they do not match the
+        segment: the reader then decides about a rebuild; OSError."""
         if not self.loaded and not self._read():
             raise SegmentCorrupt(f"the indexes of {self._segment.path} do not fit it")
 
     def _read(self) -> bool:
-        """Read the index files; False if they do not match the segment. OSError."""
+        """Read the index files; False if they do not match the segment. Raises OSError."""
         next_offset = self._segment.next_offset
         try:
             self._offsets.load(self._segment.size_bytes)
@@ -186,7 +186,7 @@ class SegmentIndexes:
         return True
 
     def _resume(self) -> None:
-        """Continue after the last index entry. SegmentCorrupt if that position is no batch
+        """Continue after the last index entry. Raises SegmentCorrupt if that position is no batch
         boundary, or if an index has lost its last entries: its size does not show the loss."""
         self._max_timestamp, self._max_timestamp_offset = self._times.last()
         self._bytes_since_entry = 0
@@ -204,8 +204,8 @@ class SegmentIndexes:
             raise SegmentCorrupt(f"{self._offsets.path} has lost entries")
 
     def _walk_end(self, position: int, last_offset: int | None = None) -> Iterator[BatchAt]:
-        """Walk from the last entry of the index. SegmentCorrupt if the segment is closed, and its
-        end is so far from the entry that later entries must be missing."""
+        """Walk from the last entry of the index. Raises SegmentCorrupt if the segment is closed,
+        and its end is so far from the entry that later entries must be missing."""
         walk = (
             walk_batches(self._segment, position)
             if last_offset is None
@@ -218,7 +218,7 @@ class SegmentIndexes:
 
     def _check_largest_timestamp(self, largest: tuple[int, int], position: int) -> None:
         """Compare the largest timestamp, on which retention relies, with the batch at or after
-        `position` that should have it. SegmentCorrupt."""
+        `position` that should have it. Raises SegmentCorrupt."""
         timestamp, offset = largest
         for batch in walk_batches(self._segment, position):
             if batch.last_offset >= offset:
@@ -232,7 +232,8 @@ class SegmentIndexes:
     def _check_newest(self, largest: tuple[int, int], newest_at_end: int) -> None:
         """Check that the time index ends as it did when the segment was closed. The snapshot at the
         segment's end has the largest timestamp. Without a snapshot, the last entry must not be
-        older than `newest_at_end`, the largest timestamp of the last batches. SegmentCorrupt."""
+        older than `newest_at_end`, the largest timestamp of the last batches. Raises
+        SegmentCorrupt."""
         state = self._segment.state_at_end(checked=False)
         if state is not None and largest != (state.max_timestamp, state.max_timestamp_offset):
             if self._segment.state_at_end(checked=True) is not None:
@@ -297,9 +298,9 @@ class SegmentIndexes:
 
     def go_on_behind(self, state: SegmentState, next_offset: int) -> None:
         """Start a rebuild in the middle: keep the entries that the index files had when the segment
-        ended at `next_offset`, and cut the files there. SegmentCorrupt, BatchError if these
-        entries, or the last batches before that offset, have changed since: the files then stay
-        unchanged. OSError."""
+        ended at `next_offset`, and cut the files there. Raises SegmentCorrupt, BatchError if these
+        entries, or the last batches before that offset, have changed since; the files then stay
+        unchanged. Raises OSError."""
         largest = state.max_timestamp, state.max_timestamp_offset
         offsets, times = self._empty()
         try:
@@ -318,7 +319,7 @@ class SegmentIndexes:
 
     def _check_end(self, last_offset: int, start: int, end: int, next_offset: int) -> None:
         """Check the batches between the last entry of the offset index and `end`, where the next
-        batch would get `next_offset`. SegmentCorrupt, BatchError, OSError."""
+        batch would get `next_offset`. Raises SegmentCorrupt, BatchError, OSError."""
         position, found = start, self._segment.base_offset
         for position, header, batch in read_batches(self._segment, start) if end else ():
             verify_crc(batch, 0, header)
@@ -332,7 +333,7 @@ class SegmentIndexes:
             raise SegmentCorrupt(f"{self._segment.path} has no batch that ends at byte {end}")
 
     def rebuild(self, index_interval_bytes: int = 4096) -> None:
-        """Rebuild both indexes from the batch headers and write them. OSError.
+        """Rebuild both indexes from the batch headers and write them. Raises OSError.
 
         If the segment file is damaged, the indexes reach up to the damage, which `damage`
         describes.
@@ -355,7 +356,8 @@ class SegmentIndexes:
 
     def repair(self) -> bool:
         """Rebuild both indexes; True when they are ready. A closed segment may be large, so its
-        indexes are rebuilt in a worker thread: False until the thread has finished. OSError."""
+        indexes are rebuilt in a worker thread: False until the thread has finished. Raises OSError.
+        """
         background = self._segment.handles.background
         if background is None or not self._segment.sealed:
             self.rebuild()
@@ -370,7 +372,7 @@ class SegmentIndexes:
         return False
 
     def scan_alone(self) -> None:
-        """Fill the indexes in memory, in any thread. OSError."""
+        """Fill the indexes in memory, in any thread. Raises OSError."""
         self._offsets.hold_back()
         self._times.hold_back()
         try:
@@ -400,7 +402,7 @@ class SegmentIndexes:
         self.keep()
 
     def truncate(self, next_offset: int) -> None:
-        """Drop the index entries from `next_offset` on, where the segment was cut (L-36).
+        """Drop the index entries from `next_offset` on, where the segment was cut (L-36). Raises
         OSError."""
         self._offsets.truncate_to(next_offset)
         self._times.truncate_to(next_offset)
@@ -423,8 +425,8 @@ class SegmentIndexes:
         return self._walk_from(*self._offsets.floor_entry(offset))
 
     def _walk_from(self, last_offset: int, position: int) -> Iterator[BatchAt]:
-        """Walk from an entry of the index. SegmentCorrupt if the entry is wrong: a walk that begins
-        after its target would not find it."""
+        """Walk from an entry of the index. Raises SegmentCorrupt if the entry is wrong: a walk that
+        begins after its target would not find it."""
         if position and position >= self._segment.size_bytes:
             raise SegmentCorrupt(f"{self._offsets.path} goes on after {self._segment.path}")
         for batch in walk_batches(self._segment, position):
@@ -434,7 +436,7 @@ class SegmentIndexes:
 
     def position_of(self, offset: int) -> int:
         """The position of the batch that has `offset`, or else of the next batch; the size of the
-        segment if there is no such batch. SegmentCorrupt, OSError."""
+        segment if there is no such batch. Raises SegmentCorrupt, OSError."""
         if offset >= self._segment.next_offset and self.loaded:
             return self._segment.size_bytes
         position = self._hints.get(offset)
@@ -449,7 +451,8 @@ class SegmentIndexes:
 
     def seek(self, offset: int, batches_max: int) -> int | None:
         """The same as `position_of`, with little work: the indexes are neither loaded nor rebuilt.
-        None if more than `batches_max` batches would have to be passed. SegmentCorrupt, OSError."""
+        None if more than `batches_max` batches would have to be passed. Raises SegmentCorrupt,
+        OSError."""
         position = self._hints.get(offset)
         if position is not None:
             return position
@@ -502,7 +505,7 @@ class SegmentIndexes:
     def first_timestamp(self) -> int:
         """The largest timestamp of the first batch, from which the age of the segment counts
         (L-06). -1 if there is no readable batch, so that appends can continue after damaged bytes.
-        OSError."""
+        Raises OSError."""
         if self._first_timestamp is None:
             try:
                 first = (
@@ -526,7 +529,7 @@ class SegmentIndexes:
     def _summarize(self) -> bool:
         """Read the largest timestamp of a closed segment from a few entries of its index files.
         Reading all entries, up to 250,000, would take too long, because a search by time reads this
-        of every segment. False if the files do not match the segment. OSError."""
+        of every segment. False if the files do not match the segment. Raises OSError."""
         if not self._segment.sealed:
             return False
         try:
@@ -546,7 +549,7 @@ class SegmentIndexes:
         return True
 
     def largest_timestamp_below(self, bound: int) -> tuple[int, int]:
-        """The `largest_timestamp` of the batches that end below an offset. SegmentCorrupt,
+        """The `largest_timestamp` of the batches that end below an offset. Raises SegmentCorrupt,
         OSError."""
         largest = self.largest_timestamp
         if bound >= self._segment.next_offset:
@@ -564,16 +567,16 @@ class SegmentIndexes:
 
     def walk_to_time(self, timestamp: int) -> Iterator[BatchAt]:
         """Walk from a batch at or before the first that reaches `timestamp`, as near as the index
-        knows (L-15). SegmentCorrupt if the segment is damaged, or the index entry at which the walk
-        begins is wrong."""
+        knows (L-15). Raises SegmentCorrupt if the segment is damaged, or the index entry at which
+        the walk begins is wrong."""
         self._need()
         entry = self._times.floor_entry(timestamp)
         return walk_batches(self._segment, 0) if entry is None else self._walk_from_time(entry)
 
     def _walk_from_time(self, entry: tuple[int, int]) -> Iterator[BatchAt]:
-        """Walk from the batch of a time index entry, (timestamp, offset). SegmentCorrupt unless
-        that batch is the first that reaches the timestamp, as far as the walk can tell: a search
-        that began after the first such batch would give a wrong answer (L-33)."""
+        """Walk from the batch of a time index entry, (timestamp, offset). Raises SegmentCorrupt
+        unless that batch is the first that reaches the timestamp, as far as the walk can tell: a
+        search that began after the first such batch would give a wrong answer (L-33)."""
         timestamp, offset = entry
         met = False
         for batch in self._walk_to(offset):

@@ -40,13 +40,13 @@ class ScannedSegment(Protocol):
 
     @property
     def file(self) -> File:
-        """The handle of its `.log` file. OSError."""
+        """The handle of its `.log` file. Raises OSError."""
         ...
 
 
 def walk_batches(segment: ScannedSegment, position: int) -> Iterator[BatchAt]:
     """The extent of each batch from a batch start to the end; only headers are read. Offsets must
-    ascend: this is checked because checksums do not cover them. SegmentCorrupt, OSError."""
+    ascend: this is checked because checksums do not cover them. Raises SegmentCorrupt, OSError."""
     block, block_start = b"", position
     end = segment.size_bytes
     least_offset = segment.base_offset
@@ -93,8 +93,8 @@ class SegmentScan:
         self._chunk_at = 0
 
     def header(self, position: int) -> BatchHeader:
-        """The header of the whole batch at `position`. BatchError, SegmentCorrupt if there is none;
-        OSError."""
+        """The header of the whole batch at `position`. Raises BatchError, SegmentCorrupt if there
+        is none; OSError."""
         at = position - self._chunk_at
         if at < 0 or at + HEADER_BYTES > len(self._chunk):
             self._need(position, HEADER_BYTES, "the header of a batch")
@@ -117,7 +117,8 @@ class SegmentScan:
             )
 
     def data(self, position: int, size_bytes: int) -> memoryview:
-        """The bytes at `position`. SegmentCorrupt if the file is shorter than it was; OSError."""
+        """The bytes at `position`. Raises SegmentCorrupt if the file is shorter than it was;
+        OSError."""
         at = position - self._chunk_at
         if at < 0 or at + size_bytes > len(self._chunk):
             self._read_chunk(position, size_bytes)
@@ -139,8 +140,8 @@ def read_batches(
     """(position, header, the batch) of each whole batch from `position` to the end.
 
     Offsets must ascend, from `least_offset` on; the caller compares checksums. At most a megabyte
-    or one batch is in memory; a batch is not larger than the file. BatchError, SegmentCorrupt,
-    OSError.
+    or one batch is in memory; a batch is not larger than the file. Raises BatchError,
+    SegmentCorrupt, OSError.
     """
     scan = SegmentScan(segment)
     next_offset = max(segment.base_offset, least_offset)

@@ -111,7 +111,7 @@ class LogStartup:
         self._unsynced: list[tuple[PartitionLog, Callable[[], None]]] = []
 
     def open_all(self) -> StartReport:
-        """Open the logs of all partitions in all directories. DataDirectoryError.
+        """Open the logs of all partitions in all directories. Raises DataDirectoryError.
 
         After a clean stop nothing but names and checkpoints is read, and logs open at first use
         (L-30), except logs that can only be opened by reading their batches, for which no client
@@ -152,9 +152,8 @@ class LogStartup:
     # ---- finding partitions
 
     def _find_all(self) -> dict[TopicPartition, list[LastRun]]:
-        """All partitions, each with the directories that have a partition of this name.
-        DataDirectoryError.
-        """
+        """All partitions, each with the directories that have a partition of this name. Raises
+        DataDirectoryError."""
         report = self._report
         found: dict[TopicPartition, list[LastRun]] = {}
         clean: dict[bool, bool] = {}
@@ -202,7 +201,7 @@ class LogStartup:
 
         Other directories of this name are renamed: they belong to a topic that was deleted while a
         data directory could not be used, or to a partition whose creation was never finished.
-        DataDirectoryError if two have the partition.
+        Raises DataDirectoryError if two have the partition.
         """
         name = f"{key[0]}-{key[1]}"
         wanted = topics.topic_id(key[0])
@@ -249,7 +248,7 @@ class LogStartup:
 
     def _rename_unwanted(self, left: LastRun, path: str, *, removed: bool) -> None:
         """Rename a partition's directory, to be deleted if its topic was removed or it has no
-        record; otherwise it is kept as a stray. DataDirectoryError."""
+        record; otherwise it is kept as a stray. Raises DataDirectoryError."""
         gone = self._is_blank(path) or removed
         suffix = DELETED_SUFFIX if gone else STRAY_SUFFIX
         renamed = f"{path}.{self._randomness.uuid().hex()}{suffix}"

@@ -44,8 +44,8 @@ class CorruptTransactionIndex(ValueError):
 
 
 def cut_behind(files: Files, path: str, entries: int, crc: int) -> None:
-    """Cut a file after its first `entries`, or remove it if `entries` is 0. CorruptTransactionIndex
-    if the CRC-32C of these entries is not `crc`."""
+    """Cut a file after its first `entries`, or remove it if `entries` is 0. Raises
+    CorruptTransactionIndex if the CRC-32C of these entries is not `crc`."""
     if entries == 0:
         files.remove(path)
         return
@@ -73,9 +73,9 @@ class TransactionIndex:
     __slots__ = ("_file", "_files", "_last_offset", "_size_bytes", "path", "was_there")
 
     def __init__(self, files: Files, path: str) -> None:
-        """Open the file if there is one. CorruptTransactionIndex if it does not have whole entries
-        in the order of their markers: the caller then has to `create` a new index and to replay the
-        segment (L-33)."""
+        """Open the file if there is one. Raises CorruptTransactionIndex if it does not have whole
+        entries in the order of their markers: the caller then has to `create` a new index and to
+        replay the segment (L-33)."""
         self._files = files
         self.path = path
         self._file: File | None = None
@@ -126,7 +126,7 @@ class TransactionIndex:
         return self._last_offset
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Add an entry. ValueError unless its marker comes after all others. If this raises
+        """Add an entry. Raises ValueError unless its marker comes after all others. If this raises
         OSError, nothing was added."""
         if entry.last_offset <= self._last_offset:
             raise ValueError(
@@ -202,7 +202,7 @@ class TransactionIndex:
         self._last_offset = next(self._scan(kept - 1)).last_offset if kept else -1
 
     def checksum(self) -> int:
-        """CRC-32C of all entries. CorruptTransactionIndex."""
+        """CRC-32C of all entries. Raises CorruptTransactionIndex."""
         if self._file is None:
             return crc32c(b"")
         content = self._file.read_at(0, self._size_bytes)
@@ -218,7 +218,7 @@ class TransactionIndex:
         self.path = path
 
     def ensure_file(self) -> None:
-        """Make the file, even if there are no entries. OSError."""
+        """Make the file, even if there are no entries. Raises OSError."""
         if self._file is None:
             self._files.open(self.path, create=True).close()
 

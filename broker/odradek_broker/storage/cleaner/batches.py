@@ -46,8 +46,8 @@ class BatchFilter:
         self._transactions = transactions
 
     def keep(self, header: BatchHeader, batch: memoryview) -> Kept:
-        """The part of a batch that is kept. The caller has checked the checksum; CorruptBatch if
-        the records are damaged."""
+        """The part of a batch that is kept. The caller has checked the checksum. Raises
+        CorruptBatch if the records are damaged."""
         if header.is_control:
             return self._keep_control(header, batch)
         if self._transactions.saw_data(header):

@@ -89,7 +89,7 @@ class _LogCleaning:
 
     def _aborted_transactions(self) -> list[AbortedTransaction]:
         """The aborted transactions that the indexes of all segments name, because the marker of a
-        transaction may be in a segment after the cleaned segments. CorruptTransactionIndex,
+        transaction may be in a segment after the cleaned segments. Raises CorruptTransactionIndex,
         OSError."""
         found = []
         bases = [base for base, _ in self._job.segments]

@@ -27,7 +27,7 @@ _DERIVED = (*_SUFFIXES, "snapshot")
 
 
 def finish_foreign_swaps(files: Files, directory: str) -> None:
-    """Finish the swaps that were committed, and remove the others, at a start. OSError."""
+    """Finish the swaps that were committed, and remove the others, at a start. Raises OSError."""
     found = [_parse(name) for name in files.list(directory)]
     cleaned = [base for base, suffix in found if base >= 0 and suffix.endswith(CLEANED)]
     swaps = [(base, suffix) for base, suffix in found if base >= 0 and suffix.endswith(SWAP)]
@@ -77,7 +77,7 @@ def _remove_sources(
 
 
 def _end_offset(files: Files, directory: str, base: int) -> tuple[int, bool]:
-    """The end offset of a swapped segment, and True if it is whole. OSError."""
+    """The end offset of a swapped segment, and True if it is whole. Raises OSError."""
     segment = Segment(HandleCache(files, limit=1), directory, base, created_ms=0)
     segment.path += SWAP
     end = base

@@ -62,7 +62,7 @@ class CleaningJob:
 
     @classmethod
     def from_lines(cls, lines: Iterator[str]) -> CleaningJob:
-        """The job in the lines that `to_lines` made. ValueError, KeyError, TypeError."""
+        """The job in the lines that `to_lines` made. Raises ValueError, KeyError, TypeError."""
         head: dict[str, Any] = json.loads(next(lines))
         head["segments"] = tuple((base, size) for base, size in head["segments"])
         head["later_bases"] = tuple(head["later_bases"])

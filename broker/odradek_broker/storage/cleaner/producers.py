@@ -25,7 +25,7 @@ def remove_old_snapshots(files: Files, directory: str, upper_bound: int) -> None
     """Remove the snapshots below an offset, before the cleaner removes a marker below it. A load
     from an old snapshot would find the marker's transaction open and never find the marker. Without
     old snapshots, producers are read from a newer snapshot, which is synced first, or from the rest
-    of the log. The removal is durable with the first cleaned segment. OSError."""
+    of the log. The removal is durable with the first cleaned segment. Raises OSError."""
     newer = f"{directory}/{segment_name(upper_bound)}.snapshot"
     if files.exists(newer):
         file = files.open(newer)

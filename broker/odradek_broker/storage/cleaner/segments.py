@@ -19,7 +19,7 @@ _WRITE_BYTES = 1024 * 1024
 
 
 def source_segments(job: CleaningJob, handles: HandleCache) -> list[Segment]:
-    """The segments of a job, to be read. OSError."""
+    """The segments of a job, to be read. Raises OSError."""
     segments = []
     for base, size_bytes in job.segments:
         segment = Segment(handles, job.directory, base, created_ms=job.now_ms)
@@ -33,7 +33,7 @@ def group_by_size(
 ) -> list[list[Segment]]:
     """Groups of neighbouring segments, each of which becomes one segment. The total size of a
     group, the total size of its indexes, and its range of offsets are within the limits of one
-    segment (L-26). OSError."""
+    segment (L-26). Raises OSError."""
     bases = [segment.base_offset for segment in segments]
     limits = (job.segment_bytes, job.segment_index_bytes, job.segment_index_bytes)
     groups: list[list[Segment]] = []
@@ -93,7 +93,7 @@ class CleanedSegment(Segment):
         return super().path_of(suffix) + CLEANED
 
     def write(self, batch: Buffer, header: BatchHeader) -> None:
-        """Add a batch with the offsets and the largest timestamp in `header`. OSError."""
+        """Add a batch with the offsets and the largest timestamp in `header`. Raises OSError."""
         size_bytes = len(batch)
         extent = BatchAt(
             self.size_bytes,
@@ -111,7 +111,7 @@ class CleanedSegment(Segment):
             self._write_pending()
 
     def write_aborted(self, transaction: AbortedTransaction) -> None:
-        """Add an aborted transaction that still has records or a marker. OSError."""
+        """Add an aborted transaction that still has records or a marker. Raises OSError."""
         self._aborted.append(transaction)
 
     def _write_pending(self) -> None:
@@ -121,7 +121,7 @@ class CleanedSegment(Segment):
 
     def finish(self, files: Files, modified_ms: int) -> None:
         """Sync all files of the segment, and give the log file the modification time of the sources
-        (L-21). OSError."""
+        (L-21). Raises OSError."""
         self._write_pending()
         self.indexes.seal()
         self.file.sync()

@@ -55,7 +55,7 @@ def _path(directory: str, base: int, suffix: str) -> str:
 
 def write_sources(files: Files, directory: str, sources: Sequence[int]) -> None:
     """Write the list of sources: the base offsets of the segments that the cleaned segment
-    replaces. The cleaned segment has the first of these base offsets. OSError."""
+    replaces. The cleaned segment has the first of these base offsets. Raises OSError."""
     path = _path(directory, sources[0], _SOURCES + CLEANED)
     files.remove(path)
     file = files.open(path, create=True)
@@ -148,7 +148,7 @@ class SegmentSwap:
 
 def finish_swaps(files: Files, directory: str) -> None:
     """Finish the swaps that were committed, at a start. Files of other swaps are left to the
-    caller. OSError."""
+    caller. Raises OSError."""
     names = set(files.list(directory))
     for name in sorted(names):
         stem, _, suffix = name.partition(".")

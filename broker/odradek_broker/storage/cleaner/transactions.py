@@ -54,7 +54,7 @@ class CleanedTransactions:
     ) -> tuple[bool, AbortedTransaction | None]:
         """(True, None) if the marker is an emptied batch, or if no batch is left of the transaction
         that the marker ended. Otherwise (False, the entry for the transaction index), with None
-        instead of the entry unless the transaction was aborted. CorruptBatch."""
+        instead of the entry unless the transaction was aborted. Raises CorruptBatch."""
         self._begin_up_to(header)
         if not header.record_count:
             return True, None

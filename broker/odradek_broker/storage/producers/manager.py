@@ -44,7 +44,7 @@ def snapshot_name(offset: int) -> str:
 
 
 def has_snapshot(files: Files, directory: str, offset: int) -> bool:
-    """True if a partition's directory has a whole snapshot of an offset. OSError."""
+    """True if a partition's directory has a whole snapshot of an offset. Raises OSError."""
     try:
         check_snapshot(_read(files, f"{directory}/{snapshot_name(offset)}"))
     except (FileNotFoundError, CorruptSnapshot):
@@ -61,8 +61,8 @@ def _read(files: Files, path: str) -> bytes:
 
 
 def read_end_marker(header: BatchHeader, batch: memoryview) -> EndMarker | None:
-    """(control type, coordinator epoch) of a COMMIT or ABORT marker; None for other control
-    batches (R-31). Longer keys and values are accepted (R-32). CorruptBatch."""
+    """(control type, coordinator epoch) of a COMMIT or ABORT marker; None for other control batches
+    (R-31). Longer keys and values are accepted (R-32). Raises CorruptBatch."""
     records = read_records(batch, 0, header)
     if not records:
         return None  # Compaction may leave a control batch empty (R-19).
@@ -124,7 +124,7 @@ class Producers:
         origin: AppendOrigin,
         transaction_version: int,
     ) -> EndMarker | None:
-        """The marker in a control batch that is about to be appended (T-41). AppendRejected."""
+        """The marker in a control batch to be appended (T-41). Raises AppendRejected."""
         try:
             marker = read_end_marker(header, batch)
         except BatchError as problem:
@@ -147,7 +147,8 @@ class Producers:
         last_offset: int,
         now_ms: int,
     ) -> None:
-        """Apply a batch that is in the log (P-18). OSError: see `AbortedTransactions.append`."""
+        """Apply a batch that is in the log (P-18). Raises OSError: see
+        `AbortedTransactions.append`."""
         self.state.update(header, base_offset, last_offset, now_ms)
         if marker is not None:
             aborted = self._apply_marker(header, marker, last_offset)
@@ -195,7 +196,8 @@ class Producers:
         """Load the state as of `end_offset`: the newest undamaged snapshot, then the batches after
         it (P-28). `alone`: the call may be made in any thread, and changes nothing on disk.
 
-        SegmentCorrupt, BatchError: a batch between snapshot and `end_offset` cannot be read.
+        Raises SegmentCorrupt or BatchError if a batch between the snapshot and `end_offset` cannot
+        be read.
         """
         # Snapshots between the start of the first segment and the log start are also used, because
         # producers that wrote before the first segment are known only from a snapshot.
@@ -226,7 +228,8 @@ class Producers:
         now_ms: int,
     ) -> None:
         """Load the state as of `end_offset`, where the log was truncated. `segments`: the segments
-        that are left; `gone`: the removed segments (L-36). OSError, SegmentCorrupt, BatchError."""
+        that are left; `gone`: the removed segments (L-36). Raises OSError, SegmentCorrupt,
+        BatchError."""
         for segment in gone:
             self.aborted_transactions.forget(segment)
         self.aborted_transactions.truncate_to(segments[-1], end_offset)
@@ -251,7 +254,7 @@ class Producers:
         return lowest
 
     def _restored(self, offset: int, **options: Any) -> ProducerStateManager:
-        """The state in the snapshot at `offset`. CorruptSnapshot, OSError."""
+        """The state in the snapshot at `offset`. Raises CorruptSnapshot, OSError."""
         state = ProducerStateManager(**options)
         content = _read(self._files, self._snapshot_path(offset))
         state.restore(decode_snapshot(content, map_end_offset=offset), offset)
@@ -277,12 +280,12 @@ class Producers:
 
     def segment_state(self, offset: int) -> SegmentState | None:
         """The state of the segment in the snapshot at `offset`; None if there is none, or it is
-        damaged. OSError."""
+        damaged. Raises OSError."""
         return read_segment_state(self._files, self._snapshot_path(offset))
 
     def _first_open_at(self, offset: int) -> int:
         """The first offset of the transactions that were open at an offset, a number beyond all
-        offsets if none was open; -1 if there is no snapshot of that offset. OSError."""
+        offsets if none was open; -1 if there is no snapshot of that offset. Raises OSError."""
         try:
             state = self._restored(offset, **{**self._options, "tally": ProducerTally()})
         except (FileNotFoundError, CorruptSnapshot):
@@ -292,7 +295,7 @@ class Producers:
 
     def take_snapshot(self, offset: int, segment: Segment | None = None) -> None:
         """Write a snapshot of the state at `offset` (P-27), with the state of the `segment` that
-        contains this offset or ends at it. OSError.
+        contains this offset or ends at it. Raises OSError.
 
         A torn snapshot has a wrong checksum (P-26), so nothing waits for the disk here.
         """
@@ -317,7 +320,7 @@ class Producers:
         return self._snapshot_path(offset) in self.volatile
 
     def sync(self) -> None:
-        """Sync the files that were written. Waits for the disk; OSError."""
+        """Sync the files that were written. Waits for the disk. Raises OSError."""
         for path in sorted(self.unsynced):
             if self._files.exists(path):
                 file = self._files.open(path)
@@ -340,7 +343,7 @@ class Producers:
 
     def remove_outdated(self, segment_bases: Sequence[int], recovery_point: int) -> None:
         """Remove old snapshots inside segments. The newest snapshot at or below the recovery point
-        is kept, and so are all newer snapshots (L-30). OSError."""
+        is kept, and so are all newer snapshots (L-30). Raises OSError."""
         inside = sorted(set(self.snapshot_offsets()).difference(segment_bases))
         reached = [offset for offset in inside if offset <= recovery_point]
         outdated = set(reached[:-1])

@@ -128,7 +128,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry], segment_state: bytes = b""
 
 
 def check_snapshot(content: bytes) -> int:
-    """The number of producers that a whole file claims to have. CorruptSnapshot."""
+    """The number of producers that a whole file claims to have. Raises CorruptSnapshot."""
     if len(content) < _FILE_HEAD.size:
         raise CorruptSnapshot(f"{len(content)} bytes are too few for a producer snapshot")
     version, crc, count = _FILE_HEAD.unpack_from(content)
@@ -142,7 +142,7 @@ def check_snapshot(content: bytes) -> int:
 
 def read_segment_state(files: Files, path: str, *, checked: bool = True) -> SegmentState | None:
     """The state of the segment that a snapshot ends or lies in; None if the file is missing or
-    damaged, or has no such state. OSError.
+    damaged, or has no such state. Raises OSError.
 
     Without `checked` only the last bytes are read, because the file may have 100,000 producers:
     damage elsewhere is then not detected.

@@ -253,9 +253,8 @@ class OpenTransactions:
         return len(self._open)
 
     def begin(self, first_offset: int, producer_id: int) -> None:
-        """Add an open transaction. ValueError unless its first offset is above those of all open
-        transactions.
-        """
+        """Add an open transaction. Raises ValueError unless its first offset is above those of all
+        open transactions."""
         last = next(reversed(self._open), -1)
         if first_offset <= last:
             raise ValueError(
@@ -269,7 +268,7 @@ class OpenTransactions:
 
         Returns the last stable offset that the partition has when the high watermark passes the
         marker: the next open transaction's first offset, else the offset after the marker (L-04).
-        KeyError if none began at `first_offset`.
+        Raises KeyError if none began at `first_offset`.
         """
         del self._open[first_offset]
         self._above_high_watermark[first_offset] = last_offset
@@ -492,7 +491,7 @@ class ProducerStateManager:
     ) -> AbortedTransaction | None:
         """Apply an appended COMMIT or ABORT marker (T-41). Returns the entry for the transaction
         index: an aborted transaction that had data here; None for a commit and for a marker that
-        ended nothing (T-42). ValueError for other control types."""
+        ended nothing (T-42). Raises ValueError for other control types."""
         if control_type not in (ABORT_MARKER, COMMIT_MARKER):
             raise ValueError(f"control type {control_type} is not the end of a transaction")
         self.map_end_offset = offset + 1
@@ -546,9 +545,9 @@ class ProducerStateManager:
         While a batch waits, the lowest sequence received is remembered, and no later batch of the
         producer can be appended before it. `must_start_at_zero`: the producer uses transactions v2
         (Produce >= 12), so a partition without its state can only get sequence 0. Not needed where
-        `has_open_transaction`. ProducerStateError for an epoch older than the partition's (T-61):
-        the coordinator may have assigned another producer id since then, and its error would not
-        name the reason.
+        `has_open_transaction`. Raises ProducerStateError for an epoch older than the partition's
+        (T-61): the coordinator may have assigned another producer id since then, and its error
+        would not name the reason.
         """
         entry = self._entries.get(producer_id)
         if entry is not None and producer_epoch < entry.epoch:
