@@ -51,7 +51,7 @@ def clean(job: CleaningJob, files: Files, throttle: Throttle = unthrottled) -> C
 
 
 class _LogCleaning:
-    """One cleaning of a log."""
+    """The cleaning of a log."""
 
     def __init__(self, job: CleaningJob, files: Files, throttle: Throttle) -> None:
         self._job = job
