@@ -48,9 +48,9 @@ _SHARE = "share"
 
 @dataclass(frozen=True)
 class ShareGroupOffset:
-    """A partition of a share group. `start_offset`: the first offset that is not finished. `lag`:
-    the number of unfinished records, None if the broker does not report it. `leader_epoch`: -1 if
-    unknown."""
+    """A partition of a share group. `start_offset`: the first offset whose record is not finished.
+    `lag`: the number of unfinished records, None if the broker does not report it. `leader_epoch`:
+    -1 if unknown."""
 
     start_offset: int
     leader_epoch: int = -1

@@ -84,7 +84,7 @@ class Settings:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Make the settings from names and values: parse, check and complete them. ConfigError
-        names the wrong setting and says what to do."""
+        names the wrong setting and the remedy."""
         rows = cls.rows()
         given: dict[str, Any] = {}
         for name, value in settings.items():
@@ -245,8 +245,8 @@ def _parse_addresses(row: Row, value: Any) -> tuple[str, ...]:
 def split_address(address: str) -> tuple[str, int]:
     """("host", port) of "host:port" or "[v6 address]:port"; the port is 9092 if there is none.
 
-    A listener name in front, as in "PLAINTEXT://host:9092", is dropped. ValueError says what is
-    wrong.
+    A listener name in front, as in "PLAINTEXT://host:9092", is dropped. ValueError names the
+    problem.
     """
     rest = address.rpartition("://")[2]
     host, colon, port_text = rest.rpartition(":")

@@ -112,7 +112,7 @@ class ProducerConfig(ClientConfig):
 
 
 def _resolve_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Disable idempotence by default if other settings exclude it. ConfigError if the user has
+    """Disable idempotence if other settings exclude it. ConfigError if the user has explicitly
     requested idempotence or transactions, or if the limit of requests in flight is too high (C-01,
     C-02)."""
     in_the_way = []

@@ -97,9 +97,9 @@ def read_validation(
     subscription: SubscriptionState,
     reset_timestamp: int | None,
 ) -> ValidationResult:
-    """Process an answer. Partitions with a valid position are fetched again. Other positions move
-    back to the divergent offset, or are reset if that offset is unknown. If `reset_timestamp` is
-    None, other positions are a failure instead."""
+    """Process an answer. Partitions with a valid position are fetched again. An invalid position
+    moves back to the divergent offset, or is reset if that offset is unknown; if `reset_timestamp`
+    is None, an invalid position is a failure instead."""
     result = ValidationResult()
     for topic in response.topics:
         for answer in topic.partitions:

@@ -60,8 +60,8 @@ class Exchange(Protocol):
 async def authenticate(ask: Ask, versions: Versions, exchange: Exchange, *, tls: bool) -> int:
     """Authenticate; returns the session's lifetime in ms, 0: unlimited (C-71).
 
-    Raises AuthenticationFailed, with the broker's message if the broker refuses the client. Also
-    raises it for brokers before Kafka 1.0.
+    Raises AuthenticationFailed for brokers before Kafka 1.0, and if the broker refuses the client
+    (with the broker's message).
     """
     await _handshake(ask, versions, exchange.mechanism, tls=tls)
     version = min(

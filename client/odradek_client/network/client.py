@@ -330,8 +330,8 @@ class NetworkClient:
         return self._connections.connect_soon(node_id, on_ready, channel)
 
     def feature_level(self, name: str) -> int:
-        """The finalized level of a feature such as "transaction.version"; 0 if the feature has
-        none.
+        """The finalized level of a feature such as "transaction.version"; 0 if the feature has no
+        finalized level.
 
         The level is that of the newest connection. Levels that are supported but not finalized are
         ignored (C-70).

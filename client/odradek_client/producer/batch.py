@@ -36,9 +36,9 @@ NewFuture = Callable[[], Future]
 class RecordMetadata(NamedTuple):
     """The partition and offset of a record.
 
-    `offset` is -1 if it is unknown, because acks=0 or because the broker does not have the offset
-    of a duplicate. `timestamp_ms` is the broker's time for topics with LogAppendTime, otherwise the
-    record's.
+    `offset` is -1 if it is unknown: with acks=0, or if the broker does not have the offset of a
+    duplicate. `timestamp_ms` is the broker's time for topics with LogAppendTime, otherwise the
+    timestamp of the record.
     """
 
     topic: str

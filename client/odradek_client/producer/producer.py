@@ -427,7 +427,7 @@ class Producer:
         raises.
 
         Exceptions of the block and of the commit are raised; after an Abortable the block may be
-        tried again. After a TransactionTimeout of the commit call `commit_transaction` again.
+        tried again. After a TransactionTimeout of the commit, call `commit_transaction` again.
         """
         await self.begin_transaction()
         try:

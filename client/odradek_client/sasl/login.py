@@ -73,8 +73,8 @@ class Login:
         self._token = None
 
     def _present_password(self, before: Password) -> Password:
-        """The password, read again, because the file to which the setting refers may have changed.
-        If the file cannot be read, the earlier password."""
+        """The password, read again because its file may have changed; the earlier password if the
+        file cannot be read."""
         try:
             found = credentials(self._settings, resolve)
         except (ConfigError, TlsError) as error:

@@ -87,7 +87,7 @@ class TokenSource:
 
 def credentials(settings: SaslSettings, resolve: Resolve) -> Password | TokenSource:
     """The password or token source to authenticate with. ConfigError names a missing or conflicting
-    setting; TlsError (of `resolve`) an invalid reference."""
+    setting; TlsError (raised by `resolve`) names an invalid reference."""
     options = _jaas_options(settings, resolve)
     if settings.mechanism == oauthbearer.MECHANISM:
         return _token_source(settings, options, resolve)

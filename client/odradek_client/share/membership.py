@@ -77,7 +77,8 @@ class ShareMembership(EpochMembership):
     """The membership of a consumer in its share group.
 
     The group loop sends each request when it is due, and reports the answer or its absence.
-    `assignment` has the assigned partitions. The consumer may take them over at any time.
+    `assignment` has the assigned partitions. The consumer can take over the assigned partitions at
+    any time.
     """
 
     state: ShareState

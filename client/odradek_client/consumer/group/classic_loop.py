@@ -137,8 +137,8 @@ class ClassicGroupLoop(GroupLoop):
             self._join.add_done_callback(lambda _: self._signal())
 
     def _on_joined(self) -> None:
-        """Take over the assignment. Only this method changes `metadata`, so that records that were
-        read in one generation do not count as read in the next."""
+        """Take over the assignment. Only this method updates the identity that `metadata` returns,
+        so that records of one generation are not committed with the identity of the next."""
         membership = self.membership
         assignment = self._rebalance.assignment = membership.take_assignment()
         self._remember_metadata()

@@ -265,8 +265,8 @@ class GroupLoop(HeartbeatLoop):
     # --- the group's part of a poll ---
 
     async def poll(self) -> None:
-        """The group's part of a poll: join if needed, take over an assignment, commit if it is
-        time. Waits only for listeners. Raises the error of a heartbeat."""
+        """The group's part of a poll: join if needed, take over an assignment, commit if a commit
+        is due. Waits only for listeners. Raises the error of a heartbeat."""
         membership, subscription = self.membership, self._subscription
         membership.polled(self._now_ms())
         if subscription.by_group and self._needs_rebalance():
