@@ -238,7 +238,6 @@ def _shown(row: dict[str, Any], name: str) -> str:
 
 
 def _print_documented(kind: Kind, rows: list[dict[str, Any]]) -> None:
-    """Print each setting with its documentation below it."""
     resource = None
     for row in rows:
         if row["resource"] != resource:

@@ -147,7 +147,6 @@ def _proxy(text: str) -> str:
 
 
 def _serve(listening_on: socket.socket, started: Callable[[], None], **options: Any) -> None:
-    """Serve a console with these `ConsoleOptions` until a signal."""
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         fail(f"the console needs {', '.join(missing)}: pip install 'odradek[console]'")

@@ -183,7 +183,6 @@ class _Ownership(RebalanceListener):
 async def _start_offsets(
     consumer: Consumer, partitions: list[TopicPartition], bound: Bound
 ) -> dict[TopicPartition, int]:
-    """The first offset to read in each partition."""
     if bound.place is Place.OFFSET:
         return dict.fromkeys(partitions, bound.value)
     if bound.place is Place.BEGINNING:

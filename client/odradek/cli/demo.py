@@ -181,7 +181,6 @@ def _start_console(
 
 
 def _wait(story: Console) -> None:
-    """Wait for Ctrl+C."""
     story.print("   Look around in the console; Ctrl+C ends the demo.")
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
@@ -346,7 +345,6 @@ def _compute(story: Console, spark: SparkSession, bootstrap: str, topics: Topics
 
 
 async def _consume(story: Console, bootstrap: str, topic: str) -> list[CarrierMonth]:
-    """All present records of the topic."""
     from odradek import Consumer
 
     _step(story, 5, f"A consumer reads {topic}")

@@ -78,7 +78,6 @@ class RequestsHit:
 
 
 def _order(http: str, fault: str, **fields: Any) -> None:
-    """Send an order, and print the broker's answer as JSON."""
     given = {name: value for name, value in fields.items() if value is not None}
     if "times" in given:
         given["times"] = given["times"] or None

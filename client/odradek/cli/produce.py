@@ -593,7 +593,6 @@ def produce(
 
 
 def _tell_end(work: _Run, transactional_id: str | None) -> None:
-    """Print the outcome of the records after an interruption."""
     if sys.stderr.isatty():
         tell("")  # ends the line of ^C
     if not work.sent:

@@ -231,7 +231,6 @@ def _other_command(name: str, mechanism: str, new: bool) -> str:
 
 
 async def _mechanisms_of(admin: Admin, name: str) -> list[str]:
-    """The SCRAM mechanisms for which a user has a password."""
     found = await admin.describe_user_scram_credentials()
     return [info.mechanism for info in found.get(name, [])]
 

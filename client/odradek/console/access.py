@@ -128,7 +128,6 @@ _ACL_COLUMNS = {
 
 
 async def _acls(asked: Asked) -> Json:
-    """A page of the ACLs."""
     try:
         found = await _kept(asked.session, "acls", lambda admin: admin.describe_acls())
     except OdradekError as error:
@@ -176,7 +175,6 @@ async def _users(asked: Asked) -> Json:
 
 
 async def _quotas(asked: Asked) -> Json:
-    """The quotas by entity."""
     found = await _kept(asked.session, "quotas", lambda admin: admin.describe_client_quotas())
     rows = [
         {**_entity(entity), "quotas": dict(sorted(values.items()))}

@@ -235,7 +235,6 @@ class Visits:
                 self._close_soon(visit)
 
     def _close_soon(self, visit: Visit) -> None:
-        """Close a session in the background."""
         task = asyncio.create_task(_close(visit))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

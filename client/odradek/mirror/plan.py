@@ -311,7 +311,6 @@ def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
 
 
 def _group_settings(source: Side, target_brokers: int) -> tuple[GroupSettings, ...]:
-    """The groups with their own settings."""
     found = (
         GroupSettings(name, copied_settings(entries, target_brokers)[0])
         for name, entries in sorted(source.group_settings.items())

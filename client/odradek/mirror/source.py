@@ -418,7 +418,6 @@ class SourceReader:
             self._news.set()
 
     async def _ends(self, tps: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """The first offset and the end offset of partitions."""
         first = await self._admin.list_offsets(dict.fromkeys(tps, "earliest"), raise_errors=False)
         last = await self._admin.list_offsets(dict.fromkeys(tps, "latest"), raise_errors=False)
         return {
