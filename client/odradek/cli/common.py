@@ -279,8 +279,8 @@ def tell(text: str) -> None:
 
 
 def errors_but(code: ErrorCode, results: Results[Any, Any]) -> list[OdradekError]:
-    """The errors, except those with `code`. Such an error means that the item was deleted after it
-    was listed."""
+    """The errors, except those of items that were deleted after they were listed. The code of an
+    excepted error is `code`."""
     return [error for error in results.errors.values() if error.code is not code]
 
 

@@ -86,8 +86,8 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _ask(ctx: typer.Context, question: Callable[[_Question], _Names]) -> _Names:
-    """The answer of the brokers; empty on failure. Their address is from the command line, else
-    from the environment, else the default.
+    """The answer of the brokers; empty on failure. The address of the brokers is from the command
+    line, else from the environment, else the default.
 
     The request runs in a thread that is never joined, because a resolver that does not answer
     cannot be interrupted.

@@ -47,7 +47,7 @@ class Session:
     """A principal's clients and their recent answers. `user`: None if nobody has to sign in.
 
     `settings` are those of the clients, for views that need a separate client. `streams`: the
-    number of answers in pieces that are in progress. A stream with a separate client ends when
+    number of streams (answers in pieces) in progress. A stream with a separate client ends when
     `closed` is true.
     """
 

@@ -75,7 +75,8 @@ _FINAL = (
     UnsupportedByBroker,
 )
 _CAUSES_MAX = 10
-#: The maximum number of remembered producer identities, of starts whose commit was not answered.
+#: The maximum number of producer identities that are remembered because the commit of their start
+#: was not answered.
 _TRIED_MAX = 1_000
 
 
