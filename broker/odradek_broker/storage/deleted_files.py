@@ -68,7 +68,7 @@ class DeletedFiles:
 
     def remove_due(self, now_ms: int) -> int:
         """Begin to remove the entries that are due, unless a removal is under way; returns their
-        number. Failed removals are tried again later, and are among `take_problems`."""
+        number. Failed removals are tried again later, and are returned by `take_problems`."""
         if self._busy:
             return 0
         due: list[_Entry] = []

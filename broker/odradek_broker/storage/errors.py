@@ -7,10 +7,10 @@ StorageError
   PartitionOffline      the files of this partition are no longer trusted (L-08, D5)
   LogCorrupt            a read found damaged bytes
   IndexesBeingRebuilt   a read needs indexes that a worker is rebuilding (L-33)
-  DeleteRecordsRejected (L-11)
+  DeleteRecordsRejected the topic's policy or the offset does not allow it (L-11)
 DataDirectoryError      the data directory cannot be used at all; the broker does not start
-  DataDirectoryInUse    another process holds its lock
-  DataDirectoryFailed   its disk fails; the broker may go on with others (L-43)
+  DataDirectoryInUse    another process holds the directory's lock
+  DataDirectoryFailed   the directory's disk fails; other directories may still be used (L-43)
 """
 
 from __future__ import annotations

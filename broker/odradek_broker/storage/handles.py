@@ -101,7 +101,7 @@ class HandleCache:
         return len(self._owners)
 
     def open(self, owner: HandleOwner, *, create: bool = False) -> File:
-        """Open the owner's file, closing others first. OSError as the system gives it."""
+        """Open the owner's file, closing others first. Raises OSError as the system gives it."""
         if len(self._owners) >= self.limit:
             self._make_room()
         file = self.files.open(owner.path, create=create)

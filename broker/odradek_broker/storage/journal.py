@@ -62,7 +62,7 @@ _ENTRY_BYTES_MAX = 64 * 1024
 _PARTS_MAX = 32
 _PART_BLOCKS_MIN = 4
 _PARTS_AT_FIRST = 2
-#: Files that are synced at a time for a checkpoint.
+#: The limit of logs whose files are synced at the same time for a checkpoint.
 _CHECKPOINT_LOGS = 32
 #: The bytes of a new part that are written at a time.
 _GROW_BYTES = 1024 * 1024
@@ -219,7 +219,7 @@ class CommitJournal:
         self._collected: list[JournalTicket] = []
         self._collected_bytes = BLOCK_HEADER_BYTES
         self._writes: list[JournalWrite] = []
-        #: Writes that were taken and have not ended.
+        #: The number of writes that were taken and have not ended.
         self.unwritten = 0
         # Logs whose files are to be synced, and those whose sync is under way.
         self._due: dict[JournaledLog, None] = {}

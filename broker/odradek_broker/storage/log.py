@@ -203,7 +203,7 @@ class PartitionLog:
         return report
 
     def recovery_failed(self, problem: OSError) -> PartitionOffline:
-        """Take the log offline until a restart: a sync of what it recovered failed (D5)."""
+        """Take the log offline until a restart, because a sync of recovered files failed (D5)."""
         self.durability.recovery_failed()
         self.go_offline(f"opening it failed: {problem}")
         return self.offline_error()
@@ -245,7 +245,7 @@ class PartitionLog:
         if not self.loaded:
             return
         try:
-            # If this is no clean stop, a committed swap is finished by the next opening.
+            # Without a clean stop, the next opening finishes a committed swap.
             swap, self._files.swap = self._files.swap, None
             if clean and not self.offline:
                 self.durability.flush()
@@ -630,7 +630,8 @@ class PartitionLog:
 
     def first_batch_bytes(self, offset: int, upper_bound: int) -> int:
         """The bytes of the first batch that a read from `offset` returns. The batch may be larger
-        than the limit of the read (F-04, F-06). 0 and PLENTY_BYTES as for `readable_bytes`."""
+        than the limit of the read (F-04, F-06). 0 and PLENTY_BYTES mean the same as for
+        `readable_bytes`."""
         upper_bound = min(upper_bound, self.log_end_offset)
         if not self.log_start_offset <= offset < upper_bound:
             return 0

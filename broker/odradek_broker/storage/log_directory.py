@@ -427,7 +427,7 @@ class LogDirectory:
             self._written_points = prepared[1]
 
     def recovery_point_on_disk(self, key: TopicPartition) -> int:
-        """The recovery point of a log that a start after a crash would read."""
+        """The recovery point that a start after a crash would read for a log."""
         return self._written_points.get(key, 0)
 
     def recovery_points_for_cleaning(self) -> tuple[Callable[[], None], Callable[[], bool]]:
@@ -451,8 +451,8 @@ class LogDirectory:
             return True
 
         def write() -> None:
-            # The lock file is written before the recovery points, because a start trusts them only
-            # if it exists.
+            # The lock file is written before the recovery points, because a start trusts recovery
+            # points only if the lock file exists.
             self._files.open(self.path_of(CLEANER_LOCK), create=True).close()
             write_atomically(self._files, prepared, encode_offsets(points, unchecked))
 
@@ -508,7 +508,7 @@ class LogDirectory:
         self._log_starts_on_disk = starts
 
     def has_written_log_starts(self, starts: Mapping[TopicPartition, int]) -> bool:
-        """True if these logs would start at these offsets, or above, after a crash."""
+        """True if these logs would start at or above these offsets after a crash."""
         written = self._log_starts_on_disk
         return all(written.get(key, 0) >= offset for key, offset in starts.items())
 

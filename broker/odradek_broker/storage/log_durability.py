@@ -422,7 +422,8 @@ class LogDurability:
 
     def take_snapshot(self, recovery_point: int) -> None:
         """Take a snapshot, from which a scan can begin once the recovery point on disk, at present
-        `recovery_point`, is above it (L-30). A failure is ignored: the scan then takes longer."""
+        `recovery_point`, is above the snapshot's offset (L-30). A failure is ignored: the scan then
+        takes longer."""
         log = self._log
         if not log.loaded or log.offline or recovery_point > self.synced_offset:
             # The log was truncated below the recovery point: with a snapshot there a start would

@@ -264,7 +264,7 @@ class LogManager:
         except OSError as problem:
             directory.disk.failed(problem)
             if len(self.directories) > 1:
-                # The next attempt may choose another directory.
+                # The next attempt may choose another directory, so nothing is left in this one.
                 with suppress(OSError):
                     self.files.remove_tree(path)
             raise StorageError(
@@ -412,7 +412,7 @@ class LogManager:
                 self._schedule_removal(key)
             except OSError as problem:
                 problems.append(f"deleted files could not be removed: {problem}")
-                self._retired[key] = self._retired.pop(key)  # Tried after the others.
+                self._retired[key] = self._retired.pop(key)  # The others are tried first.
         for directory in self._directories.online:
             directory.deleted_files.remove_due(now_ms)
             problems = directory.deleted_files.take_problems() + problems

@@ -78,8 +78,8 @@ class LogReader:
 
     def data_batch_at(self, offset: int, upper_bound: int) -> BatchInLog | None:
         """The batch with the first record for consumers at or after `offset`; None if there is none
-        below the bound. Nothing is loaded, rebuilt or scanned: StorageError if finding the batch
-        would take much work."""
+        below the bound. Nothing is loaded, rebuilt or scanned. Raises StorageError if finding the
+        batch would take much work."""
         try:
             return _data_batch_at(self._segments, offset, upper_bound)
         except OSError as problem:

@@ -189,7 +189,7 @@ class LogLoader:
     # ---- after a clean stop
 
     def _trust(self, segments: list[Segment]) -> LoadedLog | None:
-        """The log as a clean stop left it; None if it has changed since."""
+        """The log as a clean stop left it; None if the files have changed since then."""
         if not segments or not self.clean:
             return None
         active = segments[-1]
@@ -387,8 +387,8 @@ class LogLoader:
         )
 
     def _read_epochs(self, segments: list[Segment]) -> LeaderEpochs:
-        """The leader epochs from the checkpoint, or from the batches if that is damaged or missing
-        (L-35)."""
+        """The leader epochs from the checkpoint, or from the batches if the checkpoint is damaged
+        or missing (L-35)."""
         try:
             text = read_small_file(self.files, f"{self.directory}/{LEADER_EPOCHS}")
             if text is not None:

@@ -250,8 +250,8 @@ class Segment:
 
 
 class _Detached(Segment):
-    """A segment that another thread reads, block by block through `file`. InterruptedError once the
-    `origin` is halted."""
+    """A segment that another thread reads, block by block through `file`. Raises InterruptedError
+    once the `origin` is halted."""
 
     __slots__ = ("origin",)
     origin: HandleCache

@@ -50,7 +50,7 @@ class IndexedSegment(HandleOwner, ScannedSegment, Protocol):
         ...
 
     def detached(self, handles: HandleCache) -> Any:
-        """The present content, for another thread to read."""
+        """A copy of the segment that another thread can read."""
         ...
 
 
@@ -187,7 +187,7 @@ class SegmentIndexes:
 
     def _resume(self) -> None:
         """Continue after the last index entry. Raises SegmentCorrupt if that position is no batch
-        boundary, or if an index has lost its last entries: its size does not show the loss."""
+        boundary, or if an index has lost its last entries, which its size does not show."""
         self._max_timestamp, self._max_timestamp_offset = self._times.last()
         self._bytes_since_entry = 0
         last_offset, position = self._offsets.last()

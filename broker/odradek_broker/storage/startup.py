@@ -35,8 +35,8 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 
 _FIRST_SEGMENT = f"{segment_name(0)}.log"
-#: Makes all calls, in any order and threads, and returns for each the error that it raised, or
-#: None.
+#: Makes all calls, in any order and in any threads. Returns for each call the OSError that it
+#: raised, or None.
 ParallelRunner = Callable[[Sequence[Callable[[], None]]], list[OSError | None]]
 
 

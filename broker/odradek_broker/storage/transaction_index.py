@@ -29,8 +29,8 @@ _ENTRIES_PER_READ = 512
 class AbortedTransaction(NamedTuple):
     """An aborted transaction on one partition.
 
-    `last_offset` is the offset of its marker; `last_stable_offset` is that of the partition when
-    the marker was applied, as if the marker had been below the high watermark.
+    `last_offset` is the offset of its marker; `last_stable_offset` is the partition's last stable
+    offset when the marker was applied, computed as if the marker had been below the high watermark.
     """
 
     producer_id: int

@@ -86,7 +86,8 @@ class PackedOffsets:
 
 
 class OffsetMap:
-    """Keys by digest, so that the memory does not depend on how long they are.
+    """The highest offset of each key. The map has digests of the keys, so that its memory does not
+    depend on their lengths.
 
     `latest_offset`: all records up to this offset are in the map; -1 for an empty map.
     """

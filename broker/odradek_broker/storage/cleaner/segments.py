@@ -75,7 +75,7 @@ class CleanedSegment(Segment):
     """The segment that replaces a group: all its files have names that end in `.cleaned`, until it
     is swapped in.
 
-    A file of that name from an earlier attempt is overwritten.
+    Files of these names from an earlier attempt are overwritten.
     """
 
     __slots__ = ("_aborted", "_index_interval_bytes", "_pending", "_pending_bytes")

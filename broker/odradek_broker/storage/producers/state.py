@@ -65,7 +65,7 @@ _ACCEPTED = Accepted()
 
 
 class _Situation(Enum):
-    """The relation between the epoch of a batch and the stored one."""
+    """The relation between the epoch of a batch and the stored epoch."""
 
     UNKNOWN_PRODUCER = "nothing is known of the producer id"
     OLDER_EPOCH = "the epoch is older"

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from odradek_protocol.records.batch import BatchHeader
 
-#: Refused verifications that a partition keeps. Kafka keeps all of them; a client that invents
-#: producer ids must not fill the memory.
+#: The limit of the refused verifications that a partition keeps. Kafka keeps all of them; a client
+#: that invents producer ids must not fill the memory.
 REFUSED_MAX = 20
 
 
