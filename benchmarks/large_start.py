@@ -166,8 +166,8 @@ def measure_unchecked(report: Report, title: str, data_dir: Path, size_bytes: in
 
 
 def measure_changes(report: Report, data_dir: Path, partitions: int) -> None:
-    """Measure how long it takes to create many partitions with one request, to add a tenth, and to
-    delete and recreate them."""
+    """Measure how long it takes to create many partitions with one request, to add a tenth of their
+    number, and to delete all. Then create the partitions again for later measurements."""
     more = partitions + max(partitions // 10, 1)
     with _broker(data_dir) as broker:
         assert broker.pid is not None

@@ -1,4 +1,5 @@
-"""Control records, whose key and value end a transaction in a partition's log (R-30..R-32).
+"""Control records: the markers that end transactions in a partition's log (R-30..R-32), and the
+header and footer of a snapshot of the metadata log.
 
 If a later version appends fields to the key or the value, only the known prefix is read.
 """

@@ -56,8 +56,8 @@ _NOT_OPEN = (None, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _LAST_EPOCH = 32766
 _COMMITTING = ("PrepareCommit", "CompleteCommit")
 _ABORTING = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
-#: The numbers by which the epoch may have grown since the transaction was prepared: after a commit,
-#: and after an abort (also by the broker's timeout).
+#: The possible increases of the epoch after the transaction was prepared: by a commit, and by an
+#: abort (requested, or caused by the broker's timeout).
 _EPOCHS_OF_A_COMMIT = (0, 1)
 _EPOCHS_OF_AN_ABORT = (0, 1, 2)
 _NOT_OURS = frozenset(

@@ -199,8 +199,8 @@ class DecisionLog:
             ) from error
 
     async def forget(self, keys: tuple[str, ...]) -> None:
-        """Write tombstones, so that compaction removes these records. Lost tombstones do no
-        harm."""
+        """Write tombstones for `keys`, so that compaction removes the records. Lost tombstones do
+        no harm."""
         for view in self._views.values():
             view.entries = [entry for entry in view.entries if entry.key not in keys]
         for key in keys:

@@ -112,8 +112,8 @@ class Inheritance:
         return True
 
     def close(self) -> None:
-        """Release all names, so that other processes can take them. This object must not use them
-        any more."""
+        """Release all names, so that other processes can take them. This object must not use the
+        names afterwards."""
         for descriptor in self._locks.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)
