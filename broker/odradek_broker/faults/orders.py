@@ -217,7 +217,7 @@ def _any_rule(fields: _Fields, now_ms: int) -> Order:
     return _rule(fields, now_ms, action, **_FIELDS[action](fields))
 
 
-#: The fields of an order for each action, besides those that all rules have.
+#: The fields of an order for each action, in addition to those that all rules have.
 _FIELDS: dict[Action, Callable[[_Fields], dict[str, Any]]] = {
     Action.FAIL: lambda fields: {"code": fields.code(), **_matched(fields)},
     Action.DELAY: lambda fields: {"delay_ms": _ms(fields), **_matched(fields)},

@@ -63,12 +63,12 @@ class Named(NamedTuple):
 class Rule:
     """A rule, which matches requests, writes to the disk, or syncs of the disk.
 
-    `apis` None: every API. Each of the following fields that is None or empty matches everything.
-    `handled` (CUT): true to handle the request before the connection is closed. `acknowledging`:
-    true for requests that acknowledge records of a share group, and for their partitions. `skip`:
-    the number of matches to pass first. `left`: the number of matches that get the fault; None for
-    all. `until_ms`: on the monotonic clock. `met`: the number of matches that got the fault.
-    `order`: the JSON object of the order.
+    If `apis`, `topic`, `partition`, `group`, `transactional_id` or `client_id` is None, the rule
+    matches every API, topic and so on. `handled` (CUT): true to handle the request before the
+    connection is closed. `acknowledging`: true for requests that acknowledge records of a share
+    group, and for their partitions. `skip`: the number of matches to pass first. `left`: the number
+    of matches that get the fault; None for all. `until_ms`: on the monotonic clock. `met`: the
+    number of matches that got the fault. `order`: the JSON object of the order.
     """
 
     action: Action

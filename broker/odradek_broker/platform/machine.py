@@ -24,7 +24,8 @@ from odradek_broker.platform.seams import BLOCK_BYTES, BlockFile, Buffer, File, 
 # The limit of the buffers of one gathered write; POSIX guarantees 16.
 _IOV_MAX = max(os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16, 16)
 _FILE_MODE = 0o644
-#: Files contain records and the keys of passwords (L-59).
+#: Only the owner may use directories, because files contain records and the keys of passwords
+#: (L-59).
 _DIRECTORY_MODE = 0o700
 
 
@@ -58,8 +59,8 @@ class RealFile:
     data, and recovery would remove both (rules L-08, L-32). Therefore a file must have only one
     writing handle at a time.
 
-    `sync` may run in another thread during appends and reads; `close` waits for it, because the
-    next opened file would get the number of the closed descriptor.
+    `sync` may run in another thread during appends and reads; `close` waits for a running `sync`,
+    because the next opened file would get the number of the closed descriptor.
     """
 
     __slots__ = ("_end", "_fd", "_sync_lock")
@@ -139,8 +140,8 @@ class RealFile:
 
 
 class RealBlockFile:
-    """`BlockFile` over a descriptor. It bypasses the page cache if the file system supports that;
-    this saves a copy of the data and the kernel's search for dirty pages.
+    """`BlockFile` over a descriptor. Writes bypass the page cache if the file system supports
+    direct writes, which saves a copy of the data and the kernel's search for dirty pages.
 
     Only one thread at a time may use the object.
     """
@@ -183,7 +184,7 @@ class RealBlockFile:
         except OSError as error:
             if error.errno != errno.EINVAL or not self._direct:
                 raise
-            # The device needs larger blocks.
+            # Direct writes to this device need larger blocks, so writes go through the page cache.
             os.close(self._fd)
             self._direct = False
             self._open()

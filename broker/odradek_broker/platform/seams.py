@@ -2,7 +2,7 @@
 machine.
 
 Cores use these protocols. `odradek_broker.platform.machine` implements the protocols on the
-machine, the simulator implements them in memory. The event loop itself is also a seam (D3).
+machine, and the simulator in memory. The event loop itself is also a seam (D3).
 """
 
 from __future__ import annotations
