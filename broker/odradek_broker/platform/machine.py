@@ -140,8 +140,8 @@ class RealFile:
 
 
 class RealBlockFile:
-    """`BlockFile` over a descriptor. Writes bypass the page cache if the file system supports
-    direct writes, which saves a copy of the data and the kernel's search for dirty pages.
+    """`BlockFile` over a descriptor. Writes bypass the page cache if the file system supports that.
+    Direct writes save a copy of the data and the kernel's search for dirty pages.
 
     Only one thread at a time may use the object.
     """
