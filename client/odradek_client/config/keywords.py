@@ -1,7 +1,7 @@
 """The settings as keyword arguments of the clients, for editors and type checkers.
 
-Made by `python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py`; a test holds it
-equal to the tables.
+Made by `python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py`. A test compares
+this file with the tables of settings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from odradek_client.consumer.assignors import Assignor
 
 
 class ClientSettings(TypedDict, total=False):
-    """The settings that every client has."""
+    """The settings of all clients."""
 
     bootstrap_servers: str | Iterable[str]
     """The first brokers to connect to, "host:port,host:port" or a list; one broker of the cluster is enough. Default: 127.0.0.1:9092."""
@@ -115,7 +115,7 @@ class ClientSettings(TypedDict, total=False):
 
 
 class ProducerSettings(ClientSettings, total=False):
-    """The settings that `Producer` has besides."""
+    """The settings of `Producer`, in addition to those of all clients."""
 
     client_id: str
     """A name of this client for the broker's logs. Default: odradek-producer."""
@@ -160,7 +160,7 @@ class ProducerSettings(ClientSettings, total=False):
 
 
 class ConsumerSettings(ClientSettings, total=False):
-    """The settings that `Consumer` has besides."""
+    """The settings of `Consumer`, in addition to those of all clients."""
 
     client_id: str
     """A name of this client for the broker's logs. Default: odradek-consumer."""
@@ -213,7 +213,7 @@ class ConsumerSettings(ClientSettings, total=False):
 
 
 class ShareConsumerSettings(ClientSettings, total=False):
-    """The settings that `ShareConsumer` has besides."""
+    """The settings of `ShareConsumer`, in addition to those of all clients."""
 
     client_id: str
     """A name of this client for the broker's logs. Default: odradek-share-consumer."""
@@ -254,7 +254,7 @@ class ShareConsumerSettings(ClientSettings, total=False):
 
 
 class AdminSettings(ClientSettings, total=False):
-    """The settings that `Admin` has besides."""
+    """The settings of `Admin`, in addition to those of all clients."""
 
     client_id: str
     """A name of this client for the broker's logs. Default: odradek-admin."""

@@ -1,4 +1,4 @@
-"""`keywords.py`, made from the tables of `config`, so that editors and type checkers know every
+"""Makes `keywords.py` from the tables of `config`, so that editors and type checkers know every
 setting:
 
 python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py
@@ -16,8 +16,8 @@ from odradek_client.config.share_consumer import ShareConsumerConfig
 _TOP = '''\
 """The settings as keyword arguments of the clients, for editors and type checkers.
 
-Made by `python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py`; a test holds it
-equal to the tables.
+Made by `python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py`. A test compares
+this file with the tables of settings.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def keywords() -> str:
 
 def _class(name: str, bases: str, settings: type[Settings], rows: dict[str, Row]) -> str:
     about = (
-        "every client has"
+        "of all clients."
         if settings is ClientConfig
-        else f"`{name.removesuffix('Settings')}` has besides"
+        else f"of `{name.removesuffix('Settings')}`, in addition to those of all clients."
     )
-    lines = [f"class {name}({bases}):", f'    """The settings that {about}."""', ""]
+    lines = [f"class {name}({bases}):", f'    """The settings {about}"""', ""]
     for row in rows.values():
         lines += [f"    {row.name}: {_type(settings, row)}", *_about(row)]
     return "\n".join(lines) + "\n"

@@ -33,7 +33,7 @@ class HookError(Exception):
     """The exception that the hooks of these tests raise."""
 
 
-class Fuse:
+class FailingHook:
     """Raises in the first call of the method with the given name."""
 
     def __init__(self, name: str) -> None:
@@ -47,45 +47,45 @@ class Fuse:
                 raise HookError(name)
 
 
-class FusedAssignor(Assignor):
-    """The assignor "range", each method of which calls the fuse."""
+class FailingAssignor(Assignor):
+    """The assignor "range". Its methods call `fail_once`, which may raise."""
 
-    name = "fused"
+    name = "failing"
 
-    def __init__(self, fuse: Fuse) -> None:
-        self._fuse = fuse
+    def __init__(self, fail_once: FailingHook) -> None:
+        self._fail_once = fail_once
         self._inner = RangeAssignor()
 
     def assign(self, partition_counts: Any, members: Any) -> Any:
-        self._fuse("assign")
+        self._fail_once("assign")
         return self._inner.assign(partition_counts, members)
 
     def user_data(self, topics: frozenset[str]) -> bytes | None:
-        self._fuse("user_data")
+        self._fail_once("user_data")
         return None
 
     def on_assignment(self, *_: Any) -> None:
-        self._fuse("on_assignment")
+        self._fail_once("on_assignment")
 
 
-class FusedListener(RebalanceListener):
-    """Records which partitions the consumer owns, and calls the fuse in each method."""
+class FailingListener(RebalanceListener):
+    """Records which partitions the consumer owns. Each method calls `fail_once`, which may raise."""
 
-    def __init__(self, fuse: Fuse) -> None:
-        self._fuse = fuse
+    def __init__(self, fail_once: FailingHook) -> None:
+        self._fail_once = fail_once
         self.held: set[TopicPartition] = set()
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
         self.held -= partitions
-        self._fuse("revoked")
+        self._fail_once("revoked")
 
     async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
         self.held |= partitions
-        self._fuse("assigned")
+        self._fail_once("assigned")
 
     def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
         self.held -= partitions
-        self._fuse("lost")
+        self._fail_once("lost")
 
 
 async def poll_until(
@@ -113,9 +113,9 @@ async def test_k33_an_assignor_that_raises_is_called_again(
     broker: SubprocessBroker, topic: str, consumers: Any, hook: str
 ) -> None:
     produce(broker, topic, 30)
-    fuse = Fuse(hook)
+    fail_once = FailingHook(hook)
     strategy: dict[str, Any] = {
-        "partition_assignment_strategy": [FusedAssignor(fuse)],
+        "partition_assignment_strategy": [FailingAssignor(fail_once)],
         "heartbeat_interval_ms": 50,
     }
     consumer = await consumers(topic, group_id=topic, **FROM_THE_START, **strategy)
@@ -142,8 +142,8 @@ async def test_k33_a_listener_that_raises_gets_its_remaining_calls(
     broker: SubprocessBroker, topic: str, consumers: Any, protocol: str, hook: str
 ) -> None:
     produce(broker, topic, 30)
-    fuse = Fuse(hook)
-    listener = FusedListener(fuse)
+    fail_once = FailingHook(hook)
+    listener = FailingListener(fail_once)
     settings = FROM_THE_START | PROTOCOLS[protocol]
     consumer = await consumers(group_id=topic, **settings)
     consumer.subscribe([topic], listener=listener)
@@ -173,7 +173,7 @@ async def test_k33_a_member_whose_listener_raises_on_lost_partitions_joins_again
     broker: SubprocessBroker, topic: str, consumers: Any, protocol: str
 ) -> None:
     produce(broker, topic, 30)
-    listener = FusedListener(Fuse("lost"))
+    listener = FailingListener(FailingHook("lost"))
     settings = FROM_THE_START | PROTOCOLS[protocol] | {"max_poll_interval_ms": 300}
     consumer = await consumers(group_id=topic, enable_auto_commit=False, **settings)
     consumer.subscribe([topic], listener=listener)
