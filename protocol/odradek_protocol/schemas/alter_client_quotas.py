@@ -3,8 +3,8 @@
 
 Versions: 1 is flexible.
 
-Of note: an entity is one or several pairs of type and name; a null name means the
-default entity of the type.
+Of note: an entity is one or several pairs of type and name; a null name means the default
+entity of the type.
 """
 
 from __future__ import annotations
