@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.oracle.script import Ask, Receive, Send, Step, coordinator
+from tests.oracle.script import Ask, Assigned, Receive, Send, Step, coordinator
 
 #: A session timeout in ms, longer than any scenario.
 SESSION_MS = 45_000
@@ -35,7 +35,7 @@ def join_body(
 def sync_body(
     member_id: str = "$m",
     generation: int | str = "$gen",
-    assignments: Mapping[str, bytes] | None = None,
+    assignments: Mapping[str, bytes | Assigned] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
     """The body of a SyncGroup request. `assignments`: member id -> assignment, if the leader sends

@@ -13,6 +13,7 @@ from tests.oracle.plain import Normaliser, at_paths, from_plain, only_mine, save
 from tests.oracle.script import (
     APIS_BY_NAME,
     Ask,
+    Assigned,
     Batch,
     Close,
     Padded,
@@ -30,7 +31,16 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import Api
 from odradek_protocol.message import Message
 from odradek_protocol.records import BatchBuilder, read_header, update_crc
-from odradek_protocol.stored.subscription import ConsumerSubscription, encode_subscription
+from odradek_protocol.stored.assignment import (
+    AssignedPartitions,
+    ConsumerAssignment,
+    encode_assignment,
+)
+from odradek_protocol.stored.subscription import (
+    ConsumerSubscription,
+    OwnedPartitions,
+    encode_subscription,
+)
 
 #: The time limit in s for one answer, and for the repetitions of one step.
 ANSWER_DEADLINE_S = 30.0
@@ -216,8 +226,21 @@ class _Run:
             saved = self._saved[found[1]]
             return saved if found[2] is None else saved + int(found[2] + found[3])
         if isinstance(value, Subscribed):
-            topics = [self._prefix + each.removeprefix("@") for each in value.topics]
-            return encode_subscription(ConsumerSubscription(topics=topics), 0)
+            subscription = ConsumerSubscription(topics=[self._resolve(t) for t in value.topics])
+            if value.owned is None:
+                return encode_subscription(subscription, 0)
+            subscription.owned_partitions = [
+                OwnedPartitions(topic=self._resolve(name), partitions=list(partitions))
+                for name, partitions in value.owned.items()
+            ]
+            return encode_subscription(subscription, 1)
+        if isinstance(value, Assigned):
+            assigned = [
+                AssignedPartitions(topic=self._resolve(name), partitions=list(partitions))
+                for name, partitions in value.partitions.items()
+            ]
+            assignment = ConsumerAssignment(assigned_partitions=assigned, user_data=value.user_data)
+            return encode_assignment(assignment, 1)
         if isinstance(value, Padded):
             name = (self._prefix + value.name.removeprefix("@")).ljust(value.length, "x")
             self._normaliser.call(name, f"{value.name}<{value.length} long>")

@@ -5,8 +5,8 @@ In the values of a request:
 - text that begins with `@` is a name that only this run uses (`@orders`), for topics, groups and
   ids;
 - text that begins with `$` is a value that an earlier step has saved (`$pid`; `$pid+1` adds one);
-- a `Batch` stands for a record batch, `Subscribed` for a consumer's metadata, `Padded` for a long
-  name;
+- a `Batch` stands for a record batch, `Subscribed` for a consumer's metadata, `Assigned` for its
+  assignment, `Padded` for a long name;
 - a field that does not exist in the version in play is left out.
 
 Answers are compared as plain values: fields with their default are left out; error codes are names;
@@ -58,9 +58,20 @@ class Batch:
 @dataclass(frozen=True)
 class Subscribed:
     """The metadata, for one protocol in JoinGroup, of a consumer that subscribes to these
-    topics."""
+    topics. `owned`: topic -> the partitions that the consumer owns; None for the oldest version of
+    the metadata, which cannot say it."""
 
     topics: Sequence[str] = ("@t",)
+    owned: Mapping[str, Sequence[int]] | None = None
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The assignment of a consumer in SyncGroup: topic -> partitions. `user_data`: the data of a
+    custom assignor."""
+
+    partitions: Mapping[str, Sequence[int]]
+    user_data: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -104,9 +104,9 @@ class ClassicMember:
         return topic_id_partitions(*self.owned)
 
 
-def assignment(indexes: frozenset[int]) -> bytes:
+def assignment(indexes: frozenset[int], user_data: bytes | None = None) -> bytes:
     part = AssignedPartitions(topic="topic", partitions=sorted(indexes))
-    return encode_assignment(ConsumerAssignment(assigned_partitions=[part]))
+    return encode_assignment(ConsumerAssignment(assigned_partitions=[part], user_data=user_data))
 
 
 def classic_group(world: GroupWorld, **how: Any) -> ClassicMember:

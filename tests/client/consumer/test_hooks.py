@@ -69,7 +69,8 @@ class FailingAssignor(Assignor):
 
 
 class FailingListener(RebalanceListener):
-    """Records which partitions the consumer owns. Each method calls `fail_once`, which may raise."""
+    """Records which partitions the consumer owns. Each method calls `fail_once`, which may
+    raise."""
 
     def __init__(self, fail_once: FailingHook) -> None:
         self._fail_once = fail_once

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tests.oracle.group_steps import (
@@ -13,10 +14,21 @@ from tests.oracle.group_steps import (
     join_body,
     joined,
     preparing,
+    rebalancing,
     stable,
     sync_body,
 )
-from tests.oracle.script import Ask, Scenario, Step, Subscribed, Wait, topic
+from tests.oracle.script import (
+    Ask,
+    Assigned,
+    Receive,
+    Scenario,
+    Send,
+    Step,
+    Subscribed,
+    Wait,
+    topic,
+)
 
 _EPOCH = {"e": "member_epoch"}
 
@@ -450,6 +462,20 @@ _MIXED = [
         ],
     ),
     Scenario(
+        "join-refused-in-a-consumer-group",
+        "JoinGroup",
+        [
+            *CONSUMER_GROUP,
+            _entered(instance_id="i"),
+            Ask("JoinGroup", join_body("@n", (("range", Subscribed()),), group_instance_id="i")),
+            Ask("JoinGroup", join_body("@n", (("range", Subscribed()),), group_instance_id="j")),
+            Ask("JoinGroup", join_body("@m", (("sticky", b"\x01"),))),
+            Ask("JoinGroup", join_body("@m", protocol_type="connect")),
+            Ask("JoinGroup", join_body("@m", session_timeout_ms=1)),
+        ],
+        versions="5-9",
+    ),
+    Scenario(
         "sync-in-a-consumer-group",
         "SyncGroup",
         [
@@ -625,6 +651,56 @@ _MIXED = [
             consumer_described(),
             described(),
             heartbeat(),
+        ],
+    ),
+    Scenario(
+        "consumer-joins-a-classic-group-with-user-data",
+        "ConsumerGroupHeartbeat",
+        [
+            *CONSUMER_GROUP,
+            *joined((("range", Subscribed()),)),
+            Ask(
+                "SyncGroup",
+                sync_body(assignments={"$m": Assigned({"@t": [0]}, user_data=b"x")}),
+                version=5,
+                quiet=True,
+            ),
+            consumer_heartbeat(),
+            described(),
+            Send(
+                Ask("JoinGroup", join_body(protocols=(("range", Subscribed()),)), on="b", version=3)
+            ),
+            rebalancing(),
+            consumer_heartbeat(),
+        ],
+    ),
+    Scenario(
+        "consumer-joins-while-a-member-joins-with-its-id",
+        "ConsumerGroupHeartbeat",
+        [
+            *CONSUMER_GROUP,
+            *joined((("range", Subscribed()),)),
+            Ask(
+                "JoinGroup",
+                join_body(protocols=(("range", Subscribed()),)),
+                on="b",
+                version=9,
+                save={"n": "member_id"},
+            ),
+            Send(Ask("JoinGroup", join_body("$n", (("range", Subscribed()),)), on="b", version=9)),
+            Send(
+                Ask(
+                    "JoinGroup",
+                    join_body(protocols=(("range", Subscribed()),), group_instance_id="i"),
+                    on="c",
+                    version=9,
+                )
+            ),
+            Wait(100),
+            # The members' ids are in another order in each run, and so are the assignments.
+            replace(consumer_heartbeat(), ignore=("assignment",)),
+            Receive("b"),
+            Receive("c"),
         ],
     ),
     Scenario(

@@ -114,10 +114,11 @@ def upgraded(
     """The consumer group into which a classic group with members is converted, and the records of
     the new group (G-150, G-151); the tombstone of the classic group is not among them.
 
-    None if the policy, another protocol type, the number of members or unreadable metadata of a
-    member forbids the conversion. Members that have not received their ids yet are left out.
+    None if the policy, another protocol type, the number of members, unreadable metadata of a
+    member or user data in an assignment forbids the conversion. Members that do not know their ids
+    yet are left out.
     """
-    members = [member for member in classic.members.values() if not member.is_new]
+    members = [member for member in classic.members.values() if member.knows_id]
     if (
         config.group_consumer_migration_policy not in UPGRADES
         or classic.protocol_type != PROTOCOL_TYPE
@@ -130,7 +131,11 @@ def upgraded(
     for member in members:
         try:
             after = _member(classic, member, topics)
+            last = decode_assignment(classic.last_assignments.get(member.member_id, b""))
         except DecodeError:
+            return None
+        if last.user_data:
+            # The user data of a custom assignor would be lost.
             return None
         made.append(after)
     made = _without_double_claims(made)
@@ -373,7 +378,7 @@ class GroupConversion:
         out = Outcome()
         classic.storing_generation = None
         for member in classic.members.values():
-            known = not member.is_new
+            known = member.knows_id
             error = ErrorCode.REBALANCE_IN_PROGRESS if known else ErrorCode.UNKNOWN_MEMBER_ID
             self._rebalances.release(member, error, out)
         return out.replies

@@ -245,6 +245,8 @@ class Member:
     protocol_type: str
     protocols: Protocols
     is_new: bool = False
+    #: False for a dynamic member to which the broker has not sent its id yet.
+    knows_id: bool = True
     #: The time at which the last JoinGroup was parked (monotonic).
     joined_ms: int = 0
     parked_join: Deferred[JoinGroupResponse] | None = None

@@ -357,6 +357,7 @@ class Rebalances:
         self.write(group, generation, protocol, None, {}, out, now)
         for member in group.members.values():
             member.is_new = False
+            member.knows_id = True
             group.pending_syncs.add(member.member_id)
             self.timers.restart_session(group, member, now)
             if member.parked_join is not None:

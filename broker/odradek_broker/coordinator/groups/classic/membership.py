@@ -204,6 +204,7 @@ class ClassicMembership:
             rebalance_timeout_ms=call.rebalance_timeout_ms,
             protocol_type=call.request.protocol_type,
             protocols=call.protocols,
+            knows_id=bool(call.request.member_id or call.request.group_instance_id),
             parked_join=call.deferred,
         )
         self._rebalances.add(group, member, now)

@@ -82,16 +82,19 @@ class ClassicProtocolMembers:
     # --- JoinGroup ---
 
     def join(self, group: ConsumerGroup, call: JoinCall, now: Instant) -> Outcome:
-        """Answer a JoinGroup immediately (G-152)."""
+        """Answer a JoinGroup immediately. If the group refuses it, the answer has no member id
+        (G-152)."""
         out = Outcome()
+        error = call.error(self._config)
+        if error is not _E.NONE:
+            out.replies.append(join_refused(call.deferred, error, call.request.member_id))
+            return out
         try:
             response = self._join(group, call, out, now)
             out.replies.append(join_reply(call.deferred, response))
         except Refusal as refusal:
             out.records.clear()
-            full = refusal.error is _E.GROUP_MAX_SIZE_REACHED
-            member_id = "" if full else call.request.member_id
-            out.replies.append(join_refused(call.deferred, refusal.error, member_id))
+            out.replies.append(join_refused(call.deferred, refusal.error, ""))
         return out
 
     def _join(
@@ -156,9 +159,6 @@ class ClassicProtocolMembers:
 
     def _check_join(self, group: ConsumerGroup, call: JoinCall) -> None:
         request = call.request
-        error = call.error(self._config)
-        if error is not _E.NONE:
-            raise Refusal(error, "the session timeout is out of bounds, or the request too large")
         if request.protocol_type != PROTOCOL_TYPE or not _supports(group, call):
             raise Refusal(
                 _E.INCONSISTENT_GROUP_PROTOCOL, "no protocol that the other members support"

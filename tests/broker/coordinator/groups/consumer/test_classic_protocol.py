@@ -57,13 +57,15 @@ def test_g152_an_invalid_classic_join_to_a_consumer_group_is_refused(world: Grou
     old = ClassicMember(world)
     old.enter()
     how = {**old.how(), "protocol_type": "connect"}
-    assert world.join("x", **how).result().error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    refused = world.join("x", **how).result()
+    assert (refused.error_code, refused.member_id) == (E.INCONSISTENT_GROUP_PROTOCOL, "")
     how = {**old.how(), "protocols": [("sticky", b"")]}
     assert world.join("x", **how).result().error_code == E.INCONSISTENT_GROUP_PROTOCOL
     how = {**old.how(), "protocols": [("range", b"\x00")]}
     assert world.join("x", **how).result().error_code == E.UNKNOWN_SERVER_ERROR
     how = {**old.how(), "session_ms": 1}
-    assert world.join("x", **how).result().error_code == E.INVALID_SESSION_TIMEOUT
+    refused = world.join("x", **how).result()
+    assert (refused.error_code, refused.member_id) == (E.INVALID_SESSION_TIMEOUT, "x")
 
 
 def test_g152_a_static_member_keeps_its_instance_when_it_changes_the_protocol(

@@ -83,6 +83,43 @@ def test_g150_a_classic_group_without_consumer_subscriptions_is_not_upgraded(
     assert world.heartbeat(opaque, world.group().generation) is E.NONE
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_g150_a_classic_group_with_user_data_in_an_assignment_is_not_upgraded(
+    world: GroupWorld, again: bool
+) -> None:
+    old = ClassicMember(world)
+    old.enter()
+    answer = world.sync(old.member_id, old.generation, {old.member_id: assignment(ALL, b"data")})
+    assert answer.result().error_code == E.NONE
+    if again:
+        second = ClassicMember(world)
+        second.member_id = world.new_id(**second.how())
+        world.join(second.member_id, **second.how())
+        world.join(old.member_id, **old.how())
+        assert world.state() is S.COMPLETING_REBALANCE
+    assert FakeMember(world, "new").beat().error_code == E.GROUP_ID_NOT_FOUND
+    assert world.state() is (S.COMPLETING_REBALANCE if again else S.STABLE)
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_g151_a_new_member_with_a_parked_join_is_in_the_consumer_group(
+    world: GroupWorld, static: bool
+) -> None:
+    old = classic_group(world)
+    second = ClassicMember(world, instance="i" if static else None)
+    if not static:
+        second.member_id = world.new_id(**second.how())
+    parked = world.join(second.member_id, **second.how())
+    assert world.state() is S.PREPARING_REBALANCE and not parked.done
+    new = FakeMember(world, "new")
+    assert new.beat().error_code == E.NONE
+    assert parked.result().error_code == E.REBALANCE_IN_PROGRESS
+    assert len(consumer_group(world).members) == 3
+    assert second.join().error_code == E.NONE
+    rest(old, second, new)
+    assert len(consumer_group(world).members) == 3
+
+
 def test_g151_members_in_a_join_phase_have_to_join_again(world: GroupWorld) -> None:
     first = classic_group(world)
     second = ClassicMember(world)
