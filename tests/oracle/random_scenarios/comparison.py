@@ -15,7 +15,7 @@ from tests.oracle.differences import unexplained
 from tests.oracle.judge import OUR_SETTINGS
 from tests.oracle.play import Answers, play_once, warm_up
 from tests.oracle.random_scenarios.families import random_scenario
-from tests.oracle.script import Ask, Scenario, Step
+from tests.oracle.script import Ask, Receive, Scenario, Send, Step
 
 from broker_process import BrokerProcess
 from kafka_cluster import KafkaCluster
@@ -43,12 +43,18 @@ class Found:
     lines: Sequence[str]
 
     def __str__(self) -> str:
-        asked = [
-            f"  {each.api} v{each.version} {dict(each.body)}"
-            for each in self.steps
-            if isinstance(each, Ask) and not each.quiet
-        ]
+        asked = [line for step in self.steps for line in _shown(step)]
         return "\n".join([self.name, *asked, *(f"  {line}" for line in self.lines)])
+
+
+def _shown(step: Step) -> Iterator[str]:
+    match step:
+        case Ask(quiet=False):
+            yield f"  {step.api} v{step.version} {dict(step.body)}"
+        case Send(ask):
+            yield f"  {ask.api} v{ask.version} {dict(ask.body)}, sent on connection {ask.on}"
+        case Receive(on):
+            yield f"  the answer on connection {on}"
 
 
 @contextmanager
@@ -114,7 +120,7 @@ def _differences(theirs: Answers | str, ours: Answers | str) -> list[str]:
 
 
 def _unordered(value: Any) -> Any:
-    """The value with all lists of numbers, and all lists of users, sorted: Kafka keeps them in
+    """The value with all lists of numbers, of users and of members sorted: Kafka keeps them in
     maps."""
     if isinstance(value, dict):
         return {key: _unordered(each) for key, each in value.items()}
@@ -122,7 +128,8 @@ def _unordered(value: Any) -> Any:
         items = [_unordered(each) for each in value]
         if items and all(isinstance(each, int) for each in items):
             return sorted(items)
-        if any(isinstance(each, dict) and "user" in each for each in items):
-            return sorted(items, key=lambda each: (each.get("user", ""), str(each)))
+        for key in ("user", "member_id"):
+            if any(isinstance(each, dict) and key in each for each in items):
+                return sorted(items, key=lambda each: (each.get(key, ""), str(each)))
         return items
     return _SAME.get(value, value) if isinstance(value, str) else value

@@ -7,6 +7,8 @@ from random import Random
 
 from tests.oracle.random_scenarios import (
     administration,
+    converted_groups,
+    group_kinds,
     groups,
     records,
     share_groups,
@@ -26,6 +28,8 @@ FAMILIES: Mapping[str, Callable[[Random], list[Step]]] = {
     "offsets": groups.offsets,
     "classic": groups.classic,
     "consumer": groups.consumer,
+    "converted": converted_groups.converted,
+    "group-kinds": group_kinds.group_kinds,
     "streams": streams_groups.streams,
     "topics": administration.topics,
     "topic-settings": administration.topic_settings,
