@@ -38,7 +38,7 @@ class DeadLetterPosition(NamedTuple):
     offset: int
 
 
-#: In a change: the state includes all dead letters.
+#: The value of `dead_letters_from` in a change that sets it to None.
 NO_DEAD_LETTERS = DeadLetterPosition(ZERO_UUID, -1, -1)
 
 

@@ -88,8 +88,8 @@ class UnsignedVarint(c.Construct):  # type: ignore[misc]
 
 
 class _Sized(c.Construct):  # type: ignore[misc]
-    """A length in the encoding of the version, followed by the bytes or elements; None for null, if
-    null is allowed."""
+    """A length, compact or not, followed by the bytes or elements; None for null, if null is
+    allowed."""
 
     def __init__(self, length: Any, compact: bool, nullable: bool) -> None:
         super().__init__()

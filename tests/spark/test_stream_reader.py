@@ -55,8 +55,8 @@ def at(topic: str, offset: int) -> dict[str, dict[str, int]]:
 def test_available_now_detects_a_topic_recreated_before_its_end_is_known(
     spark_broker: str, topic: str, produce: Produce, left: int
 ) -> None:
-    """The topic is created again when the first offset is known, and before the end of the run is
-    known. The offsets of its records alone do not show that the topic is a new one."""
+    """The topic is created again after the reader knows the first offset, and before it knows the
+    end offset of the run. The offsets of its records alone do not show that the topic is a new one."""
     put(produce, topic, 5)
     stream = reader(spark_broker, topic, startingOffsets="latest")
     assert stream.initialOffset() == at(topic, 5)

@@ -156,7 +156,7 @@ class DeadLetterWorld(NodeWorld):
             pass
 
     def pass_time(self, ms: int) -> None:
-        """Let time pass, from one timer to the next."""
+        """Advance the clock by `ms`, and run each timer when it is due."""
         end_ms = self.clock.now_ms + ms
         self.settle()
         while True:

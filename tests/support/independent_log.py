@@ -248,8 +248,7 @@ def read_snapshot(path: Path) -> Snapshot:
                 StoredBatch._make(struct.unpack(">iqiq", trailer.take(24))) for _ in range(number)
             ]
         rest = trailer.data[trailer.at :]
-        # The rest is the state of the segment with the snapshot's offset, at the time of the
-        # snapshot.
+        # The rest is the state that the active segment had at the time of the snapshot.
         assert not rest or (rest[:6] == _SEGMENT_STATE and len(rest) == 54)
     return Snapshot(kafka["ProducerEntries"], batches)
 

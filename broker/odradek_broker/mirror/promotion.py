@@ -1,8 +1,8 @@
 """The promotion of mirror topics to ordinary topics (I-10 to I-12).
 
     open transactions are aborted -> the producers of the source are dropped, and the recovery
-    point becomes the log end -> newer leader epochs, and the end of the mirror, in one batch of
-    the metadata log
+    point becomes the log end -> one batch of the metadata log has newer leader epochs and ends
+    mirroring
 
 Each step is durable before the next step begins. A crash between two steps leaves a mirror topic
 that can be promoted again.

@@ -202,9 +202,9 @@ def _is_taken_away(pattern: PatternType, name: str, denied: set[tuple[PatternTyp
 
 log = structlog.get_logger("odradek.authorizer")
 
-#: The maximum number of lines per minute about denials, and about permissions, for all clients
-#: together.
+#: The maximum number of log lines per minute that report denials; all clients share it.
 _DENIED_LINES_MAX = 200
+#: The same limit for lines that report permissions.
 _ALLOWED_LINES_MAX = 6_000
 
 

@@ -89,7 +89,7 @@ class DiskWatch:
         self.on_offline(name, reason)
 
     def lost(self, reason: str) -> None:
-        """Give up the whole directory; no other hook is called for it any more."""
+        """Give up the whole directory."""
         self.problem = ""
         self.doubted = False
         self.unreadable.clear()

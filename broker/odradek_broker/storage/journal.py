@@ -413,8 +413,8 @@ class CommitJournal:
         return True
 
     def take_writes(self) -> Sequence[JournalWrite]:
-        """The blocks of the tickets that were taken since the last call, to be synced in this
-        order."""
+        """The blocks with all tickets since the last call. The caller must sync them in the order
+        of the list."""
         self._end_block()
         writes, self._writes = self._writes, []
         self.unwritten += len(writes)

@@ -129,7 +129,7 @@ class LogDirectory:
         )
         #: The offsets up to which logs have been compacted (L-28); the cleaner changes them.
         self.cleaner_offsets: dict[TopicPartition, int] = {}
-        #: The log starts in the checkpoint on disk.
+        #: The log start offsets as they are in the checkpoint on disk.
         self._log_starts_on_disk: dict[TopicPartition, int] = {}
         self._has_checked_points = False
         self._files = shared.files

@@ -93,8 +93,8 @@ class LogTrimming:
             self._move_log_start(offset)
 
     def restart_at(self, offset: int, now_ms: int) -> None:
-        """Remove all records and producers, and begin again at `offset`, beyond the log end, for a
-        caller that has the records before it elsewhere. Waits for the disk. Raises
+        """Remove all records and producers, and begin again at `offset`, which is beyond the log
+        end. The caller has the earlier records in another place. Waits for the disk. Raises
         PartitionOffline; StorageError while a cleaned segment is swapped in; ValueError for an
         offset in the log."""
         log, segments = self._log, self._opened_segments(now_ms)

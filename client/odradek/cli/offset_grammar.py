@@ -87,7 +87,7 @@ def utc_time(time_ms: int) -> str:
 
 
 def parse_offset(text: str) -> Bound:
-    """Parse the start of reading. OffsetError for an invalid text."""
+    """Parse the place where reading starts. Raises OffsetError for an invalid text."""
     if text in _NAMES:
         return Bound(_NAMES[text])
     if re.fullmatch(r"\d+", text):

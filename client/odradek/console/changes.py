@@ -43,8 +43,8 @@ class Change:
 
 
 async def perform(name: str, change: Change, session: Session, sent: Json) -> Json:
-    """The answer to a page: a plan with the fields that confirm it, or the result of a confirmed
-    plan."""
+    """Answer a page's request for a change: with the plan of the change and the fields with which
+    the page can confirm it, or, after the confirmation, with the result."""
     _check_fields(sent)
     seen = sent.pop("plan", None)
     if seen is None:

@@ -1,5 +1,5 @@
-"""The state at a start of the mode exactly-once: copied positions, partitions to read, and problems
-that prevent the start.
+"""The state with which a mirror in the mode exactly-once starts: the positions up to which it has
+copied, the partitions to read, and problems that prevent the start.
 
 The positions in the map topic are compared with both clusters. A topic that was deleted, created
 again or truncated on either side is a problem, because its positions no longer mean the same

@@ -68,12 +68,12 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The progress at one time. `lag_s`: the age of the newest copied record in the partition with
-    the oldest such record; 0 if there is no lag, None if no record was copied yet. `eta_s`: the
-    expected time to the end, None without progress. `groups`: the number of groups with all offsets
-    at the target. `groups_left`: the groups that lack offsets at the target, with reasons.
-    `troubles`: transient problems. `failed`: partitions that are not copied. `waiting_for`: the
-    operation for which the whole mirror has waited for `waiting_s`."""
+    """The progress at one time. `lag_s`: the age of a partition's newest copied record, in the
+    partition where this age is highest; 0 if there is no lag, None if no record was copied yet.
+    `eta_s`: the expected time to the end, None without progress. `groups`: the number of groups
+    with all offsets at the target. `groups_left`: the groups that lack offsets at the target, with
+    reasons. `troubles`: transient problems. `failed`: partitions that are not copied.
+    `waiting_for`: the operation for which the whole mirror has waited for `waiting_s`."""
 
     seconds: float
     records: int

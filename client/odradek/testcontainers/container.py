@@ -73,7 +73,7 @@ class _BrokerContainer:
 
     @property
     def broker(self) -> SubprocessBroker:
-        """The broker, whose `faults` can be ordered, and which can be killed and restarted.
+        """The broker. It can be killed and restarted, and its `faults` inject faults. Raises
         ContainerRefused before the start."""
         if self._broker is None:
             raise ContainerRefused("the container is not started; use `with` or call start()")

@@ -145,7 +145,7 @@ class Partitioner:
         """Keep the sticky partition until its records have the size of a batch, then choose another
         partition (C-18)."""
         sticky = state.sticky
-        # A partition whose open batch has no room for this record has reached the size of a batch.
+        # If the open batch has no room for this record, it counts as a full batch.
         if (
             sticky is not None
             and sticky.open is None

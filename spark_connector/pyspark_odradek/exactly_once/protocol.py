@@ -28,8 +28,8 @@ _NAMED_MAX = 5
 
 
 class Read(NamedTuple):
-    """Read the log -> Found: the newest record of the query that counts, among all records that
-    were acknowledged before the read."""
+    """Read the log -> Found: the query's newest valid record. The read covers all records that
+    were acknowledged before it."""
 
 
 class Append(NamedTuple):

@@ -153,7 +153,7 @@ def test_h172_a_restart_serves_only_stored_acknowledgements() -> None:
     assert not lost.done
     world.states.hold = False
     world.start()
-    # The acceptance of 10 to 19 was not acknowledged.
+    # The member that accepted 10 to 19 got no answer before the restart.
     assert world.acquired("b") == [(5, 7, 2), (8, 19, 1)]
 
 

@@ -31,7 +31,7 @@ from odradek_protocol.stored.share_group import (
     StatePartitionsInfo,
 )
 
-#: The number of the only state that members of share groups have in their records.
+#: The code of a member's state in the records of share groups, which have no other state.
 MEMBER_STABLE = 1
 
 
