@@ -34,7 +34,8 @@ from raw_client import RawClient
 from waiting import until
 from walks import EVERY_REQUEST, left_out, named
 
-#: The limit of files that take part in a request, apart from those that append its records.
+#: The maximum number of files that take part in a request. Files that append the records of the
+#: request are not counted.
 FILES_MAX = 12
 _FOLDER = odradek_broker.__path__[0] + "/"
 #: The origin of work that the broker repeats, and that no request causes.

@@ -80,7 +80,7 @@ async def test_a_user_signs_in_and_out(browser_page: Page, tmp_path: Path) -> No
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-#: The pages of the menu, and the other pages with names that do not exist.
+#: The pages of the menu; the other pages are opened for topics and groups that do not exist.
 _PAGES = [
     *re.findall(r'path: "([^"]+)"[^}]*nav:', (STATIC / "routes.mjs").read_text()),
     "/topic?name=none",

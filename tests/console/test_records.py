@@ -177,7 +177,7 @@ async def test_records_of_transactions_are_shown_by_isolation_level(
             await producer.send_and_wait(unique_topic, value)
             if commits is not None:
                 await (producer.commit_transaction() if commits else producer.abort_transaction())
-        # offsets: 0 yes, 1 commit, 2 no, 3 abort, 4 open
+        # The offsets: 0 is committed, and 1 its marker; 2 is aborted, and 3 its marker; 4 is open.
         body = await _ask(
             console_client, unique_topic, isolation="read_committed", order="oldest", markers=1
         )

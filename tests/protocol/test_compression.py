@@ -385,8 +385,8 @@ def test_r12_the_decompression_bombs_are_valid_data(codec: Codec) -> None:
 
 
 def test_r12_a_false_snappy_length_allocates_no_memory() -> None:
-    """Ten bytes that announce 100 MB are damaged, whatever the limit is: no buffer of that size may
-    be allocated."""
+    """Ten bytes that announce 100 MB count as damaged with any limit, and no buffer of that size is
+    allocated."""
     claim = b"\x80\x84\xaf\x5f" + b"\x00" * 6
     tracemalloc.start()
     try:

@@ -184,8 +184,8 @@ class _Answer:
         return failed
 
     def _operations(self, name: str) -> int:
-        """The operations of this client on a topic, existing or not, if the request asks for
-        them."""
+        """The operations that are allowed to this client on a topic, which need not exist; unknown
+        unless the request asks for them."""
         if not self._request.include_topic_authorized_operations:
             return UNKNOWN_OPERATIONS
         resource = topic_resource(name)

@@ -299,7 +299,7 @@ class _Job:
         self._append_soon()
 
     def _without(self, letters: Iterable[DeadLetter], problem: str) -> None:
-        """Give records up without a dead letter."""
+        """Give records up, and write no dead letter for them."""
         self._writer.tell(self._led, _neighbours(letters), problem)
 
     # --- The state ---

@@ -27,7 +27,7 @@ _MAX_WINDOW_RECORDS = 8192
 
 _ONE_BYTE_OFFSETS = 64
 _TWO_BYTE_OFFSETS = 8192
-#: The zigzag varint of every offset delta that takes one byte.
+#: The offset deltas whose zigzag varint has one byte: delta -> varint.
 _OFFSET_BYTE = bytes(2 * delta for delta in range(_ONE_BYTE_OFFSETS))
 
 _LAST_BYTES = bytes(range(0x80))

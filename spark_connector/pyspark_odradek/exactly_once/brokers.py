@@ -304,7 +304,7 @@ class Brokers:
     def fallback_timeout_ms(self) -> int | None:
         """The timeout in ms of this process's transactions, derived from the broker's limit.
 
-        None if the transactions have no timeout, or a timeout from the settings.
+        None if the transactions have no timeout, and None if the settings have one.
         """
         asked_for = self._two_phase_refused_by_settings or self._wanted_timeout_ms is not None
         return None if self.two_phase or asked_for else self._timeout_ms

@@ -1,4 +1,5 @@
-"""After the clients have ended no transaction is open, in coordinator, partitions or offsets."""
+"""Checks that no transaction is open after the end of all clients: neither in the coordinator, nor
+in partitions or offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bugs of compaction: which records are kept, the transaction indexes, and the swap of segments."""
+"""Bugs in compaction: in the choice of the records that it keeps, in the transaction indexes, and
+in the swap of segments."""
 
 from __future__ import annotations
 

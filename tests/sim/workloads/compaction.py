@@ -122,7 +122,7 @@ class CompactionWorkload:
         cleaning.cancel()
 
     async def _administer(self) -> None:
-        """Change the topic while clients use it; this workload changes nothing."""
+        """Do nothing; derived workloads change the topic here while clients use it."""
 
     async def _keep_cleaning(self) -> None:
         first_ms = self._random.choice(_FIRST_CLEANING_MS)

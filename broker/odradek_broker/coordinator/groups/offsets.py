@@ -227,7 +227,7 @@ class OffsetStore:
     def fetch(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
     ) -> Iterator[FetchedPart]:
-        """The offsets of `partitions`, or with None of all partitions that have an offset (O-08,
+        """The offsets of `partitions`; None: those of all partitions that have an offset (O-08,
         O-09)."""
         stored = self._committed.get(group_id, {})
         for partition in stored if partitions is None else partitions:

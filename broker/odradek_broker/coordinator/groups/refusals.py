@@ -19,7 +19,7 @@ class Refusal(Exception):
 
 
 def invalid_request(message: str) -> Refusal:
-    """The refusal of a request that is not valid from any member."""
+    """The refusal of a request that no member may send."""
     return Refusal(_E.INVALID_REQUEST, message)
 
 

@@ -57,8 +57,8 @@ from odradek_protocol.stored.group_metadata import encode_key, encode_value
 _JOIN_PHASE_AGAIN_MIN_MS = 100
 
 
-#: The session timeout of a member whose first JoinGroup is parked, because it cannot heartbeat yet
-#: (G-27).
+#: The session timeout of a member whose first JoinGroup is parked. It is longer than usual, because
+#: the member cannot heartbeat yet (G-27).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 

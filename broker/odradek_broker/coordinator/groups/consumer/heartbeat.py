@@ -90,7 +90,7 @@ class ConsumerGroups(
     # --- Heartbeat ---
 
     def check_request(self, call: ConsumerHeartbeatCall) -> None:
-        """Raise Refusal for a request that is not valid from any member (G-110, G-116)."""
+        """Raise Refusal for a request that no member may send (G-110, G-116)."""
         request = call.request
         epoch = request.member_epoch
         own_id = call.api_version >= OWN_MEMBER_ID_SINCE or epoch != JOIN_EPOCH

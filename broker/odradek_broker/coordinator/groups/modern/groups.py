@@ -172,7 +172,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
 
     @abstractmethod
     def check_request(self, call: HeartbeatCall[Q, A]) -> None:
-        """Refuse a request that is not valid from any member."""
+        """Refuse a request that no member may send."""
 
     @abstractmethod
     def _heartbeat(self, call: HeartbeatCall[Q, A], out: Outcome, now: Instant) -> A:

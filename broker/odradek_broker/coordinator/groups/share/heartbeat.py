@@ -74,7 +74,7 @@ class ShareProtocol(
         return []
 
     def check_request(self, call: ShareHeartbeatCall) -> None:
-        """Raise Refusal for a request that is not valid from any member (H-10)."""
+        """Raise Refusal for a request that no member may send (H-10)."""
         request = call.request
         if not 0 < len(request.member_id) <= MEMBER_ID_MAX_CHARS:
             raise invalid_request("Invalid member id in the request.")

@@ -172,7 +172,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         self._retire = retire
 
     def check_request(self, call: StreamsHeartbeatCall) -> None:
-        """Refuse a request that is not valid from any member (J-10, J-11)."""
+        """Refuse a request that no member may send (J-10, J-11)."""
         request = call.request
         _check_unsupported(request)
         check_not_empty(
