@@ -56,7 +56,7 @@ def test_available_now_detects_a_topic_recreated_before_its_end_is_known(
     spark_broker: str, topic: str, produce: Produce, left: int
 ) -> None:
     """The topic is created again after the reader knows the first offset, and before it knows the
-    end offset of the run. The offsets of its records alone do not show that the topic is a new one."""
+    end offset of the run. The offsets of its records alone do not show that it is a new topic."""
     put(produce, topic, 5)
     stream = reader(spark_broker, topic, startingOffsets="latest")
     assert stream.initialOffset() == at(topic, 5)

@@ -78,7 +78,8 @@ class LineRecords:
         return self._values[start:end]
 
     def check(self, max_bytes: int) -> None:
-        """Raises RowTooLarge for the first line that would need a batch of more than `max_bytes`."""
+        """Raises RowTooLarge for the first line that would need more than `max_bytes` as a
+        batch."""
         wrong = self._columns.check(max_bytes, 1)
         if wrong is not None:
             row, _, size_bytes = wrong

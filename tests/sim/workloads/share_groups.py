@@ -491,8 +491,8 @@ class ShareGroupsWorkload:
         return ""
 
     async def check(self) -> Iterator[str]:
-        """Check that each record of the logs was delivered, and that its final state is the one that
-        the broker confirmed to a member."""
+        """Check that each record of the logs was delivered, and that its final state is the one
+        that the broker confirmed to a member."""
         bootstrap = self._world.broker.bootstrap
         self._look()
         stored = stored_states(self._world.broker.server.node, GROUP)
