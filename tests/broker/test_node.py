@@ -407,7 +407,7 @@ async def test_d4_metadata_and_directories_agree_after_a_crash_at_any_step(
         found = None if there is None else there.log.log_end_offset
         assert found in expected, (at, done, found)
         assert ("t" in world.node.metadata.topics) == (there is not None)
-        # A new topic can have the name, after the deletion of the old topic if it exists.
+        # A new topic can get the name. If the old topic still exists, it is deleted first.
         if there is not None:
             world.delete("t")
         world.create("t")

@@ -44,7 +44,8 @@ def _program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _about(address: str) -> dict[str, Any]:
-    """The console's own description. A console that listens before it is ready answers late."""
+    """The console's own description. The answer may take a while, because the console listens
+    before it is ready."""
     with urllib.request.urlopen(f"{address}api/console", timeout=_PATIENCE_S) as answer:
         found: dict[str, Any] = json.load(answer)
         return found

@@ -226,7 +226,7 @@ def test_topics_are_created_described_altered_and_deleted(shell: Shell, unique_t
     assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
     assert described["configs"] == [
         {"name": "max.message.bytes", "value": "2000", "default": False},
-        # a setting of all brokers, always described
+        # Every topic's description has this setting of the brokers.
         {"name": "min.insync.replicas", "value": "1", "default": False},
         # the fixture's broker has this setting
         {"name": "retention.ms", "value": "-1", "default": False},
@@ -417,6 +417,6 @@ def test_an_offset_after_the_log_end_is_reported(shell: Shell, unique_topic: str
     assert shell.run("consume", unique_topic, "--offset", "999", "-e") == b""
     said = f"there are no records from offset 999 on; the log ends: {unique_topic}-0 at 1\n"
     assert shell.stderr == said
-    # The end offset itself is a valid start, without a message.
+    # The end offset itself is a valid start, so no message is printed.
     shell.run("consume", unique_topic, "--offset", "1", "-e")
     assert shell.stderr == ""

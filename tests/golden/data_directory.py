@@ -36,7 +36,8 @@ LASTING = {
 }
 _TIMES_MS = range(1_700_000_000_000, 1_700_000_009_000, 1_500)
 _SOURCES = ("TOPIC", "DYNAMIC_BROKER", "DYNAMIC_DEFAULT_BROKER", "GROUP")
-#: A setting that is always described as one of all brokers, even if it is not set, as in Kafka 4.1.
+#: A setting that is always described as a cluster-wide setting, even if nobody has set it, as in
+#: Kafka 4.1.
 _ALWAYS_TOLD = "min.insync.replicas"
 #: Files that are no part of the data.
 _LEFT_OUT = (".lock",)

@@ -65,7 +65,7 @@ def _definitions(jar: Path) -> Iterator[dict[str, Any]]:
 
 
 def read(folder: Path) -> Iterator[dict[str, Any]]:
-    """The lines for the jars in a folder. ValueError if the jars are not of one release."""
+    """The lines for the jars in a folder. Raises ValueError if the jars are not of one release."""
     releases = {
         match[1] for path in folder.iterdir() if (match := _CLIENTS_JAR.fullmatch(path.name))
     }

@@ -207,7 +207,8 @@ _FLOATS = [1.5, 1048576.0, -0.25, 1e300, 0.1]
 
 
 class Values:
-    """Notable values for the fields of a message in one variant, without randomness."""
+    """Notable values for the fields of a message, the same on every run. `variant`: full, sparse or
+    long."""
 
     def __init__(self, version: int, variant: str) -> None:
         self.version, self.variant, self.count = version, variant, 0

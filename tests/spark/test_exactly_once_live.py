@@ -110,8 +110,8 @@ def test_s04_a_worker_creates_the_decision_log_of_a_second_broker_compacted(
     with SubprocessBroker(data_dir=tmp_path / "first") as broker:
         address = broker.bootstrap
         with sync.Admin(bootstrap_servers=address) as admin:
-            # The test creates the log of the first broker: a worker that created it would wait
-            # until it can be used.
+            # The test creates the decision log of the first broker: a worker would create it, but
+            # then wait until it can be used.
             admin.create_topics(NewTopic(name, configs={policy: "compact"}))
         query = made(monkeypatch, address, "rows")
         query.commit(0, query.tasks(0, ["a"]))
@@ -421,8 +421,8 @@ def test_s14_s16_rows_after_the_drivers_abort_open_no_transaction(
     if kind == "job with a commitId":
         job.options = {**job.options, "commitId": job.query}
     before = _ongoing(query.address)
-    # A stream's driver learns its run from the message of a task. Without any message it cannot
-    # abort, and the next run cleans up.
+    # A stream's driver learns the id of the run from the message of a task. Without any message the
+    # driver cannot abort, and the next run cleans up.
     known = writing.task(0, 1, "a")
     _in_between(writing, lambda: writing.abort(0, [known, None]))
     with pytest.raises(SinkError, match="rows could not be written"):

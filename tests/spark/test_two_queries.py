@@ -23,7 +23,7 @@ def test_a_second_query_on_a_checkpoint_replaces_the_first(
     produce: Callable[[str, Records], None],
     tmp_path: Path,
 ) -> None:
-    """Spark may stop the first query at any point; no row may be duplicated."""
+    """Spark can stop the first query at any point. Each row must be written exactly once."""
     source, sink = new_topic(), new_topic(2)
     common = {"kafka.bootstrap.servers": spark_broker}
 

@@ -69,8 +69,8 @@ def _imported(module: str) -> frozenset[str]:
 def _cycles() -> list[list[str]]:
     """Modules in import cycles, with what they import.
 
-    A module that imports no other remaining module, or that none of them imports, is removed, until
-    no such module remains.
+    Modules without imports, and modules that no module imports, are removed again and again, until
+    only cycles and the modules between them are left.
     """
     left = {module: set(_imported(module)) for module in MODULES}
     while True:

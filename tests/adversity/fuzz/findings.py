@@ -47,8 +47,8 @@ def shrunk(target: Target, data: bytes, wanted: str) -> bytes:
 
 
 def _smaller(data: bytes) -> Iterator[bytes]:
-    """Smaller inputs: without one piece, large pieces first; then simpler ones, with one piece
-    zeroed."""
+    """First inputs without one piece of `data`, then inputs with one piece zeroed; large pieces
+    first in both cases."""
     size = len(data) // 2
     while size:
         for start in range(0, len(data), size):

@@ -24,7 +24,7 @@ def limit_address_space() -> None:
 
 
 def check_cheaply(target: Target, data: bytes) -> None:
-    """Run `target.check`. Raises TooMuchMemory or TooSlow if it exceeded a limit.
+    """Run `target.check`. Raises TooMuchMemory or TooSlow if the check exceeds a limit.
 
     The measure is the growth of the process's peak memory, so memory below an earlier peak is not
     counted.
@@ -46,7 +46,8 @@ def _too_slow(_: int, __: FrameType | None) -> None:
 
 
 def check_exactly(target: Target, data: bytes) -> None:
-    """Run `target.check` under `tracemalloc`. Raises TooMuchMemory if it exceeded the limit."""
+    """Run `target.check` under `tracemalloc`. Raises TooMuchMemory if the check exceeds the
+    limit."""
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
     target.check(data)

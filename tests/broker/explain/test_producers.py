@@ -164,7 +164,7 @@ async def test_a18_only_readable_topics_are_in_the_history(
     broker.node.authorizer = RuleList(read)
     answer = await ask(client, who)
     assert len(answer.events) == 1 and len(answer.states) == 1
-    # A right on a topic does not show the client that got the id; DESCRIBE on the cluster does.
+    # Only users with DESCRIBE on the cluster see which client got the id.
     broker.node.authorizer = RuleList(Rule(Operation.DESCRIBE, ResourceType.CLUSTER))
     answer = await ask(client, who)
     assert [event.name for event in answer.events] == ["producer_given"]

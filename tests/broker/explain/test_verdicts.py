@@ -69,8 +69,9 @@ def world() -> World:
 
 
 def run(world: World, samples: int, consumed: int, produced: int, every: int = 1) -> list[Verdict]:
-    """The verdicts of some samples: before each, `produced` records are added; every `every`
-    samples the group commits `consumed` records more."""
+    """Take `samples` samples; returns the verdicts. Before each sample `produced` records are
+    added. Before the first sample, and then before every `every`-th, the group commits `consumed`
+    more records."""
     found = []
     for number in range(samples):
         world.ends[T0] = world.ends.get(T0, 0) + produced

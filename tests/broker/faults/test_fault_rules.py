@@ -1,5 +1,5 @@
-"""The rules for injected faults: the requests that they match, their number of uses and their
-duration; and the orders from which rules are made."""
+"""The rules for injected faults: the requests that a rule matches, its number of uses, its
+duration, and the JSON orders from which rules are made."""
 
 from __future__ import annotations
 

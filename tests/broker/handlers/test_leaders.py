@@ -41,7 +41,8 @@ def elected(world: NodeWorld, *indexes: int, version: int = 2) -> Any:
 
 
 def moved(world: NodeWorld, *replicas: list[int] | None, index: int = 0) -> list[int]:
-    """The errors of a request with one entry for each list of replicas, all for one partition."""
+    """Request a reassignment of one partition to each of these lists of replicas, in one request;
+    returns the errors."""
     partitions = [ReassignablePartition(partition_index=index, replicas=ids) for ids in replicas]
     topics = [ReassignableTopic(name="a", partitions=partitions)]
     answer = ask(world.node, AlterPartitionReassignmentsRequest(topics=topics), 1)

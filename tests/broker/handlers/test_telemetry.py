@@ -49,8 +49,8 @@ class World:
     def push(
         self, *metrics: bytes, client: bytes = ID, codec: int = 0, data: bytes | None = None
     ) -> Any:
-        """Push metrics after the push interval; returns the error, or the Deferred of a later
-        answer."""
+        """Let the push interval pass, and push metrics. Returns the error code, or a Deferred if
+        the answer comes later."""
         self.node.clock.advance(1000)
         found = self.node.telemetry.instances.get(client) or self.get(client)
         metrics_data = otlp.metrics_data(metrics) if data is None else data

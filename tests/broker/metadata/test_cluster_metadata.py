@@ -84,7 +84,8 @@ def replayed(node: FakeNode) -> ClusterMetadata:
 
 
 def test_a_topic_record_is_encoded_in_kafkas_bytes() -> None:
-    """Frame version 1, type 2, version 0, compact name, id, no tags."""
+    """The bytes are: frame version 1, record type 2, record version 0, compact name, id, no
+    tags."""
     assert encode_record(RECORDS[0]) == b"\x01\x02\x00\x02t" + bytes(range(16)) + b"\x00"
 
 

@@ -635,7 +635,7 @@ def test_l33_a_start_rebuilds_indexes_of_closed_metadata_segments(
     monkeypatch: pytest.MonkeyPatch, suffix: str, content: bytes | None, *, clean: bool
 ) -> None:
     """A request that needs a missing index is retried after a worker has rebuilt it. A start cannot
-    be retried, so it rebuilds the indexes without a worker. It reads no records before the
+    be retried, so the start itself rebuilds the indexes. The start reads no records before the
     snapshot."""
     world = NodeWorld(metadata_log_max_record_bytes_between_snapshots="1")
     make_topics(world, "first", "second")

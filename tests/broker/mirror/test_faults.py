@@ -61,7 +61,8 @@ def _operations(durability: str) -> int:
 
 @pytest.mark.parametrize(
     ("durability", "keep_page_cache"),
-    # Only kills with `page-cache`: a power cut would lose the page cache.
+    # With `page-cache` durability there are kills, but no power cuts, which would lose the page
+    # cache.
     [("fsync", False), ("fsync", True), ("page-cache", True)],
     ids=["power-cut", "kill", "kill-page-cache"],
 )

@@ -48,7 +48,8 @@ def _first_steps(world: DeadLetterWorld) -> list[tuple[range, Deferred[Outcome]]
 
 @pytest.mark.parametrize(
     ("durability", "keep_page_cache"),
-    # Only kills with `page-cache`: a power cut would lose the page cache.
+    # With `page-cache` durability there are kills, but no power cuts, which would lose the page
+    # cache.
     budget.of_which([("fsync", False), ("fsync", True), ("page-cache", True)], [("fsync", False)]),
     ids=["power-cut", "kill", "kill-page-cache"],
 )

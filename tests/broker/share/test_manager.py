@@ -166,7 +166,7 @@ def test_h173_a_fetch_waits_for_records() -> None:
 
 
 def test_h173_a_fetch_waits_if_the_log_ends_before_the_start_offset() -> None:
-    """With page-cache durability, a power cut can remove records of the log whose state is
+    """With page-cache durability, a power cut can remove records although their share state is
     stored."""
     world = ShareWorld()
     world.states.states[KEY] = ShareState(1, 3, 0, 15, 0)

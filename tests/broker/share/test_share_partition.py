@@ -175,7 +175,8 @@ def test_h152_released_records_are_delivered_again_in_their_runs() -> None:
 def test_h153_a_strict_record_limit_is_exact() -> None:
     world = World((0, 9), (10, 19))
     assert world.fetch(max_records=4, strict=True) == [(0, 3, 1)]
-    # The limit holds for records in flight, and also for them and new records together.
+    # The limit holds for records that an earlier fetch has read, and for these and newly read
+    # records together.
     assert world.fetch("b", max_records=4, strict=True) == [(4, 7, 1)]
     assert world.fetch("b", max_records=4, strict=True) == [(8, 9, 1), (10, 11, 1)]
     world.acknowledge((0, 3, ACCEPT))

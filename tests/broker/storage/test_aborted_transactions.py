@@ -431,8 +431,8 @@ def test_l20_an_index_rebuild_starts_again_after_retention(
 def test_l27_an_index_rebuild_starts_again_after_compaction(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """Without snapshots, the worker also reads earlier segments. A cleaning has replaced such a
-    segment before the worker reads it."""
+    """Without snapshots, the worker also reads earlier segments. A cleaning replaces one of them
+    before the worker reads it."""
     workers = Workers(log)
     ruin(log, files)
     for path in files.paths():

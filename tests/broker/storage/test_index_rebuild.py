@@ -523,7 +523,8 @@ def test_l33_index_positions_outside_of_the_segment_are_detected(
 def test_l33_a_time_index_that_lost_its_last_entries_is_rebuilt(
     log: PartitionLog, files: MemoryFiles, scans: list[str], kept_entries: int, snapshots: str
 ) -> None:
-    """The remaining entries are right. Kafka's snapshots do not name the largest timestamp."""
+    """The remaining entries are right. Our snapshots name the largest timestamp, but the loss is
+    also found without a snapshot."""
     whole = files.content(f"{FIRST}.timeindex")
     assert len(whole) > 12 * kept_entries
     newest = log.segments[0].indexes.largest_timestamp

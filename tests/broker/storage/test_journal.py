@@ -174,8 +174,8 @@ def test_l52_the_lost_end_of_a_rolled_segment_is_restored(
 
 
 def test_l52_records_removed_by_compaction_are_not_restored() -> None:
-    """The journal has the end of a segment that compaction has shortened since, and damage below
-    the recovery point makes the start read that segment."""
+    """The journal still has the end of a segment that compaction has shortened. The start reads
+    that segment, because there is damage below the recovery point."""
     policy = frozenset({"compact"})
     world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=policy)
     world.start()

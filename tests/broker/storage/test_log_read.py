@@ -382,7 +382,7 @@ def test_the_offset_of_the_largest_timestamp_is_found(files: MemoryFiles) -> Non
     largest = max(record.timestamp for record in everything)
     expected = next((r.offset, r.timestamp) for r in everything if r.timestamp == largest)
     assert log.max_timestamp_offset() == expected
-    # Timestamps at or above the bound are ignored; each bound here is the start of a batch.
+    # The method ignores records at or above the given offset, here the base offset of a batch.
     for header in headers(read_all(log)):
         below = [r for r in everything if r.offset < header.base_offset]
         largest = max((record.timestamp for record in below), default=-1)

@@ -278,7 +278,8 @@ def test_l05_l33_l35_a_start_without_a_file_answers_the_same(how: str, kind: str
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("how", "kind"), CASES)
 def test_l05_l33_l35_a_start_with_any_damaged_file_answers_the_same(how: str, kind: str) -> None:
-    """Every file of each kind is changed, and six times as many bits as in the test above."""
+    """The test changes every file of each kind, and six times as many bits as the short test
+    does."""
     _table(how, kind, 1, 11)
 
 

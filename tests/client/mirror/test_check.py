@@ -51,8 +51,7 @@ def compared(
     starts: tuple[int, int] = (0, 0),
     compacted: bool = False,
 ) -> PartitionComparison:
-    """Compare both sides. The comparison gets one batch at a time from each side that it
-    requests."""
+    """Compare both sides. Whenever the comparison requests batches of a side, it gets one batch."""
     made = PartitionComparison(
         places or SameOffsets(*ends),
         range(starts[0], ends[0]),

@@ -492,8 +492,8 @@ async def test_a_mirror_with_a_failed_partition_waits_for_a_restarting_target(
 async def test_i35_records_deleted_during_the_first_transaction_are_not_skipped(
     source: str, target: str, unique_topic: str
 ) -> None:
-    """The records before the deleted records are copied, although their transaction was not
-    committed yet when the deletion was noticed."""
+    """The mirror notices the deletion while its first transaction is open. The records of this
+    transaction are before the deleted records, and must be copied."""
     await make_topic(source, unique_topic, 1)
     await fill(source, unique_topic, 1, 50)
     tp = TopicPartition(unique_topic, 0)

@@ -17,7 +17,8 @@ PREFIX = "odradek-mirror-default."
 
 
 class Groups:
-    """The groups of a fake cluster: their offsets, their states, and the errors that it answers."""
+    """The groups of a fake cluster: their offsets and states, and the errors in the cluster's
+    answers."""
 
     def __init__(self, **offsets: int) -> None:
         self.offsets = {name: {TP: OffsetAndMetadata(offset)} for name, offset in offsets.items()}

@@ -1,4 +1,5 @@
-"""Batches of the largest size that a request can have, from a source with larger limits."""
+"""Batches of 30 MB, mirrored to targets that accept and to targets that refuse requests of this
+size."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def behind_a_refused_batch(world: World) -> tuple[Delivery, Delivery, Any]:
     """Send two batches. The first is refused for good, so the second gets another sequence while it
     is in flight.
 
-    Returns the delivery of each batch, and the buffer of the second that the transport has.
+    Returns both deliveries, and the bytes of the second batch that the transport still has.
     """
     known(world)
     refused = world.send()

@@ -125,7 +125,7 @@ async def test_c60_batches_need_an_open_transaction(live: LiveBroker) -> None:
 async def test_c25_a_batch_that_is_too_large_for_the_topic_is_split(
     live: LiveBroker, codec: Codec
 ) -> None:
-    """Each part says which of the records it has, and its base offset."""
+    """For each part, the producer reports the index of its first record, and its base offset."""
     topic = make_unique_topic()
     values_sent = [bytes([97 + n % 20]) * 50 + b"%d" % (n * 7919) for n in range(100)]
     async with asyncio.timeout(DEADLINE_S), Admin(bootstrap_servers=live.bootstrap) as admin:

@@ -20,8 +20,8 @@ GROUP = "workers"
 
 @pytest.fixture
 def broker() -> Iterator[SubprocessBroker]:
-    """A broker with share groups and a topic "jobs" of three partitions. The group reads the topic
-    from its start."""
+    """A broker with share groups and a topic "jobs" of three partitions. The group GROUP begins at
+    the earliest offsets."""
 
     async def prepare(bootstrap: str) -> None:
         switch_on = FeatureUpdateKey(feature="share.version", max_version_level=1)

@@ -1,8 +1,8 @@
 """Any bytes as answers to the client: every API and version, and streams of frames.
 
 The first two bytes choose the API and the next two the version with which the rest is decoded. If
-the first two are 0x7fff, the rest is a stream of frames, received in pieces; the next two bytes
-choose the size of the pieces.
+the first two are 0x7fff, the next two choose a size, and the rest is a stream of frames that is
+received in pieces of this size.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def world() -> GroupWorld:
 
 
 def test_o02_an_offset_commit_record_has_kafkas_bytes(world: GroupWorld) -> None:
-    """Key: type 1, group, topic, partition. Value: version 3, offset, epoch, metadata, time."""
+    """The key is: type 1, group, topic, partition. The value is: version 3, offset, epoch,
+    metadata, time."""
     world.clock.now_ms = 0
     world.commit_later(part(258, "t", 3, epoch=7, metadata="m"), group="g")
     ((key, value),) = world.log.records

@@ -239,8 +239,8 @@ def test_o06_a_commit_has_an_error_for_each_missing_partition(
     )
     answer = ask(world, request, version)
     unknown = E.UNKNOWN_TOPIC_ID if version >= 10 else E.UNKNOWN_TOPIC_OR_PARTITION
-    # The answer has a single entry for a topic that the request names twice. Kafka merges such
-    # entries if it refuses a partition.
+    # The answer has a single entry for a topic that the request names twice. Kafka does the same if
+    # it refuses a partition.
     assert [[each.error_code for each in topic.partitions] for topic in answer.topics] == [
         [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION],
         [unknown],

@@ -80,8 +80,8 @@ def visible(state: ShareState | None) -> Visible:
 
 
 class Witness:
-    """All states of each share partition in order, and the index of the newest acknowledged
-    state."""
+    """For each share partition: all its states, oldest first, and the index of the newest
+    acknowledged state."""
 
     def __init__(self) -> None:
         self.decided: list[list[Visible]] = [[None] for _ in range(PARTITIONS)]

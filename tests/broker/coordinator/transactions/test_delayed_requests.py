@@ -249,7 +249,7 @@ async def test_t65_v2_an_end_sent_again_gets_the_same_answer(
         error, _ = await v2.end(first, not commit)
         assert error is E.INVALID_TXN_STATE
     assert v2.last_stable_offset == before == (2, 2), "no second marker"
-    # After another InitProducerId the epoch of the retry is that of a fenced producer.
+    # Another InitProducerId fences the producer, and so its retry.
     await v2.init(second)
     error, _ = await v2.end(first, commit)
     assert error is E.PRODUCER_FENCED

@@ -460,7 +460,7 @@ def test_list_transactions_applies_its_filters(version: int) -> None:
     assert listed(producer_id_filters=[b[0]]) == {"a-2"}
     if version >= 1:
         # The filter compares the time since the transaction began. For b-1, no transaction has
-        # begun, so the time is infinite; that of c-1 has just begun.
+        # begun, so the time is infinite. The transaction of c-1 has just begun.
         assert listed(duration_filter=5_000) == {"a-1", "b-1"}
         assert listed(duration_filter=5_001) == {"b-1"}
         assert listed(duration_filter=0) == {"a-1", "a-2", "b-1"}

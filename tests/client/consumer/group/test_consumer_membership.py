@@ -109,8 +109,9 @@ def said(request: ConsumerGroupHeartbeatRequest) -> dict[bytes, list[int]] | Non
 
 
 def test_a_target_waits_for_the_answer_to_a_report_of_fewer_partitions() -> None:
-    """The coordinator immediately assigns partitions that are not reported to other members. If the
-    member took its next target before the answer, two members would have the same partitions."""
+    """If a report leaves out partitions, the coordinator immediately assigns them to other members.
+    If the member took its next target before the answer, two members would have the same
+    partitions."""
     driven = Driven()
     driven.member.join()
     driven.beat(answer(1, {T: [0, 1]}))

@@ -379,8 +379,8 @@ def test_a_superseded_commit_fails_like_the_newer_one() -> None:
 
 
 def test_k31_a_commit_before_a_rebalance_does_not_overwrite_a_later_one() -> None:
-    """A poll during a cooperative rebalance can return records of kept partitions after the
-    commit."""
+    """During a cooperative rebalance, the consumer commits, and a later poll can still return
+    records of kept partitions."""
 
     async def story() -> None:
         world = World()

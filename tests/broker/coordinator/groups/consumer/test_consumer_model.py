@@ -208,7 +208,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         now_ms = self.world.clock.now_ms
         for client in self.clients.values():
             if client.alive_ms > now_ms:
-                # A client that gets no answer expects the end of its session by its own clock.
+                # A client that gets no answer computes the end of its session from its own clock.
                 client.alive_ms = min(client.alive_ms, now_ms + SESSION_MS)
 
     def _groups(self) -> dict[str, ConsumerGroup]:
