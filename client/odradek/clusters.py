@@ -80,7 +80,7 @@ class Cluster:
         self._order("start")
 
     def restart(self) -> None:
-        """Stop the broker if it runs, and start it again, without ordered faults."""
+        """Stop the broker if it runs, and start it again. All faults are removed."""
         self._order("restart")
 
     def _order(self, change: str) -> None:

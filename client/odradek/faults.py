@@ -28,8 +28,8 @@ class FaultRefused(OdradekError):
 
 @dataclass(frozen=True)
 class Fault:
-    """An ordered fault. `met`: the number of requests to which it was applied (for a fault of the
-    disk, the number of writes or flushes).
+    """A fault that a broker was asked to cause. `met`: the number of requests to which the fault
+    was applied (for a fault of the disk, the number of writes or flushes).
 
     `left`: the number of further requests that get the fault; None: all. `over`: true if the fault
     is finished. `order`: the order that was sent to the broker.
@@ -69,7 +69,7 @@ class Faults:
     - `skip`: the number of matching requests to let pass first;
     - `for_ms`: the time after which the fault ends.
 
-    If several faults match a request, the first ordered one is applied.
+    If several faults match a request, the one that was requested first is applied.
     """
 
     def __init__(self, send: Send) -> None:
@@ -87,8 +87,8 @@ class Faults:
         return cls(orders.send)
 
     def order(self, fault: str, **fields: Any) -> Any:
-        """Order any fault by its name and fields, as in the JSON sent over HTTP; returns the
-        broker's answer."""
+        """Send the order for any fault, given by its name and fields as in the JSON sent over HTTP.
+        Returns the broker's answer."""
         return self._send("POST", "", {"fault": fault, **fields})
 
     def _rule(self, fault: str, fields: dict[str, Any]) -> Fault:
@@ -159,9 +159,9 @@ class Faults:
     def expire_lock(
         self, group: str, topic: str | None = None, partition: int | None = None
     ) -> list[ExpiredLock]:
-        """Expire the acquisition locks of a share group's records immediately, as if their duration
-        had passed: of all topics, of one topic or of one partition. Returns the records of these
-        locks; the broker delivers them again."""
+        """Expire the locks that a share group has on records, in all topics, in one topic or in one
+        partition. The locks expire immediately, as if their duration had passed. Returns the
+        records, which the broker then delivers again."""
         fields = {"group": group, "topic": topic, "partition": partition}
         expired = self.order("expire_lock", **fields)["expired"]
         return [ExpiredLock(**each) for each in expired]
@@ -182,7 +182,7 @@ class Faults:
         return self._rule("lose_acknowledgement", {**fields, **match})
 
     def list(self) -> list[Fault]:
-        """All faults that were ordered and not removed, including finished ones."""
+        """All faults that were requested and not removed, including finished ones."""
         return [_fault(each) for each in self._send("GET", "", None)["faults"]]
 
     def remove(self, fault: Fault | int) -> None:

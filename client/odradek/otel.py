@@ -366,8 +366,8 @@ class _TracedProducer:
 
 
 class _Some(NamedTuple):
-    """Records of one topic that were received together. `offset`: the offset, if it is a single
-    record. `headed`: the records whose headers may have a context."""
+    """Records of one topic that were received together. `offset`: the offset of the record, if
+    there is only one. `headed`: the records whose headers may have a context."""
 
     topic: str
     messages: int

@@ -5,14 +5,14 @@
             producer.send_and_wait("orders", b"...")
 
 `odradek_cluster`: a cluster of one broker for only this test, so that tests can use the same names.
-It is made in milliseconds, its faults can be ordered, and it may be killed and restarted. One
+It is made in milliseconds, faults can be injected, and it may be killed and restarted. One
 process makes the clusters of all tests of a run, including those in pytest-xdist's workers.
 `odradek_clusters` makes further clusters.
 
 `odradek_broker`: a broker of the test's own, on a free port, with a directory of its own; it may be
 stopped, killed and restarted. `odradek_broker_session`: one broker for the whole run, for tests
 that only need some broker; use `unique_topic` with it. `odradek_faulty_broker`: like
-`odradek_broker`, and its faults can be ordered (`odradek_faulty_broker.faults`). All these brokers
+`odradek_broker`, and faults can be injected (`odradek_faulty_broker.faults`). All these brokers
 keep records of any age: with Kafka's retention of seven days, a test would lose old records at the
 check every five minutes.
 
@@ -236,7 +236,7 @@ def odradek_broker(
 def odradek_faulty_broker(
     tmp_path: Path, odradek_broker_settings: Mapping[str, object]
 ) -> Iterator[SubprocessBroker]:
-    """A broker like `odradek_broker` whose faults can be ordered:
+    """A broker like `odradek_broker`, into which faults can be injected with
     `odradek_faulty_broker.faults`."""
     from odradek.broker import SubprocessBroker
 

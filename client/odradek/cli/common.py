@@ -297,8 +297,8 @@ def end_with(errors: Iterable[object]) -> None:
 def end_plan(
     rows: Sequence[object], errors: Iterable[object], nothing: str, *, execute: bool
 ) -> None:
-    """Print that the rows are only a plan, unless the plan was executed; then print the errors as
-    `end_with` does."""
+    """Print that the rows are only a plan, unless the plan was executed. In both cases call
+    `end_with` with the errors."""
     if rows and not execute:
         tell(f"{nothing}: this is the plan; --execute carries it out")
     end_with(errors)

@@ -46,8 +46,8 @@ _Names = dict[str, int]
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Topics whose names begin with the typed text; internal topics only if the typed text begins
-    as their names do."""
+    """Topics whose names begin with the typed text. Internal topics are offered only if the typed
+    text begins with an underscore."""
     return _beginning(incomplete, _ask(ctx, _Question.topics))
 
 

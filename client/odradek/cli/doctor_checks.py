@@ -279,8 +279,8 @@ def _check_kind(name: str, where: Path) -> Findings:
 
 
 def _file_system(where: Path) -> str:
-    """The type of the file system that has a directory, by the longest mount point above it; "" if
-    unknown."""
+    """The type of the file system of a directory: that of the longest mount point that contains the
+    directory. "" if unknown."""
     found, longest = "", -1
     with suppress(OSError, IndexError, ValueError):
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -375,9 +375,10 @@ def check_broker(directory: Path) -> tuple[RunningBroker | None, list[Finding]]:
 
 
 def check_listener(config: BrokerConfig, listener: Listener, running: bool) -> Findings:
-    """A listener: its port, and its advertised address, as a client sees it.
+    """Check that the port of a listener is free, and that a client can use its advertised address.
 
-    `running`: a broker of these settings runs, so its ports are taken, and it should answer.
+    `running`: a broker with these settings is running, so the ports are taken, and the broker
+    should answer.
     """
     name = f"listener {listener.name}"
     host, port = config.advertised_addresses.get(listener.name, (listener.host, listener.port))

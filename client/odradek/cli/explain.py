@@ -56,7 +56,7 @@ class HistoryOptions:
     setting: ClientSettings = None
 
 
-#: The command to use for a kind of subject without a history.
+#: The command that helps if there is no history, by the kind of the subject.
 _INSTEAD = {
     "transactional id": "`odradek txn describe` shows its state, with any Kafka",
     "producer id": "`odradek txn list` shows the producer ids of transactional ids, with any Kafka",

@@ -365,7 +365,7 @@ class ToolRefused(ValueError):
 
 
 def answer(data: Any) -> dict[str, Any]:
-    """An answer of a tool: the data with the notice, or a note instead if it is too long."""
+    """The answer of a tool: `data` together with the notice. ToolRefused if `data` is too long."""
     plain = json.loads(json.dumps(data, ensure_ascii=True, default=str))
     length = len(json.dumps(plain))
     if length > _ANSWER_CHARACTERS_MAX:

@@ -42,7 +42,7 @@ def check(
     to_config: ToConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the records, and the offsets and settings of groups, of both sides.
+    """Compare both sides: the records, and the offsets and settings of groups.
 
     Ends with 0 if they are equal, with 1 if they differ, and with 2 if something could not be
     compared.

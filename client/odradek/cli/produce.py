@@ -539,9 +539,10 @@ def produce(
 ) -> None:
     """Write records to a topic: a line each, or with --json what `odradek consume --json` prints.
 
-    Exits with 0 when every record is acknowledged, and with --transactional-id committed. Ctrl+C
-    waits for records in flight and says what was acknowledged; a second Ctrl+C does not wait. Input
-    that takes longer than the transaction's timeout needs -X transaction.timeout.ms=MS.
+    Exits with 0 when every record is acknowledged. With --transactional-id, the records are then
+    also committed. Ctrl+C waits for records in flight and says what was acknowledged; a second
+    Ctrl+C does not wait. Input that takes longer than the transaction's timeout needs
+    -X transaction.timeout.ms=MS.
 
     \b
     printf 'en:hello\\nes:hola\\n' | odradek produce greetings --key-delimiter :

@@ -1,4 +1,4 @@
-"""`odradek share reset-offsets`: begin share groups again at other offsets."""
+"""`odradek share reset-offsets`: set the offsets at which share groups continue."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def run_to_end(command: Callable[[], None]) -> NoReturn:
 
 
 def _failed(error: OSError) -> int:
-    """Report a failed write, except to a closed pipe. Returns the exit code."""
+    """Report a failed write, unless its pipe was closed. Returns the exit code."""
     drop_output()
     if error.errno == errno.EPIPE:
         return 0

@@ -55,8 +55,8 @@ def top(
     """Watch a cluster: throughput, topics by rate, groups by lag, open transactions, slow requests.
 
     Keys: q quits, s sorts by rate or by name. --once prints one frame, --json one JSON object, both
-    after one interval. Output to a pipe or file is also one frame. Throughput in bytes, connections
-    and requests come from Odradek's brokers; any Kafka has the rest.
+    after one interval. Output to a pipe or file is also one frame. Connections, requests and
+    throughput in bytes come from Odradek's brokers; any Kafka has the rest.
     """
     watch = _Watch(interval)
     if once or as_json or not sys.stdout.isatty():
@@ -119,8 +119,8 @@ async def _live(watch: _Watch, bootstrap: str, setting: list[str] | None) -> Non
 async def _events(
     watch: _Watch, admin: Admin, keys: asyncio.Queue[str]
 ) -> AsyncIterator[Frame | OdradekError | str]:
-    """Yields a frame in each interval, or an error if there is none, and keys as they are
-    pressed."""
+    """Yields a frame at the start of each interval, or the error that prevented the frame. In
+    between, yields each key as soon as it is pressed."""
     while True:
         deadline_s = time.monotonic() + watch.interval_s
         try:
@@ -265,7 +265,7 @@ async def _partitions(admin: Admin, missing: list[str]) -> list[TopicPartition]:
 async def _positions(
     admin: Admin, listed: list[GroupListing], missing: list[str]
 ) -> dict[str, dict[TopicPartition, int]]:
-    """The committed offsets of groups, except share groups, up to a limit."""
+    """The committed offsets of the first `_GROUPS_MAX` groups that are no share groups."""
     groups = [each.group_id for each in listed if not _is_share(each)]
     if len(groups) > _GROUPS_MAX:
         missing.append(f"lag: {_GROUPS_MAX} of {len(groups):,} groups are watched")
@@ -273,8 +273,8 @@ async def _positions(
 
 
 async def _share_lags(admin: Admin, listed: list[GroupListing]) -> dict[str, int]:
-    """The number of unfinished records of each share group, as the broker counts them, up to a
-    limit."""
+    """The number of unfinished records of each of the first `_GROUPS_MAX` share groups, as the
+    broker counts them."""
 
     async def ask(group_id: str) -> dict[TopicPartition, int]:
         found = await admin.list_share_group_offsets(group_id)

@@ -20,8 +20,8 @@ def is_pattern(text: str) -> bool:
 
 
 def pattern_of(words: Iterable[str]) -> str:
-    """An expression that matches all names and expressions. Ends the program for an invalid
-    expression."""
+    """A single expression that matches every topic that one of the words names or matches. Ends the
+    program if a word is an invalid expression."""
     return "|".join(_alternative(word) for word in words)
 
 
@@ -36,8 +36,8 @@ def _alternative(word: str) -> str:
 
 
 def matching(words: Iterable[str], there: Iterable[str]) -> list[str]:
-    """The topics of `there` that match one of the words, in order. Ends the program for an invalid
-    expression."""
+    """The topics of `there` that match one of the words, sorted by name. Ends the program for an
+    invalid expression."""
     pattern = re.compile(pattern_of(words))
     return sorted(name for name in there if pattern.fullmatch(name))
 

@@ -28,13 +28,13 @@ _SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Change:
-    """A change that a page can order.
+    """A change that a page can request.
 
     `plan` returns the effects as JSON, and changes nothing; Refusal if the change is impossible. A
-    plan can contain `send`: fields that replace those of the page in the order, so that "the end"
-    becomes an offset. `act` carries out the plan, and returns the result. `secret`: the fields
-    whose values are left out of the audit log. If the value of such a field is itself an object,
-    its names are logged and its values are not.
+    plan can contain `send`: fields that the page sends with its confirmation instead of its own
+    fields, so that "the end" becomes an offset. `act` carries out the plan, and returns the result.
+    `secret`: the fields whose values are left out of the audit log. If the value of a secret field
+    is a JSON object, the names in the object are logged, and their values are not.
     """
 
     plan: Callable[[Session, Json], Awaitable[Json]]

@@ -193,7 +193,8 @@ async def _count_members(
     found: Mapping[str, GroupFigures],
     topics: Mapping[str, set[str]],
 ) -> None:
-    """Fill in the numbers of members and the topics that members have."""
+    """Add the number of members of each group to `found`, and the topics that members read to
+    `topics`."""
     try:
         if kind == STREAMS_KIND:
             streams = await admin.describe_streams_groups(names, raise_errors=False)

@@ -21,7 +21,7 @@ _ENDS_MAX = 64
 #: The maximum number of groups with a history. It is larger than the number of groups on one page
 #: of the list.
 _GROUPS_MAX = 256
-#: The maximum number of kept ends of partitions and kept points, for all groups together.
+#: The maximum of `LagHistory.size`, added up over all groups.
 _ALL_KEPT_MAX = 400_000
 
 

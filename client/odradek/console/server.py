@@ -110,8 +110,8 @@ WRITE_HEADER = "X-Odradek-Console"
 @dataclass(frozen=True)
 class ConsoleOptions:
     """The options of a console. `hosts`: names that browsers may use for the console, in addition
-    to this machine's names. `write`: pages may order changes. `proxies`: addresses and networks of
-    the proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
+    to this machine's names. `write`: pages may request changes. `proxies`: addresses and networks
+    of the proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
 
     clients: ClientSettings
     hosts: frozenset[str] = frozenset()

@@ -29,8 +29,8 @@ _OFFSET_MAX = 2**63 - 1
 
 
 def _bytes_of(sent: Json, name: str) -> bytes | None:
-    """The bytes of a text that a page has sent, in UTF-8, or in base64 with `encoding`; None
-    without a text."""
+    """The bytes that a page has sent as a text; None without a text. The text is base64 if the
+    field `encoding` says so; otherwise the bytes are its UTF-8."""
     text = sent.get(name)
     if text is None:
         return None
@@ -121,7 +121,8 @@ def _target_of(sent: Json, allowed: Sequence[str]) -> Target:
 
 
 def _offsets_of(sent: Json) -> dict[Partition, int]:
-    """The offsets in an order, from rows of topic, partition and offset that the plan contained."""
+    """The new offsets by partition. The page sends them as the plan contained them, in rows of
+    topic, partition and offset."""
     rows = sent.get("offsets", [])
     if not isinstance(rows, list) or len(rows) > _PARTITIONS_MAX:
         raise Refusal(400, f"The field offsets must be a list of at most {_PARTITIONS_MAX:,}")

@@ -207,8 +207,8 @@ _LOGICAL: dict[tuple[str, str], Callable[[Any], Any]] = {
 
 @dataclass(slots=True)
 class Schema:
-    """A schema as a reader. `named`: its named types, by full name, for schemas that refer to
-    them."""
+    """A schema, as a function that reads a value. `named`: the named types of the schema, by full
+    name, for schemas that refer to them."""
 
     read: _Read
     named: dict[str, _Read]

@@ -45,7 +45,8 @@ class _Reader:
     def _fields(
         self, at: int, end: int, depth: int, group: int | None
     ) -> tuple[dict[str, Any], int]:
-        """The fields up to `end`, or in a group up to its end tag, and the position after them."""
+        """The fields up to `end`, and the position after them. In a group, the fields end at the
+        group's end tag."""
         if depth > self._limits.depth_max:
             raise CannotDecode(f"nested more than {self._limits.depth_max} deep")
         found: dict[str, list[Any]] = {}

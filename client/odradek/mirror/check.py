@@ -74,15 +74,14 @@ class GroupResult(NamedTuple):
 
     @property
     def is_ahead(self) -> bool:
-        """True if the group has read further at the target."""
+        """True if the group's offset at the target is after the expected offset."""
         return None not in (self.expected, self.target_offset) and (
             (self.target_offset or 0) > (self.expected or 0)
         )
 
     @property
     def differs(self) -> bool:
-        """True if the target does not have the expected offset, unless the group has read further
-        at the target."""
+        """True if the offset at the target is not the expected one, and is not after it."""
         return self.target_offset != self.expected and not self.is_ahead
 
 

@@ -136,8 +136,8 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 class _Lines:
-    """Translates the lines of a checkpoint's files. `newest`: true for the file of the last batch,
-    whose ends go into the result."""
+    """Translates the lines of a checkpoint's files. `newest`: true for the file of the last batch;
+    the end offsets in this file go into the result."""
 
     def __init__(
         self, topics: set[str], translate: Translate, keep_others: bool, result: Translated

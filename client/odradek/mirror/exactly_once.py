@@ -256,8 +256,8 @@ class ExactlyOnceCopier:
                 await asyncio.sleep(max(self._retry_at_s - self._now_s(), 0.0))
 
     async def add(self, topics: Sequence[Topic]) -> None:
-        """Add topics, which must exist at the target with all partitions. Partitions of these
-        topics that were given up are retried. MirrorRefused for topics that must not be copied."""
+        """Add topics, which must exist at the target with all partitions. Given-up partitions of
+        these topics are retried. MirrorRefused for topics that must not be copied."""
         changed = {
             topic.name
             for topic in topics
@@ -462,8 +462,8 @@ class ExactlyOnceCopier:
                 self._reader.seek(tp, error.log_start_offset)
                 return
         if isinstance(error, SourceTopicDeleted):
-            # If a later start expected the topic, it would refuse to start because the topic is
-            # missing.
+            # The topic is not expected any more, because a later start of the mirror would
+            # otherwise refuse to start without the topic.
             self._names.discard(tp.topic)
         self._give_up(tp, str(error))
 

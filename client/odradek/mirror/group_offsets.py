@@ -48,8 +48,9 @@ class _Plan(Protocol):
 def verdict(
     wanted: OffsetAndMetadata, there: OffsetAndMetadata | None, ours: frozenset[int]
 ) -> Literal["write", "equal", "theirs"]:
-    """The decision about one offset: `wanted` is the source's, `there` the group's at the target;
-    `ours` are the offsets that the mirror may have written last."""
+    """The decision about one offset of a group. `wanted`: the source's offset, translated;
+    `there`: the offset that the group has at the target; `ours`: the offsets that the mirror may
+    have written last."""
     if there is None:
         return "write"
     if there == wanted:
@@ -294,8 +295,8 @@ class GroupCopier:
 
 
 async def delete_notes(target: Admin, topics: Collection[str]) -> list[OdradekError]:
-    """Delete the offsets of second groups in topics that are no longer mirrors, and second groups
-    without other offsets; returns the failed deletions."""
+    """Delete the offsets that second groups have in `topics`, which are no longer mirrors. A second
+    group that has no other offsets is deleted itself. Returns the failed deletions."""
     listed = await target.list_groups()
     seconds = [each.group_id for each in listed if each.group_id.startswith(SECOND_GROUPS)]
     errors: list[OdradekError] = []

@@ -27,7 +27,7 @@ from odradek_client.structs import TopicPartition
 from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The maximum number of runs in one record of the map topic. A record with fewer runs is written
-#: again with the runs of the next transaction added. So few records remain after compaction.
+#: again with the runs of the next transaction added, so that compaction leaves few records.
 RUNS_PER_RECORD = 100
 _OFFSET_END = 2**63 - 1
 

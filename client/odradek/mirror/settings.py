@@ -23,8 +23,8 @@ from odradek_client.admin.quotas import QuotaEntity
 from odradek_client.errors import AuthenticationFailed, OdradekError
 from odradek_protocol.acls import AclResourceType, PatternType
 
-#: Settings about nodes, other storage or another mirror of the source, with the reasons why they
-#: are not copied.
+#: Settings that concern only the source (its nodes, its tiered storage, or the cluster that it
+#: mirrors), with the reasons why they are not copied.
 _OF_THE_SOURCE = {
     "leader.replication.throttled.replicas": "it names nodes of the source",
     "follower.replication.throttled.replicas": "it names nodes of the source",
@@ -151,9 +151,9 @@ class SettingsCopier:
             await self._follow(topic.resource, topic.settings)
 
     async def copy_groups(self, groups: Iterable[GroupSettings], *, is_whole: bool) -> None:
-        """Copy settings of groups that the target lacks, and changes since the last call.
-        `is_whole`: `groups` has all groups with settings, so other groups have no settings any
-        more."""
+        """Copy settings of groups. The first call for a group copies the settings that the group
+        lacks at the target; later calls copy the changes since the last call. `is_whole`: `groups`
+        has all groups with settings, so other groups have no settings any more."""
         named = {each.resource: each for each in groups}
         if is_whole:
             known = [each for each in self._known if each.type is ResourceType.GROUP]

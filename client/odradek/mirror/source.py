@@ -274,8 +274,9 @@ class SourceReader:
     async def poll(self, wait_ms: float) -> list[FetchedPartition]:
         """The next results, at most one for each partition; an empty list if none arrives in time.
 
-        Raises the SourceError of one partition in each call, after the data before the error was
-        returned. Raises errors of the whole source, such as AuthenticationFailed.
+        Raises the SourceError of a partition once the data before the error was returned; one
+        call raises at most one of these errors. Raises errors of the whole source, such as
+        AuthenticationFailed.
         """
         loop = self._network.loop
         until_s = loop.time() + wait_ms / 1000
@@ -477,7 +478,8 @@ class SourceReader:
         if end:
             if self._rate is not None:
                 self._rate.spend(end, self._network.loop.time())
-            # Partitions that had no room in this answer are first in the next request.
+            # This partition becomes the last in the order, so that partitions that had no room in
+            # this answer come first in the next request.
             self._positions[tp] = self._positions.pop(tp)
         return FetchedPartition(
             tp,

@@ -139,8 +139,8 @@ class TransactionalWriter:
         return parts
 
     def refused(self) -> RefusedBatch | None:
-        """The first batch of the open transaction that the target refuses, if the reason applies to
-        its partition or topic."""
+        """The first batch of the open transaction that was refused because of its partition or
+        topic; None if there is none."""
         if (unsent := self._refused_before_it_was_sent()) is not None:
             return unsent
         for tp, batches in self._sent.items():

@@ -192,7 +192,7 @@ class SimulatedHost:
         """The loop of the cleaner: None, because the cleaner uses the broker's loop."""
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
-        """Run the works one after the other."""
+        """Run the works one after the other, because the simulation has no threads."""
         return one_by_one(works)
 
     async def in_thread(self, work: Callable[[], T]) -> T:

@@ -213,8 +213,8 @@ class MemoryFiles:
         self.shortage = None
 
     def trip(self, kind: str, path: str) -> Failure | None:
-        """The failure that was ordered for this operation, or None. Counts the operation, and
-        crashes at `crash_at`."""
+        """The failure that `fail` has requested for this operation, or None. Counts the operation,
+        and crashes at `crash_at`."""
         if kind != "read":
             if self.crash_at is not None and self.operations >= self.crash_at:
                 self.on_crash()
@@ -231,8 +231,8 @@ class MemoryFiles:
         return None
 
     def refuse(self, kind: str, path: str, size_bytes: int = 0) -> Failure | None:
-        """The failure of this operation, which was ordered or is due to lack of space; None if the
-        operation succeeds. The operation writes `size_bytes`."""
+        """The failure of this operation, because `fail` has requested it or because space is
+        lacking; None if the operation succeeds. The operation writes `size_bytes`."""
         failure = self.trip(kind, path)
         if failure is not None or self.shortage is None:
             return failure

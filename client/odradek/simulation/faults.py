@@ -216,8 +216,8 @@ async def crash_behind_a_dead_letter(world: World, fault: Fault) -> None:
 
 async def refused_state_behind_a_dead_letter(world: World, fault: Fault) -> None:
     """After the next dead letter, no state of a share partition can be written for some time. In
-    half of the cases an earlier record is still unfinished. Then the process is killed after the
-    next state that covers a later dead letter of the share partition."""
+    half of the cases an earlier record is still unfinished at that dead letter, and the process is
+    killed later, after the next state that covers a later dead letter of the share partition."""
     disk = world.broker.disk
     failure = Failure(
         "append",
@@ -453,8 +453,8 @@ async def refused_requests(world: World, fault: Fault) -> None:
 
 
 async def lost_group_answers(world: World, fault: Fault) -> None:
-    """Some requests of a share group or streams group are carried out, and never answered, or
-    their connection is closed."""
+    """Some requests of a share group or streams group are carried out, but the answer is lost: it
+    is never sent, or the connection is closed instead."""
     api = NEW_GROUP_REQUESTS[fault.size % len(NEW_GROUP_REQUESTS)]
     times = 1 + fault.size % 3
     if fault.size % 5 < 3:
@@ -484,7 +484,7 @@ async def trouble_at_start(world: World, fault: Fault) -> None:
 async def _restart_on_a_failing_disk(world: World, failure: Failure) -> None:
     """Kill the process, and start it again with a disk that fails."""
     starting = asyncio.ensure_future(world.kill_broker(power_lost=False, down_ms=_DOWN_MS))
-    # The failure is ordered after the crash, because a crash removes ordered failures.
+    # `fail` is called after the crash, because a crash removes all requested failures.
     await world.sleep(_DOWN_MS / 2)
     world.broker.disk.fail(failure)
     await starting

@@ -400,10 +400,10 @@ class SimulatedNetwork:
         return self._loop.time() + delay_ms / 1000
 
     def at(self, when_s: float, callback: Callable[[], Any]) -> None:
-        """Call `callback` at the time `when_s`, even if processes are killed before."""
+        """Call `callback` at the time `when_s`, even if a process is killed before that time."""
         self._loop.call_at(when_s, callback, context=self._context)
 
     def soon(self, callback: Callable[[], Any]) -> None:
-        """Call `callback` after all callbacks that are ready at present, even if processes are
-        killed before."""
+        """Call `callback` after all callbacks that are ready now, even if one of them kills a
+        process."""
         self._loop.call_soon(callback, context=self._context)

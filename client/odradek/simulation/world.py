@@ -134,7 +134,7 @@ class World:
     # --- The broker ---
 
     def order(self, **order: object) -> None:
-        """Order a fault of the running broker, as with `odradek.faults`. The fault lasts until
+        """Request a fault of the running broker, as with `odradek.faults`. The fault lasts until
         `heal` or the end of the broker's process."""
         if self.broker.running and self.broker.server.faults is not None:
             self.broker.server.faults.order(order)

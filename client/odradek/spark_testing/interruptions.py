@@ -38,8 +38,9 @@ class InjectedFailure(RuntimeError):
 
 @dataclass(frozen=True)
 class Interruption:
-    """A failure to cause. `batch`: the batch in its run, counted from 0. `after_others`: wait until
-    the output topic contains rows that other tasks of the batch have written."""
+    """A failure that the test will cause. `batch`: the number of the batch in its run, from 0.
+    `after_others`: wait until the output topic contains rows that other tasks of the batch have
+    written."""
 
     kind: str
     batch: int
