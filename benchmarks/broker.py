@@ -143,7 +143,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 
 def produce(target: Target, topic: str, load: Load) -> Measured:
-    """Produce the records of one row. SystemExit if a record was not delivered."""
+    """Produce the records of one row. Raises SystemExit if a record was not delivered."""
     failures = Failures()
     producer = Producer(
         {
@@ -195,7 +195,8 @@ def produce(target: Target, topic: str, load: Load) -> Measured:
 
 
 def check_end(target: Target, topic: str, load: Load, runs: int = 1) -> None:
-    """SystemExit unless the topic has exactly the records of `runs` runs and their warm-ups."""
+    """Check that the topic has exactly the records of `runs` runs and their warm-ups. Raises
+    SystemExit."""
     consumer = Consumer(
         {"bootstrap.servers": target.bootstrap, "group.id": "benchmark", "log_level": 0}
     )

@@ -175,7 +175,7 @@ class Pair:
 
 
 def pairs() -> list[Pair]:
-    """All pairs. SystemExit unless every twin agrees with its codec."""
+    """All pairs. Raises SystemExit unless every twin agrees with its codec."""
     produce_request = ProduceRequest(
         acks=-1,
         timeout_ms=30_000,

@@ -150,7 +150,7 @@ async def _create(bootstrap: str) -> None:
 
 
 def fill(bootstrap: str, size_bytes: int) -> None:
-    """Produce random keys. SystemExit if a record was refused."""
+    """Produce random keys. Raises SystemExit if a record was refused."""
     from confluent_kafka import KafkaError, Producer
 
     failed: list[str] = []

@@ -29,7 +29,7 @@ _PATIENCE_S = 600
 
 
 def spent_s(command: list[str], stdout: Path) -> tuple[float, float]:
-    """Run a program. Returns its processor time and wall time. SystemExit if it fails."""
+    """Run a program. Returns its processor time and wall time. Raises SystemExit if it fails."""
     before, started = os.times(), time.perf_counter()
     with stdout.open("wb") as out:
         done = subprocess.run(command, stdout=out, check=False, timeout=_PATIENCE_S)

@@ -48,7 +48,7 @@ _SPARE_FILES = 200
 
 
 def raise_open_files(wanted: int) -> None:
-    """Raise the limit of open files. SystemExit if this process is not allowed to."""
+    """Raise the limit of open files. Raises SystemExit if this process is not allowed to."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:
         raise SystemExit(f"{wanted} open files are needed, {hard} are allowed (ulimit -n)")

@@ -112,8 +112,10 @@ class Cost:
 
 @dataclass
 class Arrived:
-    """The result of reading a target. `at` maps each partition and wanted offset to the number
-    of the next record; at the end of a partition, to the number after the last record.
+    """The result of reading a target.
+
+    `at`: partition -> wanted offset -> number in the first record from this offset on. If there
+    is no such record, the number is the partition's number of records.
     """
 
     lost: int = 0
@@ -311,8 +313,10 @@ def move(
     folder: Path,
     options: Namespace,
 ) -> Cost:
-    """Run a way to its end. SystemExit if it fails, or takes longer than an hour. `held` ends the
-    processes if the benchmark ends before them."""
+    """Mirror everything in one way. Raises SystemExit if that fails or takes longer than an hour.
+
+    `held` ends the mirroring processes if the benchmark ends first.
+    """
     cost = Cost()
     started_s = time.perf_counter()
     due = sorted(

@@ -146,8 +146,8 @@ class _Pipeline:
             self._to_send -= 1
 
     def go_on(self) -> bool:
-        """Read the answers that have arrived, and send a new request for each answer. True when all
-        requests are answered.
+        """Read the answers that have arrived, and send a new request for each answer. Returns True
+        when all requests are answered.
         """
         part = self._connection.recv(65_536)
         if not part:

@@ -69,7 +69,7 @@ _TOTAL = re.compile(r"^Total\s+\d+\s+(\d+)", re.MULTILINE)
 
 
 def live_heap_bytes(pid: int) -> int:
-    """The live bytes of a JVM's heap, after a full collection. SystemExit without jcmd."""
+    """The live bytes of a JVM's heap, after a full collection. Raises SystemExit without jcmd."""
     done = subprocess.run(
         ["jcmd", str(pid), "GC.class_histogram"],
         capture_output=True,
@@ -84,7 +84,7 @@ def live_heap_bytes(pid: int) -> int:
 
 
 def our_bytes(pid: int) -> int:
-    """The resident memory of our broker. SystemExit if there is no /proc."""
+    """The resident memory of our broker. Raises SystemExit if there is no /proc."""
     found = resident_bytes(pid)
     if found is None:
         raise SystemExit("memory needs /proc")

@@ -219,7 +219,7 @@ def write(
 
 
 def tell_write_ratios(report: Report, found: dict[str, list[float]]) -> None:
-    """Print the ratios of our sink to Spark's own sink, for each of its settings."""
+    """Print the ratios of our sink to Spark's own sink, for each setting of Spark's sink."""
     for keyed in ("", ", keyed"):
         for theirs in ("kafka", f"kafka, {_SAME_BATCHES}"):
             base = found.get(theirs + keyed)
@@ -231,7 +231,7 @@ def tell_write_ratios(report: Report, found: dict[str, list[float]]) -> None:
 
 
 def check_arrived(bootstrap: str, topic: str, rows: int) -> None:
-    """Check that the topic has as many rows as were written. SystemExit if not.
+    """Check that the topic has as many rows as were written. Raises SystemExit if not.
 
     The offsets include markers: each transaction adds at most one to each partition.
     """

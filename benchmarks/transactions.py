@@ -308,7 +308,7 @@ def initialisations(ids: int) -> Iterable[Message]:
 
 
 def memory(report: Report, ids: int) -> None:
-    """Measure the growth of the broker's resident memory by `ids` ids."""
+    """Measure the resident memory that `ids` idle ids add to the broker."""
     report.table(
         f"Broker memory per idle id, {ids:,} of them (target: under {MEMORY_TARGET_BYTES:,} B)",
         ("kind", "bytes each", "in target"),

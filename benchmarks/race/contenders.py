@@ -76,7 +76,7 @@ def kafka_is_there() -> bool:
 
 
 def kafka_tool(name: str) -> list[str]:
-    """The command that runs one of Kafka's own programs. KafkaUnavailable without Java or jars."""
+    """The command that runs one of Kafka's own programs. Raises KafkaUnavailable."""
     return [java(), "-Xmx512m", "-cp", class_path(), f"org.apache.kafka.tools.{name}"]
 
 

@@ -124,7 +124,7 @@ def _request(topic: str) -> bytes:
 
 
 def _first(connection: socket.socket, request: bytes) -> None:
-    """Send a first record. SystemExit unless the broker acknowledges it."""
+    """Send a first record. Raises SystemExit unless the broker acknowledges it."""
     connection.sendall(request)
     size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
     body = memoryview(connection.recv(size, socket.MSG_WAITALL))

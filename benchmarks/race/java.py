@@ -26,7 +26,7 @@ _FETCHED = "fetch.nMsg.sec"
 
 
 def _run(tool: str, *arguments: str) -> str:
-    """Run a tool and return its output. SystemExit if it fails."""
+    """Run a tool and return its output. Raises SystemExit if it fails."""
     done = subprocess.run(
         [*kafka_tool(tool), *arguments],
         stdin=subprocess.DEVNULL,
@@ -41,8 +41,8 @@ def _run(tool: str, *arguments: str) -> str:
 
 
 def records_sent(output: str) -> tuple[int, float]:
-    """(records, records per second) in ProducerPerformance's summary. ValueError if there is
-    none."""
+    """(records, records per second) in ProducerPerformance's summary. Raises ValueError without a
+    summary."""
     found = _SUMMARY.findall(output)
     if not found:
         raise ValueError(f"no summary in {output[-500:]!r}")
@@ -50,7 +50,8 @@ def records_sent(output: str) -> tuple[int, float]:
 
 
 def records_fetched(output: str) -> tuple[int, float]:
-    """(records, records per second) in ConsumerPerformance's table. ValueError if there is none."""
+    """(records, records per second) in ConsumerPerformance's table. Raises ValueError
+    without a table."""
     lines = [line.split(", ") for line in output.splitlines() if ", " in line]
     for heads, cells in itertools.pairwise(lines):
         if _FETCHED in heads and len(heads) == len(cells):

@@ -76,8 +76,8 @@ class Members:
         self._working.clear()
 
     def wait_until(self, done: Callable[[], bool], wanted: str) -> None:
-        """Wait until `done()` is true. If a thread has failed, raise its error. SystemExit after
-        `_PATIENCE_S`."""
+        """Wait until `done()` is true. If a thread has failed, raise its error. Raises SystemExit
+        after `_PATIENCE_S`."""
         end_s = time.monotonic() + _PATIENCE_S
         while not done():
             if self._failures:

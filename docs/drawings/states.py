@@ -31,8 +31,8 @@ The diagrams are drawn from these tables. In the larger ones a state that can be
 other one is named below the diagram; so are the states that may follow themselves.
 """
 
-#: A diagram with at least this number of states names a state that can follow every other state in
-#: a sentence, and has no arrows to it.
+#: The size of a large diagram, in states. A large diagram has no arrows to a state that can follow
+#: every other state; a sentence below the diagram names that state.
 _LARGE = 5
 
 

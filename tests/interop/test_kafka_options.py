@@ -1,5 +1,5 @@
-"""The options `--kafka` and `--bootstrap`: which tests run, and that they fail if Java is
-missing."""
+"""The options `--kafka` and `--bootstrap` of pytest choose the tests that run. With `--kafka`, a
+missing Java is a failure."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
 
 
 def page(text: str) -> str:
-    """Generate the sections of the page again. ValueError if a section is missing."""
+    """Generate the sections of the page again. Raises ValueError if a section is missing."""
     for name, lines in SECTIONS.items():
         begin = f"<!-- {name}, written by: python -m tests.oracle page -->\n"
         end = f"<!-- end of {name} -->\n"

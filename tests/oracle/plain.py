@@ -45,8 +45,8 @@ _KEYS = (
 
 
 def from_plain(cls: type[Struct], values: Mapping[str, Any], version: int, resolve: Resolve) -> Any:
-    """A struct of `cls` for one version, from plain values. KeyError for a field that no version
-    has."""
+    """A struct of `cls` for one version, from plain values. Raises KeyError for a field that no
+    version has."""
     specs = {spec.name: spec for spec in cls.fields}
     made = cls()
     for name, value in values.items():

@@ -53,7 +53,7 @@ def append_regression(path: Path, regression: Regression) -> None:
 
 
 def read_regressions(path: Path) -> Iterator[Regression]:
-    """Read every line of a file. ValueError, with the line number, for a malformed one."""
+    """Read every line of a file. Raises ValueError, with the line number, for a malformed line."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             fields = json.loads(line)

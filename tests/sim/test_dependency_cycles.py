@@ -23,26 +23,26 @@ def reader(*records: tuple[str, int, bytes]) -> Operation:
 P_A, P_B, Q_A, Q_B = ("p", 0, b"pa"), ("p", 1, b"pb"), ("q", 1, b"qa"), ("q", 0, b"qb")
 ALL = reader(P_A, P_B, Q_B, Q_A)
 
-#: In partition p, transaction a's record comes first; in partition q, b's record does.
+#: In partition p, transaction a's record comes first; in partition q, transaction b's record.
 INTERLEAVED = [
     transaction("a", [], [Send("p", b"pa", 0), Send("q", b"qa", 1)]),
     transaction("b", [], [Send("p", b"pb", 1), Send("q", b"qb", 0)]),
     ALL,
 ]
-#: Transaction b read a's record in p, and a's record in q comes after b's.
+#: In partition p, b read a's record. In partition q, a's record comes after b's record.
 READ_AND_OVERTAKEN = [
     transaction("a", [], [Send("p", b"pa", 0), Send("q", b"qa", 1)]),
     transaction("b", [P_A], [Send("q", b"qb", 0)]),
     reader(P_A, Q_B, Q_A),
 ]
-#: Each transaction read a record before the other one's, and neither read the other's record.
+#: In p, a read up to the record before b's record. In q, b read up to the record before a's.
 WRITE_SKEW = [
     Operation("setup", [Send("p", b"pa", 0), Send("q", b"qb", 0)], Outcome.DONE),
     transaction("a", [P_A], [Send("q", b"qa", 1)]),
     transaction("b", [Q_B], [Send("p", b"pb", 1)]),
     ALL,
 ]
-#: Transaction b read a's record in p, and read q only up to the record before a's.
+#: In p, b read a's record. In q, b read only up to the record before a's record.
 HALF_SEEN = [
     Operation("setup", [Send("q", b"qb", 0)], Outcome.DONE),
     transaction("a", [], [Send("p", b"pa", 0), Send("q", b"qa", 1)]),

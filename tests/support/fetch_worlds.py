@@ -153,8 +153,11 @@ class FetchWorld(NodeWorld):
             found.log.trimming.delete_records(min(offset, found.log.high_watermark))
 
     def fail_reads(self, name: str, partition: int) -> None:
-        """Let reads of a partition fail until the disk is repaired: the two worlds do not
-        read the disk equally often."""
+        """Let all reads of a partition fail until the disk is repaired.
+
+        A number of failing reads would not be comparable, because the two worlds do not read the
+        disk equally often.
+        """
         self.files.fail(Failure("read", path_part=f"data/{name}-{partition}/", for_ever=True))
 
     def take_offline(self, name: str, partition: int) -> None:

@@ -94,8 +94,8 @@ class InterleavedHistory(CompactedHistory):
     def _keep_recovery_points(self) -> None:
         """Write the recovery points as the cleaner does.
 
-        Until they are written for the first time, recovery takes every gap in a log for one that
-        compaction has left, possibly that of Apache Kafka.
+        As long as recovery points have never been written, recovery assumes that every gap in a log
+        was left by a compaction, perhaps by Apache Kafka.
         """
         directory = self.world.logs.directories[0]
         write, use = directory.recovery_points_for_cleaning()

@@ -252,7 +252,7 @@ class KafkaNode:
     def add_listener(self, name: str, port: int, protocol: str = "") -> None:
         """Add a listener on 127.0.0.1, before the node is started.
 
-        `protocol`: its security protocol; by default the listener's name is that of the protocol.
+        `protocol`: the listener's security protocol, by default the one named `name`.
         """
         properties = self._properties.read_text("utf-8")
         for key in ("listeners", "advertised.listeners"):

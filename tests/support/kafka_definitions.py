@@ -188,8 +188,8 @@ _GROUPS = (
 
 
 def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Any:
-    """Decode a record. Returns (name, version, fields) of the key and of the value, None if one is
-    missing."""
+    """Decode a record. Returns two tuples (name, version, fields): one for the key, and one for
+    the value. A missing key or value is None instead."""
     if topic == "__consumer_offsets":
         return _coordinator_record(_GROUPS, key or b"", value)
     if topic == "__transaction_state":

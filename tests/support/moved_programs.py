@@ -17,7 +17,7 @@ PARTITIONS = 3
 DEADLINE_S = 120.0
 _TIMEOUT_S = 60.0
 _BATCH = 10
-#: The time in s in which a record that is read twice would arrive.
+#: The time in s after the last expected record, in which a duplicate would arrive.
 _SILENCE_S = 3.0
 
 

@@ -1,4 +1,5 @@
-"""Batch writes and a stream whose first task is slow, so that Spark starts a second attempt of it.
+"""Batch writes and a stream whose first task is slow, so that Spark starts a second
+attempt of the task.
 
 python spark_speculation_job.py BOOTSTRAP FOLDER HOW SINK [SOURCE]
 """

@@ -10,8 +10,8 @@ _DEADLINE_S = 120.0
 
 
 def values_of(bootstrap: str, topic: str, isolation_level: str = "read_committed") -> list[bytes]:
-    """All values up to the end offset for this isolation level. TimeoutError if the end is not
-    reached."""
+    """All values up to the end offset for this isolation level. Raises TimeoutError if the end is
+    not reached."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -16,7 +16,8 @@ THEIRS, OURS = "kafka", "odradek"
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
-#: The outcome of a failed query: the messages of the two formats differ.
+#: The outcome of a failed query. Error messages are not compared, because those of the two formats
+#: differ.
 REFUSED = "refused"
 
 

@@ -42,7 +42,7 @@ def wait_until(
 
 
 async def until(condition: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
-    """Return once `condition()` is true; TimeoutError if it stays false."""
+    """Return once `condition()` is true; raises TimeoutError if it stays false."""
     async with asyncio.timeout(deadline_s):
         while not condition():  # noqa: ASYNC110  the awaited change sets no event
             await asyncio.sleep(0.001)

@@ -133,9 +133,10 @@ class _Converted:
             rebalance_timeout_ms=_REBALANCE_MS,
             session_timeout_ms=30_000,
         )
-        # From version 4 on, the first join of a dynamic member only gets an id. A group without
-        # other members would stay in Kafka. With other members, a conversion answers a parked join
-        # without an id UNKNOWN_MEMBER_ID in our broker, and REBALANCE_IN_PROGRESS in Kafka.
+        # From version 4 on, the first join of a dynamic member only gets an id. If the group has no
+        # other members, Kafka would keep the group. If it has some, a conversion ends a waiting
+        # join that has no id with different errors: our broker returns UNKNOWN_MEMBER_ID, and Kafka
+        # REBALANCE_IN_PROGRESS.
         others = bool(self._known | self._due or self._epochs)
         version = random.choice([3, 5, 9]) if known else 9 if others else 3
         if on in self._instances:

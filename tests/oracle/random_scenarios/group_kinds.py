@@ -36,9 +36,9 @@ _STATES = (
     *("Stable", "stable", "Empty", "Dead", "PreparingRebalance", "CompletingRebalance"),
     *("Assigning", "Reconciling", "assigning", "NotReady", "nonsense", ""),
 )
-#: In our broker the epochs of an empty group continue; in Kafka they start over. Of a classic
-#: member that has joined again, our broker shows the partitions that the member reports, and Kafka
-#: those that it last got.
+#: In our broker the epochs of an empty group continue; in Kafka they start over. For a
+#: classic member that has joined again, our broker shows the partitions that the member reports;
+#: Kafka shows the partitions that the member last got.
 _IGNORED = (
     *("groups.*.group_epoch", "groups.*.assignment_epoch", "groups.*.members.*.member_epoch"),
     *("groups.*.members.*.assignment_epochs", "groups.*.members.*.assignment"),

@@ -271,7 +271,7 @@ _WRONG: Mapping[str, Sequence[Any]] = {
 
 
 def _entry(random: Random) -> dict[str, Any]:
-    """An element of CreateAcls, which may be wrong."""
+    """An element of CreateAcls, sometimes with an invalid field."""
     entry = {
         "resource_type": random.choice([_T.TOPIC, _T.TOPIC, _T.GROUP, _T.TRANSACTIONAL_ID]),
         "resource_name": random.choice(_RESOURCES),
@@ -301,7 +301,7 @@ def _all_acls(name: str) -> dict[str, Any]:
 
 
 def _filter(random: Random) -> dict[str, Any]:
-    """A filter for ACLs of this cell, which may be wrong."""
+    """A filter for ACLs of this cell; sometimes the filter is invalid."""
     given = {
         "resource_type_filter": random.choice([1, 1, _T.TOPIC, _T.GROUP]),
         "resource_name_filter": random.choice(_RESOURCES),

@@ -78,8 +78,8 @@ async def open_streams(port: int) -> Streams:
 
 
 async def log_in(streams: Streams, user: str, password: str) -> Streams:
-    """Authenticate with PLAIN (KIP-152), in the oldest versions. ConnectionError if the broker
-    refuses."""
+    """Authenticate with PLAIN (KIP-152), in the oldest versions. Raises ConnectionError if the
+    broker refuses."""
     reader, writer = streams
 
     async def call(key: int, version: int, body: bytes) -> bytes:

@@ -13,7 +13,7 @@ from tests.oracle.script import Scenario
 
 @cache
 def all_scenarios() -> Mapping[str, Sequence[Scenario]]:
-    """Module -> its `SCENARIOS`. ValueError if two have the same name."""
+    """Module -> its `SCENARIOS`. Raises ValueError if two have the same name."""
     found = {
         info.name: tuple(importlib.import_module(f"{__name__}.{info.name}").SCENARIOS)
         for info in pkgutil.iter_modules(__path__)

@@ -596,7 +596,8 @@ SCENARIOS = [
         _written(1),
         versions="3-12",
     ),
-    # The coordinator has another producer id, as it would after the last epoch.
+    # The transactional id of these batches does not have their producer id, as after the last epoch
+    # of a producer id.
     _scenario(
         "produce-older-epoch-of-another-id",
         "Produce",

@@ -1,5 +1,5 @@
-"""All or none of a transaction's records are readable, over all partitions, and each of them
-once."""
+"""Either all records of a transaction are readable, each exactly once, or none is, in any
+partition."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from odradek_client.network.client import NetworkClient
 from odradek_client.producer import producer as producers
 from odradek_client.producer.producer import Producer
 
-#: Requests of one consumer or admin that wait on one connection, and callers that wait for
-#: metadata.
+#: The limit of the requests of one consumer or admin that wait on one connection. The limit of the
+#: callers that wait for metadata is the same.
 _REQUESTS_MAX = 20
-#: Connections to one broker: one for each purpose.
+#: The limit of connections to one broker: one connection for each purpose.
 _CHANNELS_MAX = 4
 
 

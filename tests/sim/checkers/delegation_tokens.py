@@ -97,8 +97,8 @@ class KnownToken:
             self._bounds.append(bounds)
 
     def since(self, began_ms: int) -> Bounds:
-        """Merge all states since `began_ms` into one: its `gone` is true only if every merged state
-        has it."""
+        """Merge all states since `began_ms` into one. The result's `gone` is true only if `gone`
+        is true in every merged state."""
         before = [each for each in self._bounds if each.from_ms <= began_ms][-1:]
         states = before + [each for each in self._bounds if each.from_ms > began_ms]
         return Bounds(
@@ -307,5 +307,5 @@ class TokenChecker:
         if not self._may_be_removed(bounds):
             yield f"{user} does not see {known.name}, which expires at {bounds.least_ms}"
         else:
-            # The broker answers only when what the answer shows is durable: the removal is final.
+            # The broker answers only with durable state, so the removal of the token is final.
             known.becomes(replace(known.present, from_ms=self._now_ms(), gone=True))

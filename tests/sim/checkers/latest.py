@@ -25,9 +25,9 @@ class Fate(Enum):
 class Write:
     """A write of a key; a `tombstone` has no value.
 
-    `offset`: -1 until the write is acknowledged. `life`: the number of its topic among all topics
-    that had this name. `over`: its producer sends it no more. `deletion`: the number of the
-    deletion of the topic that removed the write, from 1 on; 0 if none did.
+    `offset`: -1 until the write is acknowledged. `life`: the number of the write's topic among all
+    topics that had its name. `over`: the producer will not send the write again. `deletion`: the
+    number, from 1 on, of the topic deletion that removed the write; 0 if no deletion removed it.
     """
 
     number: int

@@ -49,8 +49,8 @@ class OwnershipChecker:
             claims[member] = True
 
     def released(self, member: str, partitions: Iterable[str]) -> None:
-        """Note that a member owns these no more: its listener has returned, or the member was
-        killed."""
+        """Note that a member no longer owns these partitions: its listener has returned, or the
+        member was killed."""
         for partition in partitions:
             self._claims.get(partition, {}).pop(member, False)
 

@@ -133,8 +133,8 @@ class ShareDeliveries:
         self._touched: dict[Place, set[int]] = {}
         #: The last time at which a leader lost its memory of acquired records.
         self._forgotten_ms: dict[Place, float] = {}
-        #: The highest log start of each share partition that a client has requested, even without
-        #: success.
+        #: For each share partition: the highest log start that a client has requested, whether or
+        #: not the request succeeded.
         self._deleted_before: dict[Place, int] = {}
         #: The time at which the last session of each member ended.
         self._left_ms: dict[str, float] = {}

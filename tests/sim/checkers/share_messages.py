@@ -75,8 +75,8 @@ class ShareMessages:
         sessions._left = leave
 
     def _happened(self, event: ShareEvent) -> None:
-        """Note which records a leader has acquired for members, or that a leader that has lost its
-        memory no longer knows the acquired records."""
+        """Note that a leader has acquired records for members, or that it has forgotten all
+        acquired records."""
         if isinstance(event, Dropped | RecordsAcquired) and event.key.group_id == self._group_id:
             place = Place(*event.key[1:])
             if isinstance(event, Dropped):

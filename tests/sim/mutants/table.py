@@ -49,7 +49,7 @@ def table(catches: Iterable[Catch]) -> str:
 
 
 def write_table(document: Path, catches: Iterable[Catch]) -> None:
-    """Replace the table between its two marker lines. ValueError if they are missing."""
+    """Replace the table between its two marker lines. Raises ValueError if they are missing."""
     text = document.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -47,9 +47,9 @@ _END_MS = 120_000
 class CompactedTopic:
     """The known state of a compacted topic's name.
 
-    `life`: the number of the present topic among those that had this name, from 1 on; 0 while the
-    topic may not exist, or is not known. `removals`: the number of acknowledged deletions of the
-    topic. `deletions`: the log starts of the present topic.
+    `life`: the number of the present topic among those that had this name, from 1 on; 0 while it is
+    unknown which topic has the name, or if there is one. `removals`: the number of acknowledged
+    deletions of the topic. `deletions`: the log starts of the present topic.
     """
 
     name: str

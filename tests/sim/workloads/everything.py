@@ -31,9 +31,9 @@ class _HastyChurnWorkload(AdminChurnWorkload):
     looks_first: ClassVar[bool] = False
 
 
-#: The four workloads, which use different topics: `state`, with DeleteRecords, is deleted and
-#: created again; `events` has DeleteRecords; `t0` and so on are created and deleted; `orders` is
-#: copied.
+#: The four workloads, each with topics of its own. In `state` records are deleted, and the topic is
+#: deleted and created again. In `events` records are deleted. The topics `t0`, `t1` and so on are
+#: created and deleted. The topic `orders` is copied.
 _PARTS: tuple[type[Workload], ...] = (
     CompactedChurnWorkload,
     RetentionWorkload,
@@ -43,8 +43,8 @@ _PARTS: tuple[type[Workload], ...] = (
 
 
 class EverythingWorkload:
-    """Four workloads at the same time; the invariants of each must hold for all of them
-    together."""
+    """Four workloads in one broker at the same time. The checks of each workload must pass as if
+    it ran alone."""
 
     name: ClassVar[str] = "everything"
     settings: ClassVar[dict[str, object]] = {

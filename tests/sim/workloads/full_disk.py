@@ -68,8 +68,8 @@ class FullDiskWorkload(ChosenWorkload):
 def _was_served(log: PartitionLog) -> bool:
     """False for a log that is allowed to be offline on a full disk.
 
-    The broker could not open such a log, and tries again; or a swap of segments failed halfway; or
-    an aborted transaction could not be written to an index that a start would trust.
+    There are three such logs: the broker could not open the log, and tries again; a swap of its
+    segments failed halfway; or an aborted transaction is missing from its transaction index.
     """
     swap = log._files.swap
     if not log.loaded or (swap is not None and swap.half_in):

@@ -98,7 +98,8 @@ class Member(RebalanceListener):
         self.plan.polls = 0
 
     async def run(self, finish: Any, end: Any) -> None:
-        """Read and commit until the plan says to leave, or until `end` once `finish` is set."""
+        """Read and commit for the planned number of polls, or, if `finish` is set, until `end` is
+        set."""
         plan, world = self.plan, self._world
         world.note(self.name, f"starts: {plan}")
         polls = 0

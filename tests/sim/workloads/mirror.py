@@ -210,7 +210,7 @@ class MirrorWorkload:
         async with self._copier("last") as copier, self._admin("asks") as admin:
             while not all([await self._is_drained(admin, each) for each in range(_PARTITIONS)]):
                 await copier.step(100)
-            # The mirror may report the log start only in a request after the last batch.
+            # Sometimes the mirror reports the log start only in a request after the last batch.
             for _ in range(_STEPS_MAX):
                 await copier.step(100)
 
@@ -359,8 +359,7 @@ class MirrorWorkload:
     # --- The promotion ---
 
     async def _promote(self, *, early: bool) -> None:
-        """Promote the topic, and retry until the promotion succeeds. Without `early`, do
-        nothing."""
+        """If `early`, promote the topic, and retry until the promotion succeeds."""
         if not early or self._promoted:
             return
         await self._world.sleep(self._random.choice((500, 2_000)))

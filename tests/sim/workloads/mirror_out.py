@@ -64,7 +64,7 @@ class MirrorOutWorkload:
     """Instances copy a topic to another name in the same cluster, one after the other.
 
     The source has aborted transactions, so that its offsets have gaps. An instance that is wrongly
-    thought dead continues while the next one runs, until it is fenced.
+    thought dead runs beside the next instance, until the earlier one is fenced.
     """
 
     name: ClassVar[str] = "mirror-out"
@@ -109,7 +109,7 @@ class MirrorOutWorkload:
             self._ends = {tp: found.offset for tp, found in ends.items() if found is not None}
 
     async def work(self) -> None:
-        """Run instances until everything is copied, at least until the faults are over."""
+        """Run instances until everything is copied and the faults are over."""
         started: dict[str, asyncio.Task[None]] = {}
         while not (self._done.is_set() and self._world.faults_over.is_set()):
             name = f"mirror-{len(started) + 1}"

@@ -44,7 +44,7 @@ class RetentionWorkload:
         self._deletions = Deletions()
 
     async def prepare(self) -> None:
-        """Create one topic: limited by age, by size, or only by DeleteRecords."""
+        """Create one topic, with retention by age, retention by size, or no retention."""
         configs = self._random.choice(
             ({"retention.bytes": "2000"}, {"retention.ms": "1000"}, {"retention.ms": "-1"})
         )

@@ -356,7 +356,7 @@ class Jobs:
         return await brokers.run(steps, terms, self._log_topic)
 
     def rows_of(self, batch: int, text: str) -> list[bytes]:
-        """The rows of those transactions of a batch that an error names."""
+        """The rows of all transactions of this batch that are named in `text`, an error message."""
         return [
             row
             for (_, participant), prepared in self._prepared.items()

@@ -111,8 +111,7 @@ class SparkSinkWorkload:
         self._lenient = False
 
     def _identities(self) -> list[tuple[str, str, str]]:
-        """The identity of writes, the topic and the prefix of the readers' names, for each
-        target."""
+        """(identity of the query's writes, topic, prefix of the readers' names) for each target."""
         if self._world.chance("targets").random() < 0.6:
             return [(_QUERY, _TOPIC, "reader")]
         return [
@@ -133,7 +132,7 @@ class SparkSinkWorkload:
                 await target.sink.create(admin)
 
     async def work(self) -> None:
-        """Run until the faults are over, and a run without faults has repaired everything."""
+        """Run the query until the faults are over; then one more run must repair everything."""
         await asyncio.gather(*(target.sink.read() for target in self._targets), self._query())
 
     async def _query(self) -> None:
@@ -330,8 +329,8 @@ class SparkSinkWorkload:
     # --- errors, and the final check ---
 
     def _told(self, text: str, batch: int, target: _Target) -> None:
-        """Note lost rows, and report an error that must not occur or that does not name its
-        rows."""
+        """Note the rows that an error calls lost. Report an error that must not occur, and an error
+        that does not name this batch."""
         world = self._world
         if f"batch {batch} of query {target.query} " not in text:
             world.violated("spark-sink", f"an error that does not name batch {batch}: {text}")
