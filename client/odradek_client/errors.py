@@ -143,8 +143,8 @@ class ConcurrentTransactions(Retriable):
 
 
 class InvalidProducerEpoch(Abortable):
-    """The epoch of this producer id was raised: by a newer producer, or by the coordinator when it
-    aborted a transaction that was open for too long."""
+    """The producer id has a higher epoch now, because there is a newer producer, or because the
+    coordinator aborted a transaction that was open for too long."""
 
 
 class TransactionAborted(Abortable):

@@ -52,19 +52,21 @@ _Header = tuple[int, int, str | None]
 _Asked = tuple[str | bytes, int, int, int, int, int]
 _NOTHING: _Asked = "", -1, -1, -1, -1, 0
 
-# Replica id, max wait, min bytes, max bytes, isolation level; then session id and epoch.
+# Settings: replica id, max wait, min bytes, max bytes, isolation level. Session: id and epoch.
 _SETTINGS = Struct(">iiiib")
 _SETTINGS_AND_SESSION = Struct(">iiiibii")
 _SETTINGS_WITHOUT_REPLICA = Struct(">iiibii")
-# Partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes.
+# Partition, current leader epoch (since version 9), fetch offset, last fetched epoch (since 12),
+# log start offset (since 5), max bytes.
 _PARTITION_4 = Struct(">iqi")
 _PARTITION_5 = Struct(">iqqi")
 _PARTITION_9 = Struct(">iiqqi")
 _PARTITION_12 = Struct(">iiqiqi")
 
-# The beginning of a response: throttle time, error, session. After it, the fields of a partition up
-# to its aborted transactions: index, error, high watermark, last stable offset, log start offset.
+# The beginning of a response: throttle time, error, session.
 _HEAD = Struct(">ihi")
+# The fields of a partition before its aborted transactions: index, error, high watermark, last
+# stable offset, log start offset (since version 5).
 _ANSWER_4 = Struct(">ihqq")
 _ANSWER_5 = Struct(">ihqqq")
 _ABORTED = Struct(">qq")

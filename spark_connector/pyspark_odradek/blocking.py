@@ -146,8 +146,8 @@ class Imports:
         self._modules = 0
 
     def spare(self) -> None:
-        """Exclude the modules that were imported since the last call. Each task calls this
-        method.
+        """Exclude the modules that were imported since the last call from garbage collection. Each
+        task calls this method.
         """
         if self._left == 0 or len(sys.modules) == self._modules:
             return
@@ -208,8 +208,8 @@ def brokers(settings: ClientSettings) -> Brokers:
 
 
 def names(writer: Writer, *, lasting: bool = False) -> Names:
-    """The names of transactions that belong to this process; `lasting`: true for a stream, whose
-    run has many batches."""
+    """The transaction names of this process for a run. `lasting`: true for a stream, whose run has
+    many batches."""
     here = shared()
     if writer not in here.names:
         place = default_place() if lasting else None

@@ -80,8 +80,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._initial = {each.partition: each.start for each in plan.ranges}
             self._topic_ids.update(plan.topic_ids)
             if self._target is not None:
-                # Spark requests the end of the run before the start of the query, and with "latest"
-                # records that arrived between the two requests put the start after the end.
+                # Spark requests the end offsets of the run before the start offsets of the query.
+                # If the query starts at "latest", and records have arrived between the two
+                # requests, the start offset is above the end offset.
                 for each, start in self._initial.items():
                     self._target[each] = max(self._target.get(each, start), start)
         return progress.to_json(self._initial)

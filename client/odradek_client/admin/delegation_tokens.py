@@ -108,8 +108,8 @@ class DelegationTokenAdmin(AdminPart):
         )
 
     async def renew_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
-        """Let a token expire in `period_ms` from now, by default in the broker's usual period, but
-        never after its maximum lifetime. Returns the new expiry, in ms since the epoch."""
+        """Let a token expire `period_ms` from now (None: after the broker's default period), but
+        not after the token's maximum lifetime. Returns the new expiry, in ms since the epoch."""
         request = RenewDelegationTokenRequest(
             hmac=hmac, renew_period_ms=_period(period_ms, "period_ms")
         )

@@ -53,8 +53,8 @@ class GroupOffsetAdmin(AdminPart):
         *,
         require_stable: bool = False,
     ) -> CommittedOffsets:
-        """The committed offsets of a group: all of them, or those of `partitions` (None for a
-        partition without a committed offset).
+        """The committed offsets of a group: all of them, or those of `partitions`. The result for a
+        partition without a committed offset is None.
 
         A group that does not exist has no offsets. With `require_stable` the call waits for the end
         of open transactions with offsets. Raises GroupAuthorizationFailed,

@@ -43,9 +43,10 @@ class PartitionAdmin(AdminPart):
         """For each partition, the offset at a time (a datetime, or ms since 1970), at EARLIEST (or
         "earliest"), or at LATEST (or "latest").
 
-        For a time, the result is the first record at that time or later, None if there is no such
-        record. LATEST is the offset that the next record gets, or the last stable offset if
-        `read_committed`. Raises UnknownTopicOrPartition, TopicAuthorizationFailed.
+        For a time, the result is the offset of the first record at that time or later, None if
+        there is no such record. For LATEST, the result is the offset that the next record gets or,
+        with `read_committed`, the last stable offset. Raises UnknownTopicOrPartition,
+        TopicAuthorizationFailed.
         """
         wanted = {
             TopicPartition(*tp): _timestamp(at, f"the time for {tp[0]}-{tp[1]}")

@@ -86,8 +86,8 @@ class ShareGroupAdmin(AdminPart):
     async def list_share_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None
     ) -> dict[TopicPartition, ShareGroupOffset | None]:
-        """The start offsets of a share group: all of them, or those of `partitions` (None for a
-        partition that the group does not read yet).
+        """The start offsets of a share group: all of them, or those of `partitions`. The result for
+        a partition that the group does not read yet is None.
 
         Raises InvalidGroup if the group does not exist, GroupAuthorizationFailed,
         TopicAuthorizationFailed, UnsupportedByBroker.

@@ -137,8 +137,8 @@ def _resolve_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
 
 
 def _resolve_delivery_timeout(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Raise the default of delivery_timeout_ms to the time of one attempt. ConfigError if the user
-    has set a shorter time (C-04)."""
+    """Increase the default of delivery_timeout_ms if it is less than the time of one attempt.
+    ConfigError if the user has set less than this time (C-04)."""
     needed = min(values["linger_ms"] + values["request_timeout_ms"], INT32_MAX)
     if values["delivery_timeout_ms"] >= needed:
         return

@@ -190,8 +190,9 @@ class CompletedFetch:
         return record
 
     def _advance(self) -> None:
-        """Move `next_offset` after the last taken record. At the end of the batch, move it after
-        the last offset of the batch, because the last offsets of a batch may have no records."""
+        """Set `next_offset` to the offset after the last taken record. At the end of the batch, set
+        it to the offset after the batch, because the last offsets of a batch may have no records.
+        """
         if self.cursor < len(self.records):
             self.next_offset = self.records[self.cursor - 1].offset + 1
         elif self._failure is None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from odradek_client.config.keywords import ConsumerSettings
 
-#: The time after a full poll for which single records are returned without another full poll.
+#: For this time after a poll, `getone` takes records from the buffer without another poll.
 _SKIP_POLL_MS = 20
 #: The timeout of each poll in a loop over single records; the loop polls again afterwards.
 _ITERATION_POLL_MS = 1_000
@@ -325,7 +325,7 @@ class Consumer:
         return record
 
     def _next_buffered(self) -> ConsumerRecord | None:
-        """The next record without a full poll; None if a full poll is due."""
+        """The next record in the buffer; None if a poll is needed."""
         if self._closed or not self._started or self._polling.locked():
             return None
         if self._network.now_ms() >= self._skip_poll_until_ms:
@@ -333,8 +333,8 @@ class Consumer:
         return self._fetcher.take_one()
 
     def _take_buffered(self) -> ConsumerRecord | None:
-        """The next record if it is available without a full poll, otherwise None. The method is for
-        the blocking consumer, which itself measures the time since the last full poll."""
+        """The next record in the buffer; None if a poll is needed. The method is for the blocking
+        consumer, which itself measures the time since the last poll."""
         return None if self._skip_poll_until_ms == 0.0 else self._fetcher.take_one()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:

@@ -397,12 +397,13 @@ class Fetcher:
     def collect(
         self, limit: int, only: Collection[TopicPartition] = (), rows: Rows | None = None
     ) -> FetchedRecords:
-        """Take up to `limit` records from the front of the buffer, only of the partitions `only` if
-        given.
+        """Take up to `limit` records from the front of the buffer. If `only` is given, take only
+        records of these partitions.
 
         With `rows` the records are added to `rows` instead of being returned.
 
-        Positions move after the returned records, and over records that are never returned (K-11).
+        Positions advance past the returned records, and past records that are never returned
+        (K-11).
         Errors of partitions are raised only if there is no record to return (K-14).
         """
         records: Records = {}

@@ -278,7 +278,7 @@ class SubscriptionState:
             state.paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch and return the records of these partitions again. Raises NotAssigned."""
+        """Undo `pause`. Raises NotAssigned."""
         for state in [self.state(partition) for partition in partitions]:
             state.paused = False
         self.changes += 1

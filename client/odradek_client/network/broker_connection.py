@@ -188,8 +188,8 @@ class BrokerConnection:
         #: True if the cause must be probed when the broker ends the connection without an answer.
         #: The cause may be that only one side uses TLS, or that the listener requires SASL.
         self._curious = not owner.reached
-        #: The failed authentication that ended the connection; None if it did not end, or for
-        #: another reason.
+        #: The failed authentication that ended the connection; None if the connection has not
+        #: ended, or has ended for another reason.
         self.refusal: AuthenticationFailed | None = None
         self._authenticating = False
         self._session_timer: asyncio.TimerHandle | None = None

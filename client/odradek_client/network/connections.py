@@ -341,8 +341,8 @@ class Connections:
         failed.
 
         Returns the seconds to wait if the backoff does not allow a connection yet: then no
-        connection is begun, and `on_ready` is not called. Raises, at least once, the
-        AuthenticationFailed of the last attempt that this method began (C-75).
+        connection is begun, and `on_ready` is not called. After a failed authentication, calls
+        raise AuthenticationFailed until the backoff has passed; at least one call raises (C-75).
         """
         node = self._node(node_id, channel)
         connection = node.connection

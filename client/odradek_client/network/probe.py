@@ -75,8 +75,8 @@ async def _answer(
     *,
     whole: bool = False,
 ) -> bytes:
-    """The first `size_bytes` of the answer; with `whole`, the frame after the length in these
-    bytes. Empty if the answer is too short.
+    """The first `size_bytes` of the answer. With `whole`, these bytes are the length of a frame,
+    and the result is the frame that follows them. Empty if the answer is too short.
     """
     writer = None
     try:

@@ -24,8 +24,7 @@ class PartitionSequences:
     """The sequences of a partition: the next, the last acknowledged, and those in flight.
 
     `in_flight` has every stamped batch without a final answer, sent or waiting for its retry, in
-    the order of sequences: batches are appended when they are first drained, and their order never
-    changes.
+    the order of sequences. A batch is added to `in_flight` when it is drained for the first time.
     """
 
     __slots__ = (

@@ -66,7 +66,7 @@ class TransactionQueue:
         self._waiting.remove(handler)
 
     def take(self, handler: TxnRequestHandler) -> None:
-        """Move a waiting request in flight."""
+        """Make a waiting request the request in flight."""
         self._waiting.remove(handler)
         self.in_flight = handler
         handler.was_sent = True

@@ -23,7 +23,7 @@ from odradek_protocol.tls.settings import TlsError
 
 _ANSWER_BYTES_MAX = 1_048_576
 _SAID_MAX = 200
-#: The HTTP statuses that may change soon.
+#: The HTTP statuses of temporary errors.
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _PORTS = {"https": 443, "http": 80}
 

@@ -94,8 +94,8 @@ class ShareConsumer:
             self.subscribe(topics)
 
     def wrap_holder(self, wrap: Callable[[Holder], Holder]) -> None:
-        """Replace the holder (the object that records call) by `wrap(holder)`, for programs that
-        use records in other threads. Call this method before `start`."""
+        """Replace the holder, whose methods the records call, by `wrap(holder)`. The method is for
+        programs that use records in other threads. Call it before `start`."""
         self._fetcher.holder = wrap(self._fetcher.holder)
 
     # --- life -------------------------------------------------------------------------------------

@@ -184,8 +184,9 @@ class ShareFetcher:
             self._add(batch.node_id, batch.partition, offset, release, now_ms)
 
     def collect(self, limit: int, now_ms: float) -> list[ShareRecord]:
-        """Take up to `limit` buffered records. Raises a waiting error first. The error of
-        unreadable records after other records is raised by the next call."""
+        """Take up to `limit` buffered records, or raise the error that the last call left. If
+        unreadable records follow readable records, this call returns the readable records, and the
+        next call raises the error."""
         if self._errors:
             raise self._errors.pop(0)
         found: list[ShareRecord] = []

@@ -49,10 +49,10 @@ class _NullKeys(dict[int, bytes]):
 
 
 class _Heads(dict[tuple[int, int, int], bytes]):
-    """The first bytes of a record (record length, attributes, timestamp delta) by (timestamp delta,
-    key length, value length).
+    """A cache of the first bytes of records: record length, attributes, timestamp delta. The key is
+    (timestamp delta, key length, value length).
 
-    Only for records that have no headers, and whose offset delta takes `offset_width` bytes.
+    The records have no headers, and their offset deltas take `offset_width` bytes.
     """
 
     __slots__ = ("_offset_width",)

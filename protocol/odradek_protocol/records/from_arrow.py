@@ -585,7 +585,7 @@ class PureColumns:
 
 
 def _record_bytes(index: int, timestamp_delta: int, row: _Row) -> int:
-    """The bytes of an encoded record, with its length."""
+    """The size of an encoded record in bytes, including the length at its start."""
     _, key, value, block = row
     key_bytes = -1 if key is None else len(key)
     value_bytes = -1 if value is None else len(value)

@@ -24,9 +24,10 @@ class MirroredPartition(Struct):
     """Consecutive batches of one partition, and the state of the partition at its source.
 
     `expected_end_offset`: the log end offset in the last answer to the sender; nothing is written
-    if the log has another end offset. -1 with null records asks for the log end offset.
-    `fetch_offset`: the offset at which the batches were fetched. If the source's answer had earlier
-    batches, it is instead the offset after the earlier batches.
+    if the log has another end offset. A request that only asks for the log end offset has -1 here,
+    and null records. `fetch_offset`: the offset of the fetch that returned the batches. If a fetch
+    returned more batches than one request can have, each further request has the offset after the
+    batches of the request before.
     """
 
     partition_index: int = field(INT32)

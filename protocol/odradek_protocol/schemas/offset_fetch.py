@@ -14,8 +14,8 @@ from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UUID
 TOP_LEVEL_ERROR_SINCE = 2
 #: From this version on a null list of topics asks for all committed offsets of a group.
 ALL_TOPICS_SINCE = 2
-#: From this version on a client can request an error while offsets are part of an open transaction
-#: (KIP-447).
+#: From this version on the request has `require_stable`: if offsets are part of an open
+#: transaction, the answer is an error (KIP-447).
 REQUIRE_STABLE_SINCE = 7
 #: From this version on a request is for several groups.
 GROUPS_SINCE = 8

@@ -1,5 +1,5 @@
-"""The keys and values of the records of consumer groups, share groups and streams groups in
-`__consumer_offsets`, by the type of the record."""
+"""The records of consumer groups, share groups and streams groups in `__consumer_offsets`. `KEYS`
+and `VALUES` have the classes of the keys and values for each record type."""
 
 from __future__ import annotations
 

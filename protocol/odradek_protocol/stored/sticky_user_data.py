@@ -30,8 +30,8 @@ class StickyUserData(Message):
 
 @message(versions="0")
 class CooperativeStickyUserData(Message):
-    """The user data of `cooperative-sticky`: the generation of the owned partitions in the
-    subscription."""
+    """The user data of `cooperative-sticky`: the generation in which the member owned the
+    partitions that its subscription lists as owned."""
 
     generation: int = field(INT32, default=NO_GENERATION)
 

@@ -5,9 +5,9 @@ The key is an int16 0 and the transactional id. The value is an int16 version an
 null if the id has expired. Version 1, which is flexible, is written; versions 0 and 1 are read.
 
 Two tagged fields are not declared here. `LAST_EPOCH_TAG` is Odradek's own, and other readers skip
-it. The field has the epoch before the last epoch bump, so that a client can repeat a request whose
-answer was lost even after a restart of the broker (T-50a). `NEXT_EPOCH_TAG` is Kafka's
-NextProducerEpoch, for two-phase commit (KIP-939).
+it. The field has the epoch before the last epoch bump. With this epoch, a client whose request got
+no answer can repeat the request, even after a restart of the broker (T-50a). `NEXT_EPOCH_TAG` is
+Kafka's NextProducerEpoch, for two-phase commit (KIP-939).
 """
 
 from __future__ import annotations

@@ -302,9 +302,9 @@ class Brokers:
 
     @property
     def fallback_timeout_ms(self) -> int | None:
-        """The timeout in ms of this process's transactions, derived from the broker's limit.
-
-        None if the transactions have no timeout, and None if the settings have one.
+        """The timeout in ms of this process's transactions, if the timeout was derived from the
+        broker's limit. None if the transactions have no timeout. Also None if the user has set a
+        timeout, or has switched two-phase commit off.
         """
         asked_for = self._two_phase_refused_by_settings or self._wanted_timeout_ms is not None
         return None if self.two_phase or asked_for else self._timeout_ms

@@ -30,7 +30,7 @@ from pyspark_odradek.exactly_once import ledger
 from pyspark_odradek.exactly_once.ledger import Entry, Found, Record
 from pyspark_odradek.planning import Partition
 
-#: The number of offsets before the end at which the first read begins, and by which it is extended.
+#: The first read begins this number of offsets before the end of the log.
 FIRST_WINDOW = 512
 WINDOW_FACTOR = 16
 #: The limit of the queries whose records are kept.
@@ -42,8 +42,8 @@ _BACKOFF_S = 0.1
 
 @dataclass
 class _View:
-    """The decisions of one query: all records that are needed to find the one that counts, up to
-    the offset `position`."""
+    """The records of one query below the offset `position`, without old records that
+    `ledger.newest` does not need."""
 
     position: int
     entries: list[Entry] = field(default_factory=list)
@@ -67,8 +67,8 @@ class DecisionLog:
     # --- reading ----------------------------------------------------------------------------------
 
     async def read(self, query: str) -> Found:
-        """The newest record that counts, among all records that were acknowledged before this
-        call."""
+        """The result of `ledger.newest` for the records of the query. All records that were
+        acknowledged before this call are included."""
         async with self._lock:
             view = self._views.get(query)
             if view is None:

@@ -67,7 +67,7 @@ class Inherited(Protocol):
 
 
 class Names:
-    """The names of transactions that belong to one process, for one run (S-02, S-13).
+    """The transaction names of one process for one run (S-02, S-13).
 
     No other process uses these names, and a process runs one task at a time. So a task that is
     late, or that runs twice, cannot affect the prepared transaction of another task. Names are

@@ -64,7 +64,8 @@ def default_place() -> Place | None:
 
 
 class Inheritance:
-    """The names of one run that this process owns, or may take over."""
+    """The transaction names of one run: those that this process owns, and those that it may take
+    over from processes that have ended."""
 
     def __init__(self, place: Place, writer: Writer) -> None:
         self._place = place

@@ -24,8 +24,8 @@ from pyspark_odradek.errors import SinkError, StaleBatch, Superseded
 FORMAT = 1
 #: The value of `after` in the first record of a query.
 BEGINNING = -1
-#: The limit of the superseded runs that are kept. They are kept so that zombies are recognized and
-#: their transactions cleaned up.
+#: The limit of the superseded runs in a state. A writer of such a run is refused, and open
+#: transactions of such a run are aborted.
 PAST_MAX = 32
 
 

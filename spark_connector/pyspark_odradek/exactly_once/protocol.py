@@ -291,8 +291,8 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
         if state.run == run and not state.done:
             return False
         if run in state.past:
-            # If an earlier run has decided a batch and not finished it, the next run needs its
-            # transactions.
+            # While a decided batch of an earlier run is not finished, the next run needs the
+            # transactions of this batch. So only the transactions of `run` are fenced.
             yield from _fence_all(state.past if state.done else (run,))
             return True
         yield _append(found, ledger.resign(state, run))

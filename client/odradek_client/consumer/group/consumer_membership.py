@@ -320,9 +320,9 @@ class ConsumerMembership(EpochMembership):
         return request
 
     def _claimed(self) -> Mapping[bytes, frozenset[int]]:
-        """The partitions to report as owned. While partitions are being taken over, a heartbeat
-        with all fields includes them: listeners may know of these partitions already, and the
-        broker would assign them to other members if they were not reported."""
+        """The partitions to report as owned. A heartbeat with all fields also reports the
+        partitions that are being taken over: listeners may know of these partitions already, and
+        the broker would assign unreported partitions to other members."""
         if not self._taking_over:
             return self._owned
         both = dict(self._owned)

@@ -57,8 +57,8 @@ class Rebalance:
 
     def committed(self, partitions: Collection[TopicPartition] | None) -> bool:
         """True if the automatic commit before a revocation has ended, or if commits are not
-        automatic. Otherwise begin the commit for `partitions` (None: all), whose end wakes the poll
-        loop. The commit takes at most the rebalance timeout (K-31)."""
+        automatic. Otherwise begin the commit for `partitions` (None: all). The end of the commit
+        wakes the poll loop. The commit takes at most the rebalance timeout (K-31)."""
         if self._commit_tried or not self._config.enable_auto_commit:
             return True
         if self._commit is None:
@@ -375,7 +375,8 @@ class GroupLoop(HeartbeatLoop):
         )
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if a commit of `identity` may be retried once the identity is `now`."""
+        """True if a commit that began with `identity` may be retried while the member's identity is
+        `now`."""
         return identity == now
 
     @abstractmethod

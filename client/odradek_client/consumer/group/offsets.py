@@ -144,7 +144,8 @@ class Committer(Protocol):
         accept its commit."""
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if a commit of `identity` may be retried once the identity is `now`."""
+        """True if a commit that began with `identity` may be retried while the member's identity is
+        `now`."""
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
         """React to the refusal of a commit of `identity`. True if the next poll rejoins the group
@@ -340,8 +341,9 @@ class GroupOffsets:
     def _leave_out_given_up(
         self, commit: Commit, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """Remove partitions that were revoked since `commit` was called, even if they were assigned
-        again. RebalanceInProgress unless the commit is automatic."""
+        """Remove from `offsets` the partitions that were revoked since the commit began, even if
+        they were assigned again. If there are any and the commit is not automatic, raise
+        RebalanceInProgress instead."""
         subscription = self._subscription
         if not subscription.by_group:
             return
