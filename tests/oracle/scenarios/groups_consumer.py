@@ -476,6 +476,41 @@ _MIXED = [
         versions="5-9",
     ),
     Scenario(
+        "join-refused-in-an-emptied-consumer-group",
+        "JoinGroup",
+        [
+            *_MEMBER,
+            consumer_heartbeat(epoch=-1),
+            Ask("JoinGroup", join_body(session_timeout_ms=1)),
+            Ask("JoinGroup", join_body("nobody", protocols=(("range", Subscribed()),))),
+            described(),
+            consumer_described(version=0),
+        ],
+        versions="5-9",
+    ),
+    Scenario(
+        "leave-twice-in-a-consumer-group",
+        "LeaveGroup",
+        [
+            *_MEMBER,
+            _entered("@n", instance_id="i"),
+            Ask(
+                "LeaveGroup",
+                {
+                    "group_id": "@g",
+                    "members": [
+                        {"member_id": "@m"},
+                        {"member_id": "@m"},
+                        {"member_id": "", "group_instance_id": "i"},
+                        {"member_id": "@n", "group_instance_id": "i"},
+                    ],
+                },
+            ),
+            Ask("LeaveGroup", {"group_id": "@g", "members": [{"member_id": "@m"}]}),
+        ],
+        versions="3-5",
+    ),
+    Scenario(
         "sync-in-a-consumer-group",
         "SyncGroup",
         [

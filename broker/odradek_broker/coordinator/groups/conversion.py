@@ -303,14 +303,16 @@ def _records(group: ConsumerGroup | StreamsGroup, value: GroupMetadataValue) -> 
 class OpenedGroup:
     """The consumer group to which a member sends its heartbeat.
 
-    If the group was classic, `records` create the consumer group, `ending` removes the classic
-    group, and `replies` answer its parked requests (G-150, G-156).
+    If the group was classic, `records` create the consumer group, and `ending` removes the classic
+    group (G-150, G-156). When nothing can refuse the heartbeat any more, the caller calls
+    `convert`, which begins the deadlines of the members, and returns the answers to their parked
+    requests.
     """
 
     group: ConsumerGroup
     records: list[Record]
     ending: list[Record]
-    replies: list[Reply[Any]]
+    convert: Callable[[], list[Reply[Any]]]
 
 
 class GroupConversion:
@@ -348,29 +350,36 @@ class GroupConversion:
             return None
         group = self._consumers.get(group_id)
         if group is not None:
-            return OpenedGroup(group, [], [], [])
+            return OpenedGroup(group, [], [], list)
         if not joins:
             return None
         classic = self._groups.get(group_id)
         if classic is None:
-            return OpenedGroup(ConsumerGroup(group_id), [], [], [])
+            return OpenedGroup(ConsumerGroup(group_id), [], [], list)
         ending: list[Record] = []
+        records: list[Record] = []
         if classic.stored is not None:
             ending.append((group_metadata.encode_key(group_id), None))
         if classic.state is GroupState.EMPTY:
-            self._observer(GroupConverted(group_id, "consumer", ConversionReason.GROUP_EMPTY))
+            reason = ConversionReason.GROUP_EMPTY
             # The epoch continues from the last generation, because a conversion must not decrease
             # the number.
             epoch = max(FIRST_EPOCH, classic.generation)
-            return OpenedGroup(ConsumerGroup(group_id, epoch=epoch), [], ending, [])
-        made = upgraded(classic, self._config, self._topics)
-        if made is None:
-            return None
-        group, records = made
-        self._observer(GroupConverted(group_id, "consumer", ConversionReason.MEMBER_JOINED))
-        replies = self._release_all(classic)
-        self._deadlines.restored(group, now)
-        return OpenedGroup(group, records, ending, replies)
+            group = ConsumerGroup(group_id, epoch=epoch)
+        else:
+            reason = ConversionReason.MEMBER_JOINED
+            made = upgraded(classic, self._config, self._topics)
+            if made is None:
+                return None
+            group, records = made
+
+        def convert() -> list[Reply[Any]]:
+            self._observer(GroupConverted(group_id, "consumer", reason))
+            replies = self._release_all(classic)
+            self._deadlines.restored(group, now)
+            return replies
+
+        return OpenedGroup(group, records, ending, convert)
 
     def _release_all(self, classic: ClassicGroup) -> list[Reply[Any]]:
         """Answer all requests that are parked in the join phase. The members that know their ids

@@ -295,7 +295,9 @@ class GroupShard:
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return Outcome(replies=[join_refused(call.deferred, error, "")])
         empty = consumer or streams
-        if empty is not None:
+        # A join that is refused without looking at the group must not convert it.
+        valid = not call.request.member_id and call.error(self._config) is ErrorCode.NONE
+        if empty is not None and valid:
             return self._conversion.join_empty(empty, lambda: self._classic.join(call, now), now)
         return self._tidied(group_id, self._classic.join(call, now))
 

@@ -217,6 +217,7 @@ class ClassicMembership:
     ) -> ErrorCode:
         """Answer a known member that joins for the next generation, or because the answer to its
         last JoinGroup was lost (G-30)."""
+        member.knows_id = True
         if member.protocols != call.protocols:
             request = Request.JOIN_CHANGED
         elif group.leader_id == member.member_id:

@@ -8,6 +8,7 @@ immediately.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from odradek_broker.coordinator.groups.classic.group import JoinCall
@@ -36,7 +37,6 @@ from odradek_broker.coordinator.groups.responses import (
     heartbeat_reply,
     join_error,
     join_refused,
-    join_reply,
     leave_reply,
     leaving_members,
     removal_of,
@@ -91,7 +91,7 @@ class ClassicProtocolMembers:
             return out
         try:
             response = self._join(group, call, out, now)
-            out.replies.append(join_reply(call.deferred, response))
+            out.replies.append(Reply(call.deferred, response, partial(join_error, member_id="")))
         except Refusal as refusal:
             out.records.clear()
             out.replies.append(join_refused(call.deferred, refusal.error, ""))
@@ -154,16 +154,17 @@ class ClassicProtocolMembers:
     def _is_last(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
         """True if the group accepts any protocol without this member, because the group is empty or
         becomes a classic group."""
-        alone = len(group.members) == 1 and replaced.classic is None
-        return alone or may_downgrade(group, {replaced.member_id}, self._config)
+        if replaced.classic is not None:
+            return False
+        return len(group.members) == 1 or may_downgrade(group, {replaced.member_id}, self._config)
 
     def _check_join(self, group: ConsumerGroup, call: JoinCall) -> None:
         request = call.request
+        self._groups.check_group_size(group, request.member_id, request.group_instance_id)
         if request.protocol_type != PROTOCOL_TYPE or not _supports(group, call):
             raise Refusal(
                 _E.INCONSISTENT_GROUP_PROTOCOL, "no protocol that the other members support"
             )
-        self._groups.check_group_size(group, request.member_id, request.group_instance_id)
 
     def _subscribe(
         self, group: ConsumerGroup, call: JoinCall, member_id: str, owned: Partitions
@@ -318,7 +319,7 @@ def _leave(group: ConsumerGroup, identity: MemberIdentity, gone: dict[str, Remov
             return _E.FENCED_INSTANCE_ID
         if instance_id is not None and holder is None:
             member = None
-    if member is None or member.member_id in gone:
+    if member is None:
         return _E.UNKNOWN_MEMBER_ID
     gone[member.member_id] = removal_of(identity)
     return _E.NONE

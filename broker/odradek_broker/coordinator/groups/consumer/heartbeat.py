@@ -132,7 +132,6 @@ class ConsumerGroups(
         if opened is None:
             raise self.missing(request.group_id)
         group = opened.group
-        out.replies += opened.replies
         member_id = request.member_id or str(UUID(bytes=self._random.uuid()))
         self.check_group_size(group, member_id, request.instance_id)
         update = self._subscribe(group, member_id, request)
@@ -141,6 +140,7 @@ class ConsumerGroups(
         update.member, update.visible = _updated(before, call), call.visible
         self._check_pattern(update)
         member = update_member(update, self._config, self._topics, now)
+        out.replies += opened.convert()
         out.records += [*update.records, *opened.ending]
         self.undo_if_refused(group, out, member_id)
         if update.replaced is not None:

@@ -149,8 +149,6 @@ class ModernGroups(ABC, Generic[G, Q, A]):
             else:
                 answer = self._heartbeat(call, out, now)
         except Refusal as refusal:
-            # A refusal writes no record, but requests that the heartbeat has unparked are still
-            # answered.
             out.records.clear()
             answer = self.refused(refusal.error, refusal.message)
             self._observe_refusal(call, refusal)

@@ -139,6 +139,19 @@ def test_g151_members_in_a_join_phase_have_to_join_again(world: GroupWorld) -> N
     rest(first, second, new)
 
 
+def test_g151_a_refused_heartbeat_leaves_the_join_phase_alone() -> None:
+    world = GroupWorld(group_consumer_max_size=1)
+    old = classic_group(world)
+    second = ClassicMember(world)
+    parked = world.join("", version=3, **second.how())
+    assert world.state() is S.PREPARING_REBALANCE
+    assert FakeMember(world, "new").beat().error_code == E.GROUP_MAX_SIZE_REACHED
+    assert not parked.done
+    assert world.join(old.member_id, **old.how()).result().error_code == E.NONE
+    assert parked.result().error_code == E.NONE
+    assert world.state() is S.COMPLETING_REBALANCE
+
+
 def test_g151_an_upgrade_discards_an_assignment_that_is_being_written(world: GroupWorld) -> None:
     old = ClassicMember(world)
     old.enter()
