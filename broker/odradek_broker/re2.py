@@ -82,7 +82,7 @@ class Pattern:
 
 
 def is_word(character: str) -> bool:
-    """An ASCII letter, a digit or "_"."""
+    """True for an ASCII letter, an ASCII digit, and "_"."""
     return character.isascii() and (character.isalnum() or character == "_")
 
 
@@ -95,7 +95,7 @@ def _is_space(character: str) -> bool:
 
 
 def negated(test: CharacterTest) -> CharacterTest:
-    """A test for every character that does not pass `test`."""
+    """The opposite of `test`: a character passes one of the two tests and fails the other."""
     return lambda character: not test(character)
 
 
@@ -334,7 +334,8 @@ class _Parser:
         return _Part(whole.start, end)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """The bounds of a repetition: (least, most or None). None if no repetition follows."""
+        """Parse a repetition: (least number, largest number). The largest number is None if there
+        is no limit. Returns None instead of the pair if no repetition follows."""
         found: tuple[int, int | None] | None = None
         if self._take("*"):
             found = (0, None)

@@ -31,7 +31,8 @@ _WHY_NOTHING = {
 def state_of_share_partition(
     led: LedPartition, settings: ShareSettings, counted: PartitionStatistics | None
 ) -> CurrentState:
-    """A share partition in memory, and the reason why fetches return no records."""
+    """The state of a share partition that is in memory, with the reason why fetches return no
+    records, if they return none."""
     state = led.state
     assert state is not None, "only loaded share partitions are described"
     counts = state.count_by_state()
@@ -63,8 +64,8 @@ def states_of_share_partitions(
     settings: ShareSettings,
     counted: Callable[[ShareKey], PartitionStatistics | None],
 ) -> list[CurrentState]:
-    """The states of the share partitions of a group that are in memory; only of the first if there
-    are many."""
+    """The states of those share partitions of a group that are in memory. If there are many, only
+    the first ones are shown, and the number of the others."""
     found = [
         state_of_share_partition(each, settings, counted(each.key))
         for each in sorted(led, key=lambda each: (each.topic, each.key.partition))[:LIST_MAX]
@@ -109,7 +110,8 @@ def state_of_share_record(
 
 
 def _restored(stored: ShareState | None) -> SharePartition | None:
-    """The share partition of a stored state; None if it has no start offset."""
+    """A share partition made from a stored state; None if the stored state is missing, invalid
+    or without a start offset."""
     if stored is None or stored.start_offset < 0:
         return None
     try:

@@ -141,8 +141,8 @@ class _Part(NamedTuple):
     """A list in a request, and the list in the answer that has a row for each element. `asked` is
     the name of the request's list, `answered` the name of the answer's list.
 
-    `names`: pairs of a field of the answer's row, and the field of the request's element that has
-    its value. "" in place of the second field: the element itself is the value.
+    `names`: pairs (field of the answer's row, field of the request's element). The first field gets
+    the value of the second; if the second is "", it gets the element itself.
     """
 
     asked: str

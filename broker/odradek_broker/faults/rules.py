@@ -1,5 +1,5 @@
-"""The rules of ordered faults: the requests or disk operations that a rule matches, and how often
-and how long it applies.
+"""The rules for faults. A rule says which requests or disk operations get a fault, how often, and
+for how long.
 
 `DiskFaults` applies the rules for the disk.
 """
@@ -227,7 +227,7 @@ class DiskFaults:
 
 
 class _FaultyFile:
-    """A `File`. A write to a full disk writes nothing."""
+    """A `File` on a disk with faults. An append to a full disk writes nothing."""
 
     __slots__ = ("_disk", "_file", "close", "read_at", "size", "truncate")
 

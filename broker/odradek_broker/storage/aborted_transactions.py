@@ -163,7 +163,7 @@ class AbortedTransactions:
         background: BackgroundRunner | None,
     ) -> list[tuple[int, int]]:
         """(producer id, first offset) of the transactions that were aborted in [start, end) (F-09).
-        `earlier` must contain every segment that is before any of `segments`. Raises
+        `earlier` must contain, for each of `segments`, all segments before it. Raises
         IndexesBeingRebuilt, LogCorrupt."""
         found: list[tuple[int, int]] = []
         for segment in segments:

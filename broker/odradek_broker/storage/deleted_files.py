@@ -35,7 +35,8 @@ def _always() -> bool:
 
 
 class DeletedFiles:
-    """The queue of one broker. Everything but the removal itself happens on the loop."""
+    """The queue of files and directories to be removed. Everything but the removal itself
+    happens on the loop."""
 
     def __init__(self, handles: HandleCache) -> None:
         self._handles = handles

@@ -50,8 +50,8 @@ class LeaderEpochs:
             self.changed = True
 
     def truncate_start(self, offset: int) -> None:
-        """Let the log start at `offset`: drop epochs that ended before it; the epoch of `offset`
-        starts there."""
+        """Drop the epochs that ended at or below `offset`, the new log start. The epoch that
+        contains `offset` starts there from now on."""
         while len(self.entries) > 1 and self.entries[1][1] <= offset:
             del self.entries[0]
             self.changed = True

@@ -22,7 +22,8 @@ from odradek_protocol.errors import ErrorCode
 
 
 class StorageError(Exception):
-    """The base of the errors. `error` is the code for the peer, the text is for the user."""
+    """The base class of these errors. `error` is the error code for the client; `message` is a
+    text for people."""
 
     error: ErrorCode
 
@@ -115,7 +116,7 @@ class DataDirectoryFailed(DataDirectoryError):
 
 
 def no_room(problem: OSError) -> bool:
-    """True if the disk is full or read-only, so that it can still be read."""
+    """True if the disk is full or read-only. Such a disk can still be read."""
     return problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 

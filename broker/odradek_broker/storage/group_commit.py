@@ -79,8 +79,8 @@ class GroupCommit:
 
     `workers`: threads, started when they are first needed. With 0 a flush runs on the loop itself,
     for a loop that must be deterministic (D10). `on_synced`: called on the loop with the seconds
-    that one sync of a log took; `on_written`: called with the seconds of a write to a journal, by
-    default `on_synced`.
+    that one sync of a log took. `on_written`: called with the seconds that a write to a journal
+    took; if it is None, `on_synced` is called instead.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class GroupCommit:
 
     def request(self, log: Flushable) -> None:
         """Request a flush of everything appended so far; `finish_flush` follows. The flush begins
-        after the events that the loop has just read, so that their appends share it. RuntimeError
-        after `close`."""
+        after the events that the loop has just read, so that their appends share it. Raises
+        RuntimeError after `close`."""
         if self._closed:
             raise RuntimeError("group commit is closed")
         if self._writing and log not in self._running:

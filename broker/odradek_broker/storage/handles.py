@@ -1,7 +1,7 @@
 """Limits on open file handles, and on the memory of the indexes of sealed segments.
 
-The least recently used handles are closed, and indexes unloaded, first; they are opened and loaded
-again when needed.
+Handles that were not used for the longest time are closed first, and indexes are unloaded in the
+same order. A handle is opened again, and an index is loaded again, when it is needed.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class HandleCache:
                 other.unload_indexes()
 
     def forget_indexes(self, owner: HandleOwner) -> None:
-        """Stop counting the indexes of a segment, which were unloaded, or whose segment is active
-        again."""
+        """Stop counting the indexes of a segment, because they were unloaded or because the segment
+        is active again."""
         _, size_bytes = self._indexed.pop(id(owner), (None, 0))
         self.index_bytes -= size_bytes

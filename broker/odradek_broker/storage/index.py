@@ -98,7 +98,8 @@ class _IndexFile:
 
     @contextmanager
     def _opened(self, entry_bytes: int) -> Iterator[tuple[File, int]]:
-        """The file, and its number of entries. Raises InvalidIndex if it is missing or cut."""
+        """The file, and its number of entries. Raises InvalidIndex if the file is missing, or ends
+        inside an entry."""
         try:
             file = self._files.open(self._path)
         except FileNotFoundError:

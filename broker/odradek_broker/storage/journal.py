@@ -183,7 +183,7 @@ class _Checkpoint:
 class CommitJournal:
     """The commit journal of one directory. Everything but `write` is called on the loop's thread.
 
-    `replay`: the entries that the last run left, until all logs have been recovered.
+    `replay`: the entries that the last run left; None once all logs have been recovered.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class CommitJournal:
         self.crowded = False
         #: True while flushes may use the journal; otherwise they sync the files.
         self.usable = False
-        #: The number of appends that found no room, and were synced with their files.
+        #: The number of tickets that found no room, so that segment files were synced instead.
         self.crowded_out = 0
 
     @property
@@ -413,8 +413,8 @@ class CommitJournal:
         return True
 
     def take_writes(self) -> Sequence[JournalWrite]:
-        """The blocks with all tickets since the last call. The caller must sync them in the order
-        of the list."""
+        """The blocks that hold all tickets taken since the last call of this method. The caller
+        must sync the blocks in the order of the list."""
         self._end_block()
         writes, self._writes = self._writes, []
         self.unwritten += len(writes)
@@ -463,8 +463,8 @@ class CommitJournal:
         nothing is `unwritten` and the journal is not `crowded`. Waits for the disk. Raises OSError.
         """
         if self._file is None and self._files.exists(self._path):
-            # The last run has left this journal. When all logs are recovered, the segment files
-            # have all of its records.
+            # The last run has left this journal. The logs need it until all of them have been
+            # recovered; after that the segment files have all of its records.
             if self._request is None:
                 raise OSError(errno.EBUSY, f"{self._path} is still needed")
             self.remove()

@@ -87,8 +87,9 @@ class JournalReplay:
 
 
 def _from(content: bytes, wanted: int, offset: int) -> tuple[int, int]:
-    """(`wanted`, the offset after the last batch) if the bytes are intact, successive batches, one
-    of which begins at `wanted` and has the base offset `offset`; else (-1, -1)."""
+    """Check that the bytes are intact batches, that a batch with the base offset `offset` begins at
+    position `wanted`, and that no offsets are missing after it. Returns (`wanted`, the offset after
+    the last batch), or (-1, -1) if the check fails."""
     position = 0
     met = False
     try:

@@ -79,10 +79,10 @@ def _nothing() -> None:
 class PartitionLog:
     """The log of `<topic>-<partition>`. Files are opened at the first use that needs them.
 
-    Hooks are called on the loop's thread. `on_moved`, with the log: HW, LSO or the log start moved.
-    `on_flushed`: the segment files were flushed. `on_offline`, with the log, once: the disk failed.
-    `on_flush_wanted`, with `durability`: a flush is due because a segment was rolled, although no
-    request waits for it. `watch` observes producers.
+    Hooks are called on the loop's thread. `on_moved(log)`: HW, LSO or the log start has moved.
+    `on_flushed`: the segment files were flushed. `on_offline(log)`, called once: the disk failed.
+    `on_flush_wanted(durability)`: a flush is due because a segment was rolled, although no request
+    waits for the flush. `watch` observes producers.
     """
 
     __slots__ = (
@@ -209,8 +209,8 @@ class PartitionLog:
         return self.offline_error()
 
     def missing_at_first_use(self) -> str:
-        """The name of a missing or damaged file that makes `load` read batches, maybe many,
-        although the log was left by a clean stop; empty if there is none. Raises PartitionOffline.
+        """The name of a missing or damaged file without which `load` has to read batches, maybe
+        many, even after a clean stop; empty if there is no such file. Raises PartitionOffline.
         """
         try:
             return self._files.missing_at_first_use(self.log_end_offset)
@@ -594,7 +594,8 @@ class PartitionLog:
         """Whole batches from the one that holds `offset`, all below `upper_bound` (R-16, F-03).
 
         At most `max_bytes`, except that with `minimum_one` the first is returned whole (F-06).
-        Empty at or above the bound. Raises OffsetOutOfRange (F-07), LogCorrupt, PartitionOffline.
+        Empty if `offset` is at or above `upper_bound`. Raises OffsetOutOfRange (F-07),
+        LogCorrupt, PartitionOffline.
         """
         if self.offline or not self.loaded:
             self.ensure_loaded()

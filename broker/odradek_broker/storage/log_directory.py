@@ -79,8 +79,8 @@ class LastRun:
 
     `log_starts_known`: the checkpoint of log starts is complete. `checked_points`: the partitions
     whose recovery point this broker wrote, so that no gap above it comes from the cleaner;
-    `all_points_checked`: `checked_points` has every partition that existed then, so that a
-    partition without a recovery point was created later.
+    `all_points_checked`: `checked_points` has every partition that existed when the recovery
+    points were written, so a partition without a recovery point was created later.
     """
 
     directory: LogDirectory
@@ -361,8 +361,8 @@ class LogDirectory:
             log.take_offline(reason)
 
     def open_again(self, now_ms: int) -> None:
-        """Try again to open the oldest of the logs that could not be opened; only one for each
-        call, because it may have to be scanned."""
+        """Try again to open one of the logs that could not be opened: the log whose last attempt
+        was the longest ago. A call tries only one log, because the log may have to be scanned."""
         oldest = next(iter(self.options.unopened.values()), None)
         if oldest is not None:
             oldest.open_again(now_ms)
@@ -387,9 +387,9 @@ class LogDirectory:
 
     def recovery_points_writer(self) -> Callable[[], None] | None:
         """The function that prepares the file of recovery points, so that a start after a crash has
-        less to scan (L-30); None if they have not changed. Call this every minute or so and run the
-        result in a worker thread, one at a time: it waits for the disk and raises OSError. Then
-        call `use_recovery_points`."""
+        less to scan (L-30); None if the recovery points have not changed. Call this method every
+        minute or so. The returned function waits for the disk and raises OSError: call it in a
+        worker thread, never two at the same time, and afterwards `use_recovery_points`."""
         points = {key: log.durability.recovery_point for key, log in self.logs.items()}
         self._snapshots_due.update(dict.fromkeys(self.logs))
         self.journal.checkpoint()
@@ -408,8 +408,8 @@ class LogDirectory:
 
     def continue_snapshots(self, at_most: int = 10, looked_at: int = 500) -> None:
         """Take snapshots of logs of which a start after a crash would read much (L-30).
-        `recovery_points_writer` marks all logs for one check. Each call checks `looked_at` of them
-        and takes `at_most` snapshots, so as not to hold up the loop."""
+        `recovery_points_writer` marks all logs for one check. Each call checks at most `looked_at`
+        of the marked logs and takes at most `at_most` snapshots, so as not to hold up the loop."""
         for key in list(islice(self._snapshots_due, looked_at)):
             del self._snapshots_due[key]
             log = self.logs.get(key)
@@ -431,8 +431,8 @@ class LogDirectory:
         return self._written_points.get(key, 0)
 
     def recovery_points_for_cleaning(self) -> tuple[Callable[[], None], Callable[[], bool]]:
-        """The functions that prepare and use recovery points for the cleaner. The recovery point on
-        disk of a log with gaps must never again be lower (L-32), so recovery points that
+        """The functions that prepare and use recovery points for the cleaner. After a log has been
+        cleaned, its recovery point on disk must never decrease (L-32), so recovery points that
         `recovery_points_writer` prepared before are not used. The second function returns True if
         the file was renamed into place; the new name is durable once `sync_names` has been called.
         Raises OSError."""

@@ -70,8 +70,8 @@ class FlushedLog(Protocol):
 @dataclass(slots=True)
 class FlushTicket:
     """The extent of one fsync: every byte below `end_offset`, new directory entries, and the
-    derived files of sealed segments, because recovery does not scan a segment below the recovery
-    point again.
+    derived files of sealed segments. (The derived files must be durable, because recovery does not
+    scan a segment below the recovery point again.)
 
     `begin_flush` makes the ticket on the loop's thread, `sync` runs in a worker thread, and
     `finish_flush` takes the outcome on the loop's thread.
@@ -228,8 +228,8 @@ class LogDurability:
         return self._files_ticket()
 
     def begin_checkpoint(self) -> FlushTicket | None:
-        """A ticket for the segment files, in addition to the log's flushes; None if the checkpoint
-        has to wait.
+        """A ticket that syncs the segment files for a checkpoint of the journal; None if the
+        checkpoint has to wait.
         """
         if not self._log.loaded:
             # The log was closed without a clean stop. Its files are synced even if they are being
@@ -257,8 +257,8 @@ class LogDurability:
         try:
             handles = [segment.file for segment, _ in unsynced]
         except OSError as problem:
-            # No request waits for unsynced bytes, because a segment with unsynced bytes keeps its
-            # handle open.
+            # A segment with unsynced bytes keeps its handle open, so the segment that could not be
+            # opened has no bytes that a request waits for.
             self._log.failed("opening it for a flush", problem)
             return None
         for segment, _ in unsynced:
@@ -421,9 +421,9 @@ class LogDurability:
         return grown_bytes >= enough_bytes and log.config.durability == "fsync"
 
     def take_snapshot(self, recovery_point: int) -> None:
-        """Take a snapshot, from which a scan can begin once the recovery point on disk, at present
-        `recovery_point`, is above the snapshot's offset (L-30). A failure is ignored: the scan then
-        takes longer."""
+        """Take a snapshot. A scan can begin from the snapshot after a recovery point above the
+        snapshot's offset has been written to disk (L-30). `recovery_point`: the recovery point that
+        is on disk now. A failure is ignored: the scan then takes longer."""
         log = self._log
         if not log.loaded or log.offline or recovery_point > self.synced_offset:
             # The log was truncated below the recovery point: with a snapshot there a start would

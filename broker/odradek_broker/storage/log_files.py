@@ -167,8 +167,8 @@ class LogFiles:
             self.snapshot_at = active.base_offset, active.size_bytes
 
     def missing_at_first_use(self, log_end_offset: int) -> str:
-        """The name of a missing or damaged file that makes the opening of the log read batches,
-        maybe many, although the log was left by a clean stop; empty if there is none. Raises
+        """The name of a missing or damaged file without which the log can only be opened by reading
+        batches, maybe many, even after a clean stop; empty if there is no such file. Raises
         OSError."""
         return missing_at_first_use(self._options.files, self.directory.path, log_end_offset)
 

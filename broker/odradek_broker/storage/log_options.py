@@ -46,9 +46,10 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """The state in which a log was left: by a clean stop (`clean`) at `log_end_offset`, or else
-    flushed up to `recovery_point`. `cleaned`: the log has been compacted, so there may be gaps
-    between its segments; `gaps_known`: such gaps are below the recovery point (L-32)."""
+    """The state in which the last run left a log. If `clean` is true, the run was stopped cleanly,
+    and the log ends at `log_end_offset`; otherwise the log was flushed up to `recovery_point`.
+    `cleaned`: the log has been compacted, so there may be gaps between its segments;
+    `gaps_known`: all gaps of compaction are below the recovery point (L-32)."""
 
     log_start_offset: int = 0
     log_end_offset: int = 0

@@ -85,9 +85,9 @@ class LogTrimming:
         self._log.move_high_watermark(self._log.high_watermark, others_moved=True)
 
     def advance_log_start(self, offset: int) -> None:
-        """Let the log start at `offset`, up to the high watermark, for a caller that has the
-        records elsewhere: a crash may undo the move. The next retention removes the segments below.
-        Raises PartitionOffline."""
+        """Move the log start up to `offset`, unless `offset` is above the high watermark. A crash
+        may undo the move, so the caller must have the removed records in another place. The next
+        retention removes the segments below `offset`. Raises PartitionOffline."""
         self._log.ensure_loaded()
         if self._log.log_start_offset < offset <= self._log.high_watermark:
             self._move_log_start(offset)
@@ -237,8 +237,8 @@ class LogTrimming:
             self._files.producers.aborted_transactions.forget(source)
 
     def retire_sources(self, at_most: int) -> bool:
-        """Rename the files of some of the sources; True if none is left. Then `sync_directory`, and
-        `end_swap`. Raises as `swap_in` does."""
+        """Rename the files of at most `at_most` sources. Returns True if no source is left; the
+        caller then calls `sync_directory` and `end_swap`. Raises as `swap_in` does."""
         swap = self._files.swap
         assert swap is not None
         return self._step(lambda: swap.retire(at_most), "retiring what was compacted")
@@ -317,8 +317,8 @@ class LogTrimming:
         return end
 
     def _forget_in(self, journal: CommitJournal, offset: int) -> None:
-        """Cancel the journal's entries before the cut, so that a start does not restore records
-        from them. Raises StorageError, PartitionOffline."""
+        """Cancel the journal's entries of this log, so that a start does not restore the records
+        that a truncation to `offset` is about to remove. Raises StorageError, PartitionOffline."""
         try:
             journal.forget(self._durability)
         except OSError as problem:

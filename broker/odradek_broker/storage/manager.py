@@ -445,10 +445,9 @@ class LogManager:
         )
 
     def forget_producers_beyond(self, most: int) -> int:
-        """Drop the producers that wrote longest ago in any partition, until `most` are left in all
-        partitions together. Returns the number of dropped producers. Producers with an open
-        transaction stay. The producers of partitions are counted only if there could be more than
-        `most`."""
+        """Drop producers, those that wrote longest ago first, until all partitions together have at
+        most `most` producers. Returns the number of dropped producers. Producers with an open
+        transaction stay. The producers are counted only if there could be more than `most`."""
         made = self._options.producer_tally.made
         if self._producers_counted + made - self._producers_made <= most:
             return 0

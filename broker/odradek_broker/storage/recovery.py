@@ -182,8 +182,8 @@ class LogLoader:
             for suffix in SEGMENT_SUFFIXES:
                 self.files.remove(f"{self.directory}/{segment_name(base)}.{suffix}")
         if bases:
-            # The segments below are removed before the renamed files, whose names show that these
-            # segments were deleted.
+            # The removal of these segments must be durable before the renamed files are removed:
+            # only the names of the renamed files show that the segments below them were deleted.
             self._fsync(lambda: self.files.sync_dir(self.directory))
 
     # ---- after a clean stop
@@ -418,9 +418,9 @@ def _sync_file(files: Files, path: str) -> None:
 
 
 def missing_at_first_use(files: Files, directory: str, log_end_offset: int) -> str:
-    """The name of a missing or damaged file that makes the opening of a log read batches, although
-    a clean stop left the log at `log_end_offset`; empty if there is none. Only a few small files
-    are read. Raises OSError."""
+    """The name of a missing or damaged file without which a log can only be opened by reading
+    batches, even after a clean stop at `log_end_offset`; empty if there is no such file. Only a few
+    small files are read. Raises OSError."""
     names = set(files.list(directory))
     bases = [name.removesuffix(".log") for name in names if name.endswith(".log")]
     if not bases:
@@ -510,6 +510,6 @@ def fill_transaction_index(
 
 def _note_epoch(epochs: LeaderEpochs, header: BatchHeader, segment: Segment, position: int) -> None:
     """Note the leader epoch of a batch. The first epoch begins at the start of the segment, even if
-    there is a gap before the first batch, as when that batch was appended."""
+    there is a gap before the first batch, because an append notes the epoch in the same way."""
     is_first = not epochs.entries and position == 0
     epochs.assign(header.leader_epoch, segment.base_offset if is_first else header.base_offset)

@@ -43,10 +43,10 @@ def segments_to_delete(
 ) -> int:
     """The number of the oldest segments that are to be deleted, up to the first that is not (L-20).
 
-    A segment is deleted when it is below the log start; and, where the policy says delete, when it
-    is too old, or when the log without it still reaches `retention.bytes`. A segment with records
-    at or above the high watermark stays, and so does an empty active segment. If the active segment
-    is among these segments, the caller rolls first.
+    A segment below the log start is deleted. If cleanup.policy contains delete, a segment is also
+    deleted when it is too old, or when the log without it still reaches `retention.bytes`. A
+    segment with records at or above the high watermark stays, and so does an empty active segment.
+    If the active segment is among the deleted segments, the caller rolls first.
     """
     count = 0
     for segment in segments:

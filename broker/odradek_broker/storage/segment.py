@@ -39,8 +39,8 @@ class Segment:
     """`[base_offset, next_offset)` of a partition. The file opens at first use and may be closed
     by the handle cache at any time between two uses.
 
-    `next_offset` is exact for the active segment; the next offset of a closed segment is at least
-    the base offset of the following segment.
+    In the active segment `next_offset` is the offset after the last batch. In a closed segment
+    `next_offset` may be larger, because compaction may have removed the last batches.
     """
 
     __slots__ = (
@@ -264,8 +264,8 @@ class _Detached(Segment):
 
 
 class SegmentList:
-    """The segments of one log, oldest first; the last one is the active segment. It is never empty.
-    `bases`: the base offsets, for binary search."""
+    """The segments of one log, oldest first. There is always at least one segment; the last one is
+    the active segment. `bases`: the base offsets, for binary search."""
 
     __slots__ = ("_closed", "_directory", "_files", "_handles", "active", "all", "bases")
 
@@ -373,7 +373,8 @@ class SegmentList:
                 renamed.append(path + RETENTION_DELETED)
 
     def remove_later(self, paths: Sequence[str], due_ms: int, deleted: DeletedFiles) -> None:
-        """Have renamed files removed from `due_ms` on."""
+        """Put renamed files into the queue of deleted files; they may be removed from `due_ms`
+        on."""
         deleted.add_files(due_ms, self._directory, paths, lambda: not self._closed)
 
     def replace(self, sources: Sequence[Segment], cleaned: Segment) -> None:

@@ -204,8 +204,8 @@ class SegmentIndexes:
             raise SegmentCorrupt(f"{self._offsets.path} has lost entries")
 
     def _walk_end(self, position: int, last_offset: int | None = None) -> Iterator[BatchAt]:
-        """Walk from the last entry of the index. Raises SegmentCorrupt if the segment is closed,
-        and its end is so far from the entry that later entries must be missing."""
+        """Walk from the last entry of the index to the end of the segment. Raises SegmentCorrupt
+        if a closed segment extends so far beyond that entry that later entries must be missing."""
         walk = (
             walk_batches(self._segment, position)
             if last_offset is None
@@ -475,8 +475,9 @@ class SegmentIndexes:
         hints[offset] = position
 
     def end_position(self, start: int, limit: int, max_bytes: int, *, minimum_one: bool) -> int:
-        """The last batch boundary up to `max_bytes` after `start` and up to `limit`, which is a
-        boundary; with `minimum_one` at least the end of the first batch (F-06)."""
+        """The last batch boundary that is at most `max_bytes` after `start` and not after `limit`
+        (`limit` is also a boundary); with `minimum_one` at least the end of the first batch
+        (F-06)."""
         if limit - start <= max_bytes:
             return limit
         self._need()
@@ -528,8 +529,9 @@ class SegmentIndexes:
 
     def _summarize(self) -> bool:
         """Read the largest timestamp of a closed segment from a few entries of its index files.
-        Reading all entries, up to 250,000, would take too long, because a search by time reads this
-        of every segment. False if the files do not match the segment. Raises OSError."""
+        Reading all entries, up to 250,000, would take too long, because a search by time needs the
+        largest timestamp of every segment. False if the files do not match the segment. Raises
+        OSError."""
         if not self._segment.sealed:
             return False
         try:

@@ -39,8 +39,8 @@ SEGMENT_STATE_BYTES = _STATE.size
 class SegmentState(NamedTuple):
     """The state of a segment up to a snapshot's offset: `size_bytes` of batches, the numbers of
     their index entries, and the largest timestamp with the last offset of its batch (-1 and the
-    base offset without any). `aborted_crc`: CRC-32C of the counted entries of the transaction
-    index."""
+    base offset if there is no batch). `aborted_crc`: CRC-32C of the counted entries of the
+    transaction index."""
 
     base_offset: int
     size_bytes: int

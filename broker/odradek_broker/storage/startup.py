@@ -83,7 +83,7 @@ class LogStartup:
     """A start of the broker's logs. `configs` returns the settings of a topic; it is called for
     `metadata_topic` first, because the settings of all others are read from that log. `topics`:
     None if no topic is known. `opened` is called with each log and its directory; `in_parallel`
-    waits for the disk."""
+    runs functions that wait for the disk."""
 
     def __init__(
         self,
@@ -114,9 +114,9 @@ class LogStartup:
         """Open the logs of all partitions in all directories. Raises DataDirectoryError.
 
         After a clean stop nothing but names and checkpoints is read, and logs open at first use
-        (L-30), except logs that can only be opened by reading their batches, for which no client
-        should wait later. After a crash every log is opened and recovered in this call. A log that
-        cannot be opened is offline and named in the report.
+        (L-30). Only logs that cannot be opened without reading their batches are opened in this
+        call, so that no client has to wait for it later. After a crash every log is opened and
+        recovered in this call. A log that cannot be opened is offline and named in the report.
         """
         report, first = self._report, self._metadata_topic
         found = self._find_all()
@@ -247,8 +247,8 @@ class LogStartup:
             file.close()
 
     def _rename_unwanted(self, left: LastRun, path: str, *, removed: bool) -> None:
-        """Rename a partition's directory, to be deleted if its topic was removed or it has no
-        record; otherwise it is kept as a stray. Raises DataDirectoryError."""
+        """Rename a partition's directory. The directory will be deleted if the topic was removed or
+        the partition has no record; otherwise it is kept as a stray. Raises DataDirectoryError."""
         gone = self._is_blank(path) or removed
         suffix = DELETED_SUFFIX if gone else STRAY_SUFFIX
         renamed = f"{path}.{self._randomness.uuid().hex()}{suffix}"

@@ -261,10 +261,11 @@ class PlainRules(NamedTuple):
 
 
 def check_plain(batch: memoryview, rules: PlainRules, now_ms: int) -> BatchHeader | None:
-    """The header of a client's batch that needs no change and passes every check of `prepare`; None
-    for any other batch, valid or not, and without the compiled codec: `prepare` then decides.
+    """The header of a client's batch that is plain and passes every check of `prepare`. None for
+    any other batch, valid or not, and for every batch if there is no compiled codec; the caller
+    then calls `prepare`.
 
-    Plain: one batch, not compressed, with CreateTime.
+    A plain batch is not compressed, has CreateTime, and needs no change.
     """
     compiled = native.CODEC
     if compiled is None or not rules.bytes_max:

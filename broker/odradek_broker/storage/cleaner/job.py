@@ -109,4 +109,4 @@ end."""
 
 
 def unthrottled(size_bytes: int) -> None:
-    """Do not wait: the throttle of a cleaning without a limit on its rate."""
+    """A throttle that never waits, for a cleaning without a limit of its rate."""

@@ -42,7 +42,7 @@ _PRODUCERS_AT_ONCE = 1_000
 _SOURCES_AT_ONCE = 10
 #: The limit of the times in a row that the cleaner's process dies while it cleans the same log.
 _DEATHS_MAX = 3
-#: The pause before a step of a swap that found no room on the disk is tried again.
+#: If a step of a swap finds no room on the disk, it is tried again after this time.
 _NO_ROOM_PAUSE_MS = 1_000
 #: The size from which the active segment of an internal topic is rolled for a cleaning (L-29).
 OWN_SEGMENT_BYTES = 1024 * 1024
@@ -75,8 +75,8 @@ class _Run:
 
 
 class LogCleaner:
-    """The cleaner of a broker's logs. Call `tick` about once a second. `on_cleaned` and
-    `on_problem` are for the broker's log.
+    """The cleaner of a broker's partition logs. Call `tick` about once a second. The broker sets
+    `on_cleaned` and `on_problem` to write log lines.
     """
 
     def __init__(
@@ -306,8 +306,8 @@ class LogCleaner:
         )
 
     def _lost(self, run: _Run) -> bool:
-        """True, after giving up the cleaning, if the log was removed, taken offline or
-        truncated.
+        """Give up the cleaning and return True if the log was removed, taken offline or
+        truncated; otherwise return False.
         """
         log = run.log
         if (

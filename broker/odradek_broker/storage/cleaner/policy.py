@@ -37,7 +37,7 @@ class LogToClean:
 
     @property
     def ratio(self) -> float:
-        """The uncleaned share of the part, 0 to 1."""
+        """The fraction of the bytes in `sources` that have not been cleaned, 0 to 1."""
         total_bytes = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total_bytes if total_bytes else 0.0
 

@@ -30,7 +30,7 @@ class Failure(enum.Enum):
 
 
 class CleaningFailed(Exception):
-    """A failed cleaning: the kind of failure, and a text for the broker's log."""
+    """A failed cleaning: the kind of failure, and a text for a log line."""
 
     def __init__(self, failure: Failure, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Statistics of the cleaner, for metrics and the broker's log. Names and meanings are Kafka's."""
+"""Statistics of the cleaner, for metrics and log lines. Names and meanings are Kafka's."""
 
 from __future__ import annotations
 

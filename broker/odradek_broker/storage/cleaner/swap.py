@@ -123,7 +123,8 @@ class SegmentSwap:
         self._note_retired(base, [target for _, target in renamed if target.endswith(_RETIRED)])
 
     def retire(self, at_most: int) -> bool:
-        """Rename at most `at_most` of the other sources; True if none is left."""
+        """Rename the files of at most `at_most` sources that have not been renamed yet; True if no
+        such source is left."""
         for base in self._waiting[:at_most]:
             for suffix in ("log", *_INDEXES, "snapshot"):
                 if self._rename(base, suffix, suffix + _RETIRED):

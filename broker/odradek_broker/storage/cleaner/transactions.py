@@ -52,9 +52,10 @@ class CleanedTransactions:
     def saw_control(
         self, header: BatchHeader, batch: memoryview
     ) -> tuple[bool, AbortedTransaction | None]:
-        """(True, None) if the marker is an emptied batch, or if no batch is left of the transaction
-        that the marker ended. Otherwise (False, the entry for the transaction index), with None
-        instead of the entry unless the transaction was aborted. Raises CorruptBatch."""
+        """(removable, entry). `removable`: true if the marker is an emptied batch, or if no batch
+        is left of the transaction that the marker ended. `entry`: the entry for the transaction
+        index if the marker stays and its transaction was aborted, else None. Raises
+        CorruptBatch."""
         self._begin_up_to(header)
         if not header.record_count:
             return True, None

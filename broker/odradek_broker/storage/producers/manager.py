@@ -266,7 +266,7 @@ class Producers:
 
     def forget_all(self, end_offset: int) -> None:
         """Forget all producers of a log that ends at an offset, as if none had written. Old
-        snapshots stay: take a new one for the next start."""
+        snapshots stay, so the caller must take a new snapshot for the next start."""
         self.state = ProducerStateManager(**self._options)
         self.state.map_end_offset = end_offset
 
@@ -279,13 +279,14 @@ class Producers:
                 yield int(stem)
 
     def segment_state(self, offset: int) -> SegmentState | None:
-        """The state of the segment in the snapshot at `offset`; None if there is none, or it is
-        damaged. Raises OSError."""
+        """The state of the segment in the snapshot at `offset`; None if the snapshot is missing or
+        damaged, or has no such state. Raises OSError."""
         return read_segment_state(self._files, self._snapshot_path(offset))
 
     def _first_open_at(self, offset: int) -> int:
-        """The first offset of the transactions that were open at an offset, a number beyond all
-        offsets if none was open; -1 if there is no snapshot of that offset. Raises OSError."""
+        """The first offset of the earliest transaction that was open at `offset`. Returns
+        _BEYOND_ALL if no transaction was open, and -1 if there is no undamaged snapshot of that
+        offset. Raises OSError."""
         try:
             state = self._restored(offset, **{**self._options, "tally": ProducerTally()})
         except (FileNotFoundError, CorruptSnapshot):

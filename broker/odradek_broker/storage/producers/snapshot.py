@@ -141,8 +141,8 @@ def check_snapshot(content: bytes) -> int:
 
 
 def read_segment_state(files: Files, path: str, *, checked: bool = True) -> SegmentState | None:
-    """The state of the segment that a snapshot ends or lies in; None if the file is missing or
-    damaged, or has no such state. Raises OSError.
+    """The state of a segment from a snapshot that was taken inside the segment or at its end; None
+    if the file is missing or damaged, or has no such state. Raises OSError.
 
     Without `checked` only the last bytes are read, because the file may have 100,000 producers:
     damage elsewhere is then not detected.
@@ -165,7 +165,7 @@ def read_segment_state(files: Files, path: str, *, checked: bool = True) -> Segm
 
 
 def decode_snapshot(content: bytes, *, map_end_offset: int) -> list[ProducerEntry]:
-    """The producers of a file, in its order. CorruptSnapshot says what is wrong with it.
+    """The producers of a snapshot file, in the order of the file. Raises CorruptSnapshot.
 
     `map_end_offset`: the offset in the file's name; nothing in the file may lie at or above it.
     """

@@ -307,8 +307,9 @@ class OpenTransactions:
 
 
 class ProducerTally:
-    """A count of the producers that were added to any partition with this tally. Its growth is an
-    upper limit for the growth of the number of producers, so that partitions are rarely counted."""
+    """The number of producers that were ever added to the partitions that share this tally. The
+    number of present producers cannot grow by more than the tally does, so the present producers
+    of all partitions need to be counted only rarely."""
 
     __slots__ = ("made",)
 
@@ -544,10 +545,11 @@ class ProducerStateManager:
 
         While a batch waits, the lowest sequence received is remembered, and no later batch of the
         producer can be appended before it. `must_start_at_zero`: the producer uses transactions v2
-        (Produce >= 12), so a partition without its state can only get sequence 0. Not needed where
-        `has_open_transaction`. Raises ProducerStateError for an epoch older than the partition's
-        (T-61): the coordinator may have assigned another producer id since then, and its error
-        would not name the reason.
+        (Produce >= 12), so a partition without state of the producer can only get sequence 0. The
+        caller need not begin a verification if `has_open_transaction` returns True. Raises
+        ProducerStateError for an epoch older than the partition's (T-61), without asking the
+        coordinator: the coordinator may have assigned another producer id since then, and the
+        coordinator's error would not name the reason.
         """
         entry = self._entries.get(producer_id)
         if entry is not None and producer_epoch < entry.epoch:
