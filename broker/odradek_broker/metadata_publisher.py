@@ -1,9 +1,10 @@
 """The metadata publisher: passes changes of the cluster metadata to the parts of the broker that
 depend on them.
 
-    records appended --> publish:  metadata replayed, partitions made or dropped, quotas and
-                                   subscriptions to client metrics changed
-    records durable  --> complete: finalized features, files of removed topics, their offsets
+    records appended --> publish:  replays metadata, makes and drops partitions, changes quotas and
+                                   subscriptions to client metrics
+    records durable  --> complete: changes the finalized features that clients get, deletes the
+                                   files and the offsets of removed topics
 
 A crash undoes changes that are not durable, so actions that cannot be undone wait for durability
 (D4).
@@ -31,8 +32,8 @@ from odradek_protocol.stored.cluster_metadata import (
 
 
 class MetadataPublisher:
-    """Publishes changes of the cluster metadata. `topic_deleted` deletes what the
-    coordinators store about a deleted topic, by its name and id (O-15, H-108)."""
+    """Publishes changes of the cluster metadata. `topic_deleted` gets the name and the id of a
+    deleted topic, and deletes what the coordinators store about the topic (O-15, H-108)."""
 
     def __init__(
         self,

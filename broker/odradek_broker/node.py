@@ -204,8 +204,8 @@ class Node:
         cleaner: CleanerRunner | None = None,
         log_levels: LogLevels | None = None,
     ) -> None:
-        """`cleaner` compacts logs, by default in the background of `logs`. `log_levels`: the levels
-        of the broker's log lines, None if another program writes the lines.
+        """`cleaner`: the runner of compaction, None for the default runner. `log_levels`: the
+        levels of the broker's log lines, None if another program writes the lines.
         """
         self.config, self.node_id, self.cluster_id = config, config.node_id, logs.cluster_id
         #: The profile of the emulated broker, None without emulation, and the APIs that are

@@ -85,8 +85,8 @@ class Partition:
         self.recorded = True
         self._durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
         self._flush_waiters: list[Callable[[ErrorCode], None]] = []
-        #: The callbacks, called in this order when more records may be readable, or when the
-        #: partition is deleted; see `fetch/parked.py`.
+        #: The callbacks for new readable records and for the deletion of the partition. They are
+        #: called in the order of this dict; see `fetch/parked.py`.
         self.data_waiters: dict[Waiter, None] = {}
         #: The sessions that are notified once, and then removed, when the log has changed in any
         #: way; see `fetch/sessions.py`.

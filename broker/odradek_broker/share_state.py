@@ -18,7 +18,7 @@ class ShareKey(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """The state of consecutive records, the last offset included.
+    """The state of the records from `first_offset` to `last_offset`, inclusive.
 
     `delivery_state` is 0 (available), 2 (acknowledged) or 4 (archived), as Kafka stores it.
     """
@@ -51,8 +51,10 @@ class ShareState(NamedTuple):
     and do not overlap; records from `start_offset` on that no batch contains are available, and
     were not delivered yet. `created_ms` is the wall time of the last snapshot that a change has
     caused, `written_ms` the wall time of the last snapshot. `dead_letters_from`: None if the
-    batches include every dead letter; in a change, None leaves it unchanged. A change has the
-    snapshot epoch 0 and the other epochs of its writer; -1 for an epoch that is not checked.
+    batches include every dead letter.
+
+    In a change, `dead_letters_from` None leaves the stored position unchanged, `snapshot_epoch` is
+    0, and the other epochs are those of the writer, or -1 for an epoch that is not to be checked.
     """
 
     snapshot_epoch: int

@@ -127,9 +127,10 @@ class Session:
     """A fetch session: the client's partitions, with the offsets that were sent to the client.
 
     `changed`: the partitions at which the session is not up to date. `tells_divergence`: true if
-    answers in the version of the last request have diverging epochs. `topics_version`,
-    `isolation_level`: the version of the topics and the isolation level for which the session is up
-    to date at the other partitions. `waiting`: the parked fetch of the session.
+    the version of the last request has a field for diverging epochs in its answer.
+    `topics_version`, `isolation_level`: the version of the topics and the isolation level for which
+    the session is up to date at its unchanged partitions. `waiting`: the parked fetch of the
+    session.
     """
 
     id: int

@@ -88,7 +88,7 @@ class _Entry(Generic[U]):
 
 
 class ClientQuotas(Generic[U]):
-    """The quotas of one key, by user and client id, and their usage."""
+    """All quotas of one key, such as `producer_byte_rate`, and the usage of the clients."""
 
     def __init__(self, new_usage: Callable[[], U]) -> None:
         self._new_usage = new_usage
@@ -178,6 +178,6 @@ class ClientQuotas(Generic[U]):
                 yield user, client_id, entry.usage
 
     def throttled(self, now_ms: int) -> Iterator[bool]:
-        """True for each client, or sum of clients, that uses more than its quota."""
+        """For each counted usage, true if the usage exceeds its quota."""
         for entry in list(self._usages.values()):
             yield entry.limit < inf and entry.usage.throttle_ms(entry.limit, now_ms) > 0

@@ -71,12 +71,12 @@ class RateQuota:
             yield user, client_id, usage.per_second(now_ms)
 
     def throttled(self) -> Iterator[bool]:
-        """True for each client that is above its quota at present."""
+        """For each counted usage, true if the usage exceeds its quota at present."""
         return self.quotas.throttled(self._clock.monotonic_ms())
 
 
 class MutationQuota:
-    """Quotas of partitions that are created and deleted (KIP-599)."""
+    """The quotas of clients for mutations: partitions created or deleted (KIP-599)."""
 
     kind = QuotaType.CONTROLLER_MUTATION
 
@@ -117,7 +117,8 @@ def unlimited(_: int) -> bool:
 class QuotaManagers:
     """The managers of all quotas. A manager without a quota is None.
 
-    `windows`: for rates. `mutation_windows`: for partitions that are created and deleted.
+    `windows`: the windows over which rates are measured. `mutation_windows`: the windows of the
+    quota for mutations.
     """
 
     def __init__(self, clock: Clock, windows: Windows, mutation_windows: Windows) -> None:

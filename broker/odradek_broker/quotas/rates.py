@@ -82,8 +82,8 @@ class TokenBucket:
     """Tokens that are refilled at the rate of the quota. The bucket holds as many tokens as are
     refilled during all windows (KIP-599).
 
-    The bucket is full at first. A client may take tokens while the level is not below zero, so the
-    level falls below zero at most by one request; then clients have to wait.
+    The bucket is full at first. A client may take tokens while the level is not below zero, even
+    more tokens than there are. Below zero, clients have to wait.
     """
 
     __slots__ = ("_tokens", "_updated_ms", "_windows")

@@ -36,9 +36,9 @@ class Acquired(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The limits of a request. `record_limit`: `max_records` is exact; otherwise it may be exceeded
-    up to the end of a batch. `batch_size`: the number of records in the batches into which newly
-    acquired records are divided."""
+    """The limits of a request. `record_limit`: true if `max_records` must not be exceeded; if
+    false, it may be exceeded up to the end of a batch. `batch_size`: the number of records in the
+    batches into which newly acquired records are divided."""
 
     max_records: int
     batch_size: int
@@ -91,8 +91,8 @@ def _room(
     last_offset: int,
     settings: ShareSettings,
 ) -> tuple[int, int]:
-    """The last offset and the number of records that may be acquired (H-154). When the limit of
-    locks is reached, only records that are in flight already may be acquired."""
+    """(last offset, number of records) up to which records may be acquired (H-154). When the limit
+    of locks is reached, only records that are in flight already may be acquired."""
     room = min(max_records, settings.max_record_locks - partition.records_in_flight)
     if room <= 0 and fetch_offset <= partition.end_offset:
         room = min(max_records, partition.end_offset - fetch_offset + 1)
@@ -301,9 +301,9 @@ class Acquisition:
         return offset
 
     def _cut(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The in-flight batches into which newly acquired offsets are divided. An in-flight batch
-        ends at the end of a batch of the log, once it has the size that the client requests
-        (H-155)."""
+        """The in-flight batches into which newly acquired offsets are divided. When an in-flight
+        batch has reached the size that the client requests, it ends with the present batch of the
+        log (H-155)."""
         if self._limits.record_limit or last - first + 1 <= self._limits.batch_size:
             return [(first, last)]
         cut = []

@@ -64,7 +64,7 @@ class Written(NamedTuple):
     decided: bool | None
 
 
-#: The partition and the offset of the first of some dead letters, or the reason why there are none.
+#: The partition and the offset of the first dead letter, or the reason why there is no dead letter.
 _Place = tuple[Target, int] | str
 
 
@@ -122,7 +122,8 @@ class DeadLetterWriter:
         return done
 
     def tell(self, led: LedPartition, given_up: Iterable[GivenUp], written_at: _Place) -> None:
-        """Pass the events of dead letters to the observer, or log that none were written."""
+        """Pass the events of dead letters to the observer. Log a warning for each run of records
+        without dead letters."""
         place = written_at
         for first, last, count, reason in given_up:
             if isinstance(place, str):
@@ -344,7 +345,8 @@ class _Scan:
         self._done = done
 
     def begin(self, error: ErrorCode) -> None:
-        """Begin to read; all records before the end are durable."""
+        """Begin to read, because all records before `self.end` are durable; or pass on the
+        error."""
         if error is _E.NONE:
             self._slice()
         else:

@@ -46,7 +46,8 @@ class DeadLetter(NamedTuple):
     copied: Record | None = None
 
     def headers(self, source: Source) -> Headers:
-        """The headers of the dead letter: those of the record, then those with its position."""
+        """The headers of the dead letter: first the headers of the record, then the headers that
+        name the record."""
         own: Headers = [
             (TOPIC, source.topic.encode()),
             (PARTITION, str(source.partition).encode()),
@@ -117,10 +118,10 @@ def _add(
 
 
 def letters_in(data: bytes, source: Source, first_offset: int) -> Iterator[tuple[int, int, int]]:
-    """(offset of the record, its deliveries, offset of the dead letter) of each dead letter of a
-    share partition in batches of a dead letter topic, from an offset on. Raises BatchError.
+    """Find the dead letters of a share partition in batches of a dead letter topic, from an offset
+    on. Yields (offset of the record, its deliveries, offset of its dead letter). Raises BatchError.
 
-    Records with a producer id were not written by this broker, and are ignored (H-206).
+    Batches with a producer id were not written by this broker, and are ignored (H-206).
     """
     for position, header in iter_batches(data):
         if header.producer_id != NO_PRODUCER_ID or header.is_control:
@@ -143,7 +144,7 @@ def _is_of(named: dict[str, bytes | None], source: Source) -> bool:
 
 
 def _number(text: bytes | None) -> int | None:
-    # The stored delivery count has 16 bits, and offsets 63.
+    # A stored delivery count has 16 bits, an offset has 63 bits.
     if text is None or not text.isdigit() or len(text) > 18:
         return None
     return int(text)

@@ -233,7 +233,7 @@ def records_in(batches: Iterable[StateBatch]) -> int:
 def _overlaps(
     acknowledgements: Sequence[Acknowledgement], archived: Sequence[StateBatch]
 ) -> Counter[int]:
-    """The number of records in the batches by the type of their acknowledgement."""
+    """For each type of acknowledgement, the number of archived records that have it."""
     counts: Counter[int] = Counter()
     parts = (
         part

@@ -154,7 +154,7 @@ class ShareFetch:
             error = self._leader.check(led)
             if error is not _E.NONE:
                 # `check` wakes all fetches that wait for the share partition. This fetch is one of
-                # them, so it may have removed the share partition already.
+                # them, so the share partition is perhaps no longer in `self._led`.
                 self._errors[each] = error
                 self._led.pop(each, None)
             elif led.state is not None and led.state.may_acquire(settings):
@@ -313,10 +313,10 @@ def read(
     committed: bool,
     minimum_one: bool,
 ) -> FetchedRecords:
-    """Read batches from `offset` on, until they contain at least `offsets` offsets; at most
-    `max_bytes`. Raises StorageError, as `PartitionLog.read`.
+    """Read batches from `offset` on, until they contain at least `offsets` offsets, but at most
+    `max_bytes`. Raises StorageError.
 
-    A member can request 50 MB but only few records; the bytes of other records are not read.
+    A member can request 50 MB and only few records: then the broker does not read 50 MB.
     """
     bound = log.last_stable_offset if committed else log.high_watermark
     limit = min(max_bytes, _expected_bytes(log, offsets))

@@ -37,14 +37,15 @@ class ShareStates(Protocol):
 
 
 class LedPartition:
-    """A share partition that this broker leads. `state` is None while it is loaded; `error` is the
+    """A share partition that this broker leads. `state` is None until it is loaded; `error` is the
     reason why this broker no longer leads it, or NONE. `data_waiters` are called when records may
     be available, or after an error.
 
     `forgotten`: the group has no session left, so that the share partition is dropped once its dead
-    letters are written. `dead_letters_from`: the position of dead letters in the stored state, None
-    if there is none or if it is unknown. `unstored`: states that are final, because their dead
-    letters are durable, and that may not be stored yet; they are part of every write (H-205).
+    letters are written. `dead_letters_from`: the position of dead letters in the stored state; None
+    if the stored state has no position, or an unknown one. `unstored`: states that are final,
+    because their dead letters are durable, but are perhaps not stored yet; every write includes
+    these states (H-205).
     `letter_jobs`: the changes whose dead letters are written one after the other; the first one is
     being written.
     """
@@ -96,8 +97,7 @@ class LedPartition:
         batches: Sequence[StateBatch],
         dead_letters_from: DeadLetterPosition | None = None,
     ) -> Deferred[StateResult]:
-        """Add batches to the stored state, together with final states that may not be stored yet
-        (`unstored`)."""
+        """Add batches and the states `unstored` to the stored state."""
         assert self.state is not None
         earlier = sorted(self.unstored)
         if dead_letters_from is not None:

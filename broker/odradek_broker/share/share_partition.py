@@ -293,7 +293,8 @@ class SharePartition:
                 raise
 
     def _acknowledged_batches(self, asked: Acknowledgement) -> list[Batch]:
-        """The batches of the offsets. Raises Refused if there are no such offsets in flight."""
+        """The batches with the acknowledged offsets. Raises Refused if the offsets are not in
+        flight."""
         first, last = asked.first_offset, asked.last_offset
         floor = self.in_flight.floor(first)
         if floor is None and first < self.start_offset <= last:
@@ -427,7 +428,7 @@ class SharePartition:
 
     def end_locks(self, now_ms: int) -> list[tuple[int, int]]:
         """End the locks of all acquired records immediately; `expire` then releases the records.
-        Returns the first and the last offset of each range of neighbours."""
+        Returns the first and the last offset of each range of neighbouring records."""
         ended: list[tuple[int, int]] = []
         for batch in self.in_flight:
             for run in self._acquired_runs(batch, lambda _: True):
@@ -562,8 +563,8 @@ class SharePartition:
         return self.start_offset != before
 
     def _finished_prefix(self) -> tuple[int, int]:
-        """The last offset and the number of the finished records with which the in-flight records
-        begin; the offset is -1 if there are none."""
+        """(last offset, number) of the finished records before the first unfinished record and the
+        first gap of the gap window; (-1, 0) if no finished record is before them."""
         end, finished = -1, 0
         gaps = self.open_gaps()
         gap = -1 if gaps is None else gaps.start

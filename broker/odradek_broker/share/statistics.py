@@ -34,7 +34,7 @@ from odradek_protocol.errors import ErrorCode
 PARTITIONS_MAX = 10_000
 K = TypeVar("K")
 V = TypeVar("V")
-#: The reasons of archived records, by the acknowledgement that archived them.
+#: Type of an acknowledgement -> the reason under which the records that it archives are counted.
 _ARCHIVED_BY = {
     AcknowledgeType.REJECT: "rejected",
     AcknowledgeType.RELEASE: "delivery_count",

@@ -3,7 +3,8 @@ become classic groups, if a conversion is requested and allowed. The members kee
 G-150 to G-156).
 
 The converted group is computed as records. A member that owned a partition before owns it
-afterwards; partitions that a member may still own without an assignment have to be revoked first.
+afterwards; a member has to revoke the partitions that it perhaps owns and that are not assigned to
+it.
 Records and answers are returned to the caller, which writes and sends them.
 """
 
@@ -167,9 +168,9 @@ def upgraded(
 
 
 def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember]:
-    """The members without the partitions that another member keeps. Of several members that claim a
-    partition, the first member to which it is assigned keeps it; if there is none, the first member
-    that must still revoke it."""
+    """The members, of which only one keeps each partition. If several members claim a partition,
+    the first member to which the partition is assigned keeps it. If the partition is assigned to no
+    member, the first member that must still revoke the partition keeps it."""
     taken: Partitions = NO_PARTITIONS
     assigned = []
     for member in members:

@@ -114,6 +114,6 @@ def assignment_interval_ms(topics: Topics, group_id: str, group_type: str) -> in
 
 
 def may_assign_again(assigned_ms: int, interval_ms: int, wall_ms: int) -> bool:
-    """True if the interval has passed since the last assignment, or if the time of the last
-    assignment is unknown (0) or in the future, because the clock was set back."""
+    """True if the interval has passed since the last assignment. Also true if the time of the last
+    assignment is unknown (0), or is in the future because the clock was set back."""
     return not (assigned_ms and 0 <= wall_ms - assigned_ms < interval_ms)

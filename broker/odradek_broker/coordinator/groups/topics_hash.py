@@ -51,7 +51,7 @@ def topic_hash(name: str, topic_id: bytes, partitions: int, rack: str) -> int:
 
 
 def _text(text: str, *, length_first: bool = False) -> bytes:
-    """A text as the hash streams of Kafka's hash library encode it, followed by its length."""
+    """The encoding of a text in Kafka's hash library: UTF-16, followed by the length."""
     units = text.encode("utf-16-le")
     length = _INT32.pack(len(units) // 2)
     return (length if length_first else b"") + units + length

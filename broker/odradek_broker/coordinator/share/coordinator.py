@@ -144,8 +144,8 @@ class ShareCoordinator:
         #: Partition of the internal topic -> the offset below which the partition's records are to
         #: be deleted.
         self._redundant: dict[int, int] = {}
-        #: For metrics: the number of calls that write, and the offset of the last deletion by
-        #: partition.
+        #: For metrics: the number of calls that write; and, for each partition of the internal
+        #: topic, the offset below which records were deleted.
         self.writes = 0
         self.pruned: dict[int, int] = {}
         self.shards: Shards[ShareShard] = Shards(
@@ -280,9 +280,9 @@ class ShareCoordinator:
         decided: Callable[[Answers], None] = lambda answers: None,
     ) -> Deferred[Results]:
         """The results for many share partitions. A turn of the event loop handles a limited number
-        of share partitions, and writes the records of each shard as one batch. Calls of this
-        function are carried out in their order. `decided` is called with the answers of share
-        partitions whose records are being written."""
+        of share partitions, and writes the records of each shard as one batch. An earlier call of
+        this function is carried out before a later one. `decided` is called with the answers of
+        share partitions whose records are being written."""
         answers: dict[ShareKey, Deferred[StateResult]] = {key: Deferred() for key in keys}
         if not answers:
             return Deferred.of({})

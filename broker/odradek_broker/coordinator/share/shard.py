@@ -45,7 +45,8 @@ _E = ErrorCode
 ANY_EPOCH = -1
 
 #: The greatest number of state batches of a share partition: a snapshot with this number fits into
-#: a record batch of the default size. Leaders of share partitions need a fifth of this number.
+#: a record batch of the default size. Leaders of share partitions need at most a fifth of this
+#: number.
 STATE_BATCHES_MAX = 50_000
 
 #: The greatest size of a batch with snapshots of rarely changed share partitions; further snapshots
@@ -241,8 +242,8 @@ class ShareShard:
     def write(
         self, key: ShareKey, change: ShareState, deferred: Deferred[StateResult], now: Instant
     ) -> Outcome:
-        """Merge batches into the state, and move the start offset unless it is -1 (H-105); the
-        position of dead letters is replaced unless it is None (H-206)."""
+        """Apply a change to the state: merge the batches of the change, and take its start offset
+        unless that is -1 (H-105), and its position of dead letters unless that is None (H-206)."""
         stored = self.partitions.get(key)
         if stored is None:
             return _refused(deferred, _E.INVALID_REQUEST, f"Write {_UNINITIALIZED}")
@@ -338,8 +339,8 @@ class ShareShard:
         return min(needed, default=self._deleted_until)
 
     def _cold_partitions(self, now: Instant) -> deque[ShareKey]:
-        """The share partitions whose last snapshot is older than the setting. The result is empty
-        if no share partition's last snapshot was caused by a change (H-107)."""
+        """The share partitions whose last snapshot is older than the setting; none if the timer
+        has written the last snapshot of every share partition (H-107)."""
         interval_ms = self._settings.share_coordinator_cold_partition_snapshot_interval_ms
         states = [(key, stored.state) for key, stored in self.partitions.items()]
         if all(state.created_ms != state.written_ms for _, state in states):
@@ -347,8 +348,9 @@ class ShareShard:
         return deque(key for key, state in states if now.wall_ms - state.written_ms >= interval_ms)
 
     def _snapshot_some(self, keys: deque[ShareKey], now: Instant) -> Outcome:
-        """Snapshot share partitions in batches of a limited size, each when the previous batch is
-        durable. After an error, the next call of the timer writes the rest."""
+        """Write snapshots of these share partitions in batches of a limited size. The next batch is
+        written once the previous batch is durable. After an error, the next call of the timer
+        writes the rest."""
         records: list[Record] = []
         size_bytes = 0
         while keys and size_bytes < _COLD_BATCH_BYTES:
@@ -376,8 +378,8 @@ class ShareShard:
 
 
 def _merged(stored: StoredPartition, change: ShareState) -> tuple[ShareState, bool]:
-    """The state after a change, and true if the batches of the state are settled. The start offset
-    is that of the change, unless it is -1."""
+    """The state after a change, and true if the batches of the state are settled. The state keeps
+    its start offset if the start offset of the change is -1."""
     state = stored.state
     start = state.start_offset if change.start_offset == NO_OFFSET else change.start_offset
     leader_epoch = state.leader_epoch if change.leader_epoch == ANY_EPOCH else change.leader_epoch
@@ -522,7 +524,7 @@ def _last_offset(batch: StateBatch) -> int:
 
 
 def _without_overlaps(heap: list[_Sorted]) -> Iterator[_Sorted]:
-    """The batches of a heap without overlaps, in their order."""
+    """The batches of a heap, sorted, and cut or joined so that no two of them overlap."""
     while heap:
         earlier = heappop(heap)
         if heap and _meets(earlier, heap[0]):
@@ -540,7 +542,8 @@ def _meets(earlier: _Sorted, later: _Sorted) -> bool:
 
 
 def _pieces(earlier: _Sorted, later: _Sorted) -> list[_Sorted]:
-    """Divide two batches that meet into batches that do not overlap."""
+    """Divide two overlapping batches into batches that do not overlap. Two batches with equal
+    counts and states become one batch."""
     (first, end, *kept), (begin, last, *new) = earlier, later
     if kept == new:
         return [(first, max(end, last), earlier[2], earlier[3])]

@@ -460,9 +460,10 @@ class MarkerWriter:
     def write(self, marker: MarkerRequest) -> Deferred[MarkerResults]:
         """Write a producer's markers; resolves when all of them are durable or refused.
 
-        Codes (T-43): NONE; 3 if there is no such partition, 6 if another broker leads it; 42 for a
-        mirror topic (I-02); 47 and 52 if a newer producer or coordinator has written (T-41); 56
-        after an error of the disk.
+        The code of a partition is NONE if its marker is durable. The other codes are 3 for an
+        unknown partition, 6 if another broker leads the partition, 42 for a mirror topic (I-02),
+        47 if a newer producer has written, 52 if a newer coordinator has written (T-41), and 56
+        after an error of the disk (T-43).
         """
         partitions = list(dict.fromkeys(marker.partitions))
         return gather([self._write_to(partition, marker) for partition in partitions]).map(

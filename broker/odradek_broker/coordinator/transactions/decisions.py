@@ -332,9 +332,8 @@ class End(Enum):
 
 Ending = End | ErrorCode
 
-#: Transactions of version 1 (EndTxn 0 to 4), by (state, commit) (T-30). Requests after the decision
-#: are refused before this table is used, because a transition is pending until the Complete record
-#: is durable.
+#: The table for transactions of version 1 (EndTxn 0 to 4): (state, commit) -> effect (T-30).
+#: Between the decision and the durable Complete record, every EndTxn is refused without the table.
 END_V1: dict[tuple[TransactionState, bool], Ending] = {
     (_S.EMPTY, True): _E.INVALID_TXN_STATE,
     (_S.EMPTY, False): _E.INVALID_TXN_STATE,
@@ -346,9 +345,10 @@ END_V1: dict[tuple[TransactionState, bool], Ending] = {
     (_S.COMPLETE_ABORT, False): End.DONE,
 }
 
-#: Transactions of version 2 (EndTxn 5), by (state, commit, retry). A retry has the epoch before the
-#: raise by the first attempt; other epochs, and requests after the decision, are refused before
-#: this table is used (T-65).
+#: The table for transactions of version 2 (EndTxn 5): (state, commit, retry) -> effect (T-65).
+#: `retry` is true for an EndTxn with the previous epoch or producer id, which an earlier attempt
+#: has replaced. Between the decision and the durable Complete record, every EndTxn is refused
+#: without the table.
 END_V2: dict[tuple[TransactionState, bool, bool], Ending] = {
     (_S.EMPTY, False, True): _E.PRODUCER_FENCED,
     (_S.EMPTY, False, False): End.PREPARE,

@@ -200,8 +200,9 @@ class JoinCall:
         return [(protocol.name, protocol.metadata) for protocol in self.request.protocols]
 
     def error(self, config: GroupSettings) -> ErrorCode:
-        """The error of a request that is not valid for any group: INVALID_SESSION_TIMEOUT (G-20),
-        INVALID_REQUEST if its texts and protocols are too large to be stored (D11), else NONE."""
+        """The error of a request that is invalid in every group, else NONE:
+        INVALID_SESSION_TIMEOUT (G-20), or INVALID_REQUEST if the texts and protocols of the request
+        are too large to be stored (D11)."""
         shortest_ms = config.group_min_session_timeout_ms
         longest_ms = config.group_max_session_timeout_ms
         if not shortest_ms <= self.request.session_timeout_ms <= longest_ms:
@@ -284,8 +285,8 @@ class ClassicGroup:
     pending_syncs: set[str] = field(default_factory=set)
     #: The generation whose assignment is being written (G-61).
     storing_generation: int | None = None
-    #: The time by which new members can still extend the initial rebalance delay; None outside of
-    #: the delay (G-44).
+    #: The milliseconds that new members can still add to the initial rebalance delay; None outside
+    #: of the delay (G-44).
     initial_wait_left_ms: int | None = None
     added_during_wait: bool = False
     #: The time at which the join phase began (monotonic).

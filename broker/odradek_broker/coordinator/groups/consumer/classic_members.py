@@ -152,8 +152,8 @@ class ClassicProtocolMembers:
         )
 
     def _is_last(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-        """True if the group accepts any protocol without this member, because the group is empty or
-        becomes a classic group."""
+        """True if the replaced member uses the consumer protocol, and the group without this member
+        is empty or may become a classic group."""
         if replaced.classic is not None:
             return False
         return len(group.members) == 1 or may_downgrade(group, {replaced.member_id}, self._config)
@@ -298,7 +298,8 @@ def _must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def _supports(group: ConsumerGroup, call: JoinCall) -> bool:
-    """True if every member of the classic protocol supports one of the protocols of this member."""
+    """True if this member offers a protocol that all other members of the classic protocol offer
+    too."""
     names = {name for name, _ in call.protocols}
     for member in group.members.values():
         if member.classic is not None and member.member_id != call.request.member_id:

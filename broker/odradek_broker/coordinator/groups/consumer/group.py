@@ -98,8 +98,8 @@ class ClassicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember(ModernMember):
-    """A member of a consumer group. The member may own `assigned` and `pending` (the partitions to
-    be revoked); no other member owns any of them."""
+    """A member of a consumer group. No other member owns a partition of `assigned`, or of `pending`
+    (the partitions that this member has to revoke)."""
 
     instance_id: str | None = None
     rebalance_timeout_ms: int = -1
@@ -255,8 +255,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         )
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """The member that may own a partition, even if the member has to give the partition
-        back."""
+        """The id of the member to which a partition is assigned, or that has to revoke the
+        partition and perhaps owns it still; None if there is no such member."""
         return self.owners.get((topic_id, partition))
 
     @property
@@ -333,7 +333,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
     def _replay_pattern(
         self, pattern: str, value: ConsumerGroupRegularExpressionValue | None
     ) -> None:
-        """Apply the names that a regular expression matched; None: no member uses it any more."""
+        """Apply the record of the names that a regular expression matched. The record is a
+        tombstone if no member uses the expression any more."""
         if value is None:
             self.patterns.pop(pattern, None)
         else:

@@ -8,7 +8,7 @@ Names and regular expressions are resolved when a member changes its subscriptio
 topics of the cluster have changed; if the result has changed, the group epoch grows. The assignor
 then computes the target of all members. A member reaches its target step by step: first it has to
 revoke the partitions that are not in its target. When the member has reported the revocation, it
-gets the partitions of its target that no other member may own. It gets the other partitions of its
+gets the partitions of its target that certainly have no owner. It gets the other partitions of its
 target when their owners have revoked them. So no partition ever has two owners, whichever messages
 are lost. A new static member replaces an old member with the same instance id.
 """
@@ -111,8 +111,8 @@ def resolve_subscriptions(
 
 
 def _resolve(pattern: str, topics: Topics) -> frozenset[str]:
-    """The names that the expression matches; none if an earlier version of the broker accepted the
-    expression and this one cannot parse it."""
+    """The names that the expression matches; none if this version of the broker cannot parse the
+    expression, which an earlier version accepted."""
     try:
         return compile_pattern(pattern).select(topics.topic_names())
     except PatternError:
@@ -364,8 +364,8 @@ def replace_static_member(
     """The update by which a member replaces `old`, which has the same instance id.
 
     The new member gets the target of `old`, without a new epoch. If both members use the consumer
-    protocol, `old` must have left temporarily. If one of them uses the classic protocol, which has
-    no temporary leave, the new member always replaces `old`.
+    protocol, raises Refusal unless `old` has left temporarily. The classic protocol has no
+    temporary leave, so if one of the members uses it, the new member always replaces `old`.
     """
     if old.epoch != LEAVE_STATIC_EPOCH and old.classic is None and not classic:
         raise Refusal(

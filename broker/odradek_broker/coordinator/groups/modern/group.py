@@ -83,7 +83,7 @@ class ModernMember(ABC):
 
     @abstractmethod
     def with_metadata(self, value: Any) -> Self:
-        """The member with the fields of `value`, its own record."""
+        """The member with the fields of its member record, `value`."""
 
     @abstractmethod
     def with_assignment(self, value: Any) -> Self:

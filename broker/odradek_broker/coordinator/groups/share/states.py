@@ -67,8 +67,8 @@ def without_state(
 
 
 def is_assignment_pending(group: ShareGroup) -> bool:
-    """True if the targets of the members do not contain exactly the partitions with a state of
-    every subscribed topic (H-07)."""
+    """True if, for a subscribed topic, the partitions in the targets of the members are not exactly
+    the partitions with a state (H-07)."""
     if group.states is None or not group.members:
         return False
     assigned = partitions_of(pair for target in group.targets.values() for pair in target.items())
@@ -129,9 +129,9 @@ def initialized(before: StatePartitions, partitions: Partitions, topics: Topics)
 
 
 def not_initialized(before: StatePartitions, partitions: Partitions) -> StatePartitions:
-    """`before` after states could not be made (H-23). A partition whose state existed before the
-    request is no longer recorded as initializing. Any other partition still is, because its state
-    may exist."""
+    """The states to record when the states of these partitions could not be made (H-23). A
+    partition whose state existed before the request is no longer recorded as initializing. Any
+    other partition still is, because its state perhaps exists."""
     noted = intersection(partitions, partitions_in(before.initialized))
     return replace(before, initializing=_less(before.initializing, noted))
 
@@ -159,7 +159,7 @@ def deleting(before: StatePartitions, topic_ids: Collection[bytes]) -> StatePart
 
 
 def deleted(before: StatePartitions, topic_ids: Collection[bytes]) -> StatePartitions:
-    """`before` after the states of these topics were deleted (H-26)."""
+    """`before` without the topics whose states were being deleted and are deleted now (H-26)."""
     left = {each: name for each, name in before.deleting.items() if each not in topic_ids}
     return replace(before, deleting=left)
 

@@ -46,7 +46,7 @@ STREAMS_TYPE = "streams"
 
 
 class StreamsMemberState(IntEnum):
-    """The progress of a member towards its target, with the numbers of its records (J-30)."""
+    """The progress of a member towards its target; the numbers are those in the records (J-30)."""
 
     STABLE = 1
     UNREVOKED_TASKS = 2
