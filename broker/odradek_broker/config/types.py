@@ -44,7 +44,7 @@ class ConfigError(ValueError):
 
 
 class UnknownSettingError(ConfigError):
-    """An unknown key."""
+    """The error for an unknown key."""
 
     def __init__(self, key: str, problem: str) -> None:
         ValueError.__init__(self, f"{key} {problem}")

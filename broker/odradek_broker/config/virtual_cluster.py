@@ -35,7 +35,7 @@ _ADDRESS = re.compile(r"://[^,]*")
 
 
 class BadSettings(ValueError):
-    """Settings that a cluster cannot have; the text names them."""
+    """The error for settings that a cluster cannot have; the text names the settings."""
 
 
 def inherited(config: BrokerConfig) -> dict[str, str]:

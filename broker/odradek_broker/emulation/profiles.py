@@ -24,10 +24,10 @@ from odradek_protocol.message import Versions
 #: redpanda: github.com/redpanda-data/redpanda, tag v24.3.2-rc5, src/v/kafka/server/handlers/*.h.
 #: event-hubs: keys 0 to 13 from github.com/oliveigah/klife/issues/13; keys 24 to 44 from
 #: github.com/Azure/azure-event-hubs-for-kafka/issues/209, without transactions, ACLs and changes of
-#: settings; keys 14 to 23 from issue 69 of the same repository. The sources of three rows differ:
-#: ApiVersions is from github.com/twmb/franz-go/pull/1022; SaslHandshake is listed because
-#: SaslAuthenticate needs it (KIP-152), and InitProducerId, whose version is not published, because
-#: the service's FAQ promises idempotent producers.
+#: settings; keys 14 to 23 from issue 69 of the same repository. The sources of three rows differ.
+#: ApiVersions is from github.com/twmb/franz-go/pull/1022. SaslHandshake is listed because
+#: SaslAuthenticate needs it (KIP-152). InitProducerId, whose version is not published, is listed
+#: because the service's FAQ promises idempotent producers.
 _VERSIONS = """
                                 kafka-3.9  kafka-4.0  redpanda  event-hubs
 Produce                         0-11       0-12       0-7       0-7

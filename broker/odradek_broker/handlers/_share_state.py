@@ -43,7 +43,7 @@ class _Partition(Protocol):
 
 P = TypeVar("P", bound=_Partition)
 
-#: Topic id to the results of its partitions.
+#: The id of each topic, and the results of its partitions.
 TopicResults = list[tuple[bytes, dict[int, StateResult]]]
 
 

@@ -38,8 +38,8 @@ _Codes = Mapping[TopicPartition, ErrorCode]
 def handle(
     node: TransactionAndMetadataParts, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
-    """Add all partitions or none; the answer has an error code for each partition (T-21). A request
-    without partitions also begins a transaction."""
+    """Add all partitions or none; the answer has an error code for each partition (T-21). Even
+    a request without partitions begins a transaction."""
     if context.api_version >= BETWEEN_BROKERS_SINCE:
         return _between_brokers(node, context, request.transactions)
     topics = request.v3_and_below_topics

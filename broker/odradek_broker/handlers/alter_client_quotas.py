@@ -1,4 +1,5 @@
-"""AlterClientQuotas (key 49): decide, record, answer when durable (KIP-546, A-18)."""
+"""AlterClientQuotas (key 49): changes client quotas; the answer comes when the changes are durable
+(KIP-546, A-18)."""
 
 from __future__ import annotations
 

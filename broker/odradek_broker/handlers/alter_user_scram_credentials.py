@@ -1,4 +1,5 @@
-"""AlterUserScramCredentials (key 51): decide, record, answer when durable (KIP-554, A-41)."""
+"""AlterUserScramCredentials (key 51): changes SCRAM credentials; the answer comes when the changes
+are durable (KIP-554, A-41)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ApiVersions (key 18): the APIs and versions that this broker serves (rule N-07).
 
-Versions: from 3 on the client names its software, and a bad name is answered INVALID_REQUEST;
-features are in tagged fields.
+From version 3 on the request names the client's software (a bad name is answered INVALID_REQUEST),
+and the response has features, in tagged fields.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CreateAcls (key 30): decide, record, answer when durable (KIP-140, A-18)."""
+"""CreateAcls (key 30): creates ACLs; the answer comes when they are durable (KIP-140, A-18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""CreateDelegationToken (key 38): decide, record, answer when durable (KIP-48, KIP-373, A-49)."""
+"""CreateDelegationToken (key 38): creates a token; the answer comes when the token is durable
+(KIP-48, KIP-373, A-49)."""
 
 from __future__ import annotations
 

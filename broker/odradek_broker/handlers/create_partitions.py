@@ -1,4 +1,5 @@
-"""CreatePartitions (key 37): decide, record, answer when durable (A-17)."""
+"""CreatePartitions (key 37): adds partitions to topics; the answer comes when the partitions are
+durable (A-17)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""CreateTopics (key 19): decide, record, answer when durable (A-17).
+"""CreateTopics (key 19): creates topics; the answer comes when they are durable (A-17).
 
-Versions: from 5 on the answer has the topic's settings, if the client may see them; from 7 on the
-topic's id. In all versions -1 stands for the broker's default, as in Kafka; kafkajs sends -1 in
-version 3.
+From version 5 on the answer has the topic's settings, if the client may see them. From version 7 on
+it also has the topic's id. In all versions -1 stands for the broker's default, as in Kafka; kafkajs
+sends -1 in version 3.
 """
 
 from __future__ import annotations

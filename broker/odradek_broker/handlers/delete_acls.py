@@ -1,4 +1,5 @@
-"""DeleteAcls (key 31): decide, record, answer when durable (KIP-140, A-18)."""
+"""DeleteAcls (key 31): deletes ACLs; the answer comes when the deletions are durable
+(KIP-140, A-18)."""
 
 from __future__ import annotations
 

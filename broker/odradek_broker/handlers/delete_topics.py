@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20): decide, record, answer when durable (A-17).
+"""DeleteTopics (key 20): deletes topics; the answer comes when the deletions are durable (A-17).
 
 Versions: below 6 a request names topics only by name; below 3 a broker with topic deletion disabled
 answers INVALID_REQUEST, because clients do not know TOPIC_DELETION_DISABLED.

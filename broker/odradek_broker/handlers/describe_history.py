@@ -74,7 +74,7 @@ _DIGITS_MAX = 19
 def handle(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
 ) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
-    """The history; an unknown subject is error 105, 59, 69, 3 or 91, by its type."""
+    """The history. The error code for an unknown subject depends on the type of the subject."""
     if request.subject_type == wire.TRANSACTIONAL_ID:
         return _transaction(node, context, request)
     if request.subject_type == wire.PRODUCER_ID:
@@ -438,7 +438,8 @@ def _answer_about(
     now: Iterable[CurrentState],
     events: list[Event],
 ) -> DescribeHistoryResponse:
-    """The answer with the newest of `events`, up to the request's limit; negative: all."""
+    """The answer with the newest of `events`, up to the request's limit. A negative limit means
+    all events."""
     if request.limit >= 0:
         events = events[max(len(events) - request.limit, 0) :]
     may_describe = Rights(

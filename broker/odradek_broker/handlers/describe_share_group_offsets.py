@@ -1,8 +1,8 @@
 """DescribeShareGroupOffsets (key 90): start offsets of share groups, and the numbers of records
 left to deliver (rule H-24).
 
-Absent topics mean every partition that has a state. A topic or partition without a state has the
-start offset -1, and is no error, as in OffsetFetch.
+If the list of topics is null, the answer has every partition that has a state. A topic or partition
+without a state has the start offset -1, and is no error, as in OffsetFetch.
 """
 
 from __future__ import annotations

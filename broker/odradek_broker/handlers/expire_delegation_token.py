@@ -1,4 +1,5 @@
-"""ExpireDelegationToken (key 40): decide, record, answer when durable (KIP-48, A-51)."""
+"""ExpireDelegationToken (key 40): sets the expiry of a token or removes the token; the answer comes
+when the change is durable (KIP-48, A-51)."""
 
 from __future__ import annotations
 

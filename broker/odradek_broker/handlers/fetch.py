@@ -379,10 +379,10 @@ def _aborted(
 
 
 def _divergence(requested: RequestedPartition, partition: Partition) -> EpochEndOffset | None:
-    """The epoch and end offset at which a client's log, by the epoch of its last record, diverges
-    from ours (F-12); None if the logs agree.
+    """The epoch and end offset at which a client's log diverges from ours (F-12); None if the logs
+    agree. The logs are compared by the epoch of the last record that the client has.
 
-    Raises OffsetOutOfRange if the epoch is unknown, and StorageError.
+    Raises OffsetOutOfRange if the epoch is unknown. Also raises StorageError.
     """
     if requested.last_fetched_epoch < 0:
         return None

@@ -1,8 +1,8 @@
 """FindCoordinator (key 10): the broker that coordinates a group, a transactional id or the state of
 a share partition (G-06, T-01, H-32, D8).
 
-Versions up to 3 have one key, 4 and later many. `TOPIC_OF_KEY_TYPE` has, for each type of key, the
-internal topic over whose partitions the keys are distributed.
+A request has one key up to version 3, and a list of keys from version 4 on. `TOPIC_OF_KEY_TYPE`
+has, for each type of key, the internal topic over whose partitions the keys are distributed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListGroups (key 16): all groups of this broker (rule A-16).
 
-Versions: 4 filters by state (KIP-518), 5 by type (KIP-848); case is ignored. An unknown state or
-type matches nothing.
+From version 4 on a request can filter by state (KIP-518), from version 5 on also by type (KIP-848).
+Filters ignore case. An unknown state or type matches nothing.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ from odradek_protocol.schemas.produce import (
 
 R = TypeVar("R")
 _E = ErrorCode
-#: A name of its own, because looking up a member of an enumeration in each request is slow.
+#: A separate constant, because access to a member of an enumeration in each request is slow.
 _NONE = ErrorCode.NONE
 _make_answer = struct_maker(PartitionProduceResponse, current_leader=LeaderIdAndEpoch())
 _Reply = ProduceResponse | NoResponse | CloseConnection
@@ -428,8 +428,8 @@ class _Produce:
         producer: tuple[int, int],
     ) -> _Outcome:
         """Append the batch when the transaction's coordinator has verified that the transaction is
-        open, for this or an earlier batch. A duplicate batch is verified too, because its
-        transaction may have ended."""
+        open; the verification for an earlier batch is enough. A duplicate batch is verified too,
+        because its transaction may have ended."""
         where = (topic, index)
         verification = self._node.verification
         try:
@@ -440,7 +440,7 @@ class _Produce:
             return _refused(index, error.error, error.message)
         waiting = _WaitingBatch(index)
         self.open.add(waiting)
-        # A view of its own, because the caller may release `batch` before the verification ends.
+        # A second view, because the caller may release the first before the verification ends.
         batch = memoryview(batch)
 
         def verified(error: ErrorCode) -> None:

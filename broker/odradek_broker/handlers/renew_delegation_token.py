@@ -1,4 +1,5 @@
-"""RenewDelegationToken (key 39): decide, record, answer when durable (KIP-48, A-51)."""
+"""RenewDelegationToken (key 39): sets a new expiry of a token; the answer comes when the change
+is durable (KIP-48, A-51)."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def acknowledge(
 
 
 def _sound(ranges: Sequence[AcknowledgedRange], version: int, *, renews: bool) -> bool:
-    """True if the acknowledgements of a partition are in order and of known types."""
+    """True if the ranges of a partition ascend, and all acknowledgement types are known."""
     highest = AcknowledgeType.RENEW if version >= RENEW_SINCE else AcknowledgeType.REJECT
     end = -1
     for each in ranges:
@@ -210,7 +210,8 @@ class Leader(Protocol):
 
 def name_leader(node: ShareParts, leader: Leader, error: int, each: AskedPartition) -> bool:
     """Name the leader of a partition after an error that means that this broker does not lead it.
-    True if the answer needs the leader's address (H-191)."""
+    Returns True if the leader was named; the answer then needs the address of the leader
+    (H-191)."""
     if error not in _NAMES_LEADER:
         return False
     name = node.metadata.topic_name(each.topic_id) or ""

@@ -57,7 +57,7 @@ def handle(
 
 
 def _refusal(node: Node, context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
-    """The error of the request as a whole, checked in the order of A-06, or NONE."""
+    """The error that refuses the whole request, or NONE (A-06)."""
     allows = node.authorizer.allows
     if not allows(context, Operation.WRITE, transactional_id(request.transactional_id)):
         return _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -1,7 +1,7 @@
 """UpdateFeatures (key 57): changes the finalized levels of the cluster's features (A-78, N-53).
 
-Versions: 0 can only raise levels, even with allow_downgrade; the answers of 0 and 1 list each
-feature.
+A request in version 0 can only raise levels, even with allow_downgrade. The answers in versions 0
+and 1 list each feature.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _WHOLE_MAX = {
     QuotaKey.CONNECTION_CREATION_RATE: INT32_MAX,
 }
 
-#: The greatest distance at which a double is accepted as a whole number.
+#: The largest fractional part with which a double is accepted as a whole number.
 _EPSILON = 1e-6
 
 

@@ -147,8 +147,8 @@ class ClusterMetadata:
         self._next_producer_id = 0
         #: The lowest producer id that no other cluster can have assigned.
         self._first_own_producer_id = 0
-        # The block of producer ids in use, and the next block, whose record is being made durable.
-        # The used ids are not stored, so a restart skips the rest of both blocks.
+        # The block from which producer ids are taken, and the next block, whose record is being
+        # made durable. The ids that were taken are not stored, so a restart skips both blocks.
         self._block = range(0)
         self._coming_block = range(0)
 
@@ -534,7 +534,8 @@ class ClusterMetadata:
         self.replay(decode_record(value))
 
     def replay(self, record: Message) -> None:
-        """Apply one record to the state. Raises MetadataError if it contradicts the state."""
+        """Apply one record to the state. Raises MetadataError if the record contradicts the
+        state."""
         check_record(record, self)
         _REPLAY[type(record)](self, record)
 

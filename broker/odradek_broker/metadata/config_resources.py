@@ -200,8 +200,8 @@ def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
 
 
 def _of_one_broker(key: str) -> bool:
-    """True for a setting that can only be set for a single broker: of Kerberos, or of TLS at one
-    listener."""
+    """True for a setting of Kerberos and for a TLS setting of one listener: these can only be set
+    for a single broker."""
     return (".ssl." in key and bool(listener_of(key))) or key.startswith("sasl.kerberos.")
 
 

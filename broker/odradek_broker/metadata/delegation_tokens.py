@@ -47,8 +47,8 @@ def create_token(
     lifetime_ms: int,
     now_ms: int,
 ) -> TokenChange:
-    """Create a token. `lifetime_ms`: the token's maximum lifetime; the broker's setting if this is
-    not above 0."""
+    """Create a token. `lifetime_ms`: the token's maximum lifetime; a value of 0 or less means the
+    broker's setting."""
     tokens, config = metadata.delegation_tokens, metadata.config
     if not tokens.enabled:
         return TokenChange(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
@@ -73,9 +73,8 @@ def create_token(
 def renew_token(
     metadata: ClusterMetadata, principal: str, hmac: bytes, period_ms: int, now_ms: int
 ) -> TokenChange:
-    """Set a later expiry. `period_ms`: the time from now on; the broker's setting if this is not
-    above 0.
-    """
+    """Set a new expiry, `period_ms` from now on. A period of 0 or less means the broker's
+    setting."""
     tokens, config = metadata.delegation_tokens, metadata.config
     if not tokens.enabled:
         return TokenChange(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)

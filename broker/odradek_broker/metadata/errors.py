@@ -15,4 +15,5 @@ class AdminError(Exception):
 
 
 class MetadataError(RuntimeError):
-    """A record that contradicts the state: the log is corrupt, or of another cluster."""
+    """The error for a record that contradicts the state: the log is corrupt, or is that of another
+    cluster."""

@@ -30,8 +30,8 @@ from odradek_protocol.stored.cluster_metadata import (
     UserScramCredentialRecord,
 )
 
-#: A record, or the records of all settings of a resource by name. A dict of settings is replaced,
-#: never changed.
+#: A record, or a dict from the name of each setting of a resource to the setting's record. A dict
+#: is replaced, never changed.
 _Entry = bytes | dict[str, bytes]
 _PRODUCER_IDS = "producer ids"
 #: The number of postponed changes that are applied whenever a record is replayed.
@@ -42,8 +42,9 @@ class MetadataImage:
     """The records of the present metadata. Only `replay` changes them, record by record."""
 
     def __init__(self) -> None:
-        #: By topic id; (topic id, partition); (type of resource, its name); ("quotas", entity);
-        #: ("scram", user); ("ACL", id); ("token", id); ("feature", name); `_PRODUCER_IDS`.
+        #: The kinds of keys: topic id; (topic id, partition); (type of resource, its name);
+        #: ("quotas", entity); ("scram", user); ("ACL", id); ("token", id); ("feature", name);
+        #: `_PRODUCER_IDS`.
         self._entries: dict[Any, _Entry] = {}
         #: The changes since a snapshot began, by the same keys; None for an entry that was removed.
         self._changes: dict[Any, _Entry | None] = {}
@@ -64,7 +65,7 @@ class MetadataImage:
 
     def values(self) -> Iterator[bytes]:
         """The encoded records of the present state. Changes that are replayed while the iterator is
-        in use do not affect it. Only one such iterator may exist at a time."""
+        in use do not affect its records. Only one such iterator may exist at a time."""
         self._reader = None
         self.apply_changes(len(self._changes))
         self._reader = _Frozen(self._entries, self._taken)
@@ -95,8 +96,8 @@ class MetadataImage:
         elif entry is None:
             self._entries.pop(key, None)
         elif self._changes and key not in self._entries:
-            # A new record waits for the postponed changes, because it must follow the records on
-            # which it depends, as a partition follows its topic.
+            # A record with a new key is postponed too: it must come after the records on which it
+            # depends, for example after the record of its topic, and these may be postponed.
             self._changes[key] = entry
         else:
             self._entries[key] = entry

@@ -39,7 +39,7 @@ from odradek_protocol.stored.cluster_metadata import (
     UserScramCredentialRecord,
 )
 
-#: The settings that a start reads, by type of resource and name.
+#: The settings that a start reads: for each type of resource, the settings by name.
 _READ_AT_START: dict[int, dict[str, ConfigRow]] = {
     RESOURCE_TOPIC: {row.name: row for row in LOG_SETTINGS.values()},
     RESOURCE_CLIENT_METRICS: METRICS_SETTINGS,

@@ -52,10 +52,10 @@ class MetadataSnapshotter:
     """Snapshots of one metadata log, one at a time.
 
     A snapshot of the image is encoded in slices on the loop, and written in another thread. The
-    snapshot is written only when all records that it covers are durable, and the files of deleted
-    topics are removed. Without the snapshot, a start after a crash finishes an interrupted removal,
-    because it finds the removal's record in the log. Once there is a snapshot, this record may be
-    deleted from the log.
+    snapshot is written only after two conditions are met: all records that it covers are durable,
+    and the files of deleted topics are renamed. Without the snapshot, a start after a crash
+    finishes an interrupted removal, because it finds the removal's record in the log. Once there is
+    a snapshot, this record may be deleted from the log.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class MetadataSnapshotter:
         return list(self._snapshots)
 
     def found(self, snapshots: list[StoredSnapshot], tail_bytes: int, last_record_ms: int) -> None:
-        """Take over the state that a start has found: the snapshots, oldest first, the size of the
+        """Take over the state that a start has found: the snapshots (oldest first), the size of the
         records after the newest snapshot, and the timestamp of the last record."""
         self._snapshots = snapshots
         self._bytes_since = tail_bytes
@@ -208,7 +208,7 @@ class MetadataSnapshotter:
         while len(self._snapshots) > 1 and self._may_go(self._snapshots[0], now_ms):
             following = self._snapshots[1]
             # The log is trimmed first. A start deletes a snapshot that ends below the log start, so
-            # it never uses one after which records are missing.
+            # it never uses a snapshot after which records are missing.
             self._log.trimming.advance_log_start(following.id.end_offset)
             self._log.trimming.apply_retention(now_ms)
             due_ms = now_ms + self._log.config.file_delete_delay_ms

@@ -78,7 +78,7 @@ def too_many_partitions() -> AdminError:
 
 
 def check_quota(take: TakeQuota, partitions: int) -> None:
-    """Count new partitions against a quota. Raises AdminError if it is exhausted."""
+    """Count new partitions against a quota. Raises AdminError if the quota is exhausted."""
     if not take(partitions):
         raise AdminError(
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -243,7 +243,7 @@ def _numbers(metadata: ClusterMetadata, topic: NewTopic) -> tuple[int, int]:
 
 
 def _check_replication(metadata: ClusterMetadata, factor: int) -> str:
-    """The message about an accepted replication factor above 1. Raises AdminError if it is
+    """The message about an accepted replication factor above 1. Raises AdminError if the factor is
     refused."""
     if metadata.config.replication_factor_policy == "accept":
         return (
@@ -327,8 +327,8 @@ def _add_partitions(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         )
     if topic.is_internal:
-        # The partition of an internal topic that stores a key follows from the number of
-        # partitions, so the number must never change.
+        # The number of partitions of an internal topic determines the partition that stores a key,
+        # so the number must never change.
         raise AdminError(
             ErrorCode.INVALID_REQUEST,
             f"The number of partitions of the internal topic {more.name} cannot be changed.",

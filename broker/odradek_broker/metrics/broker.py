@@ -173,7 +173,7 @@ class BrokerMetrics:
         self.throttle_time_ms: dict[str, int] = {}
         self.appended_total = 0
         self.fetched_total = 0
-        #: The newest samples, the oldest first.
+        #: At most SAMPLES_MAX samples, in the order in which they were taken.
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self._next_sample_ms = 0
 
@@ -209,8 +209,8 @@ class BrokerMetrics:
                 self.errors[name, code] = self.errors.get((name, code), 0) + 1
 
     def request_counted(self, name: str, version: int, started_us: int) -> None:
-        """Count a request without errors under the name of its API, and its time since
-        `started_us`."""
+        """Count a request under the name of its API, and the time since `started_us`, but no
+        errors."""
         self.requests[name, version] += 1
         self.times[name].observe(self.now_us() - started_us)
 

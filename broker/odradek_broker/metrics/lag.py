@@ -168,8 +168,8 @@ class _Lags:
 
 
 def _find_owners(node: Node, group_id: str, owners: dict[TopicPartition, _Owner]) -> Families:
-    """Note the labels of the member that owns each partition. Streams groups are skipped, because
-    their members have tasks, and so are classic groups of other protocol types."""
+    """Note the labels of the member that owns each partition. Only groups of consumers are read:
+    members of streams groups have tasks, and classic groups may be of another protocol type."""
     consumers = node.groups.consumer_group(group_id)
     if consumers is not None:
         for each in list(consumers.members.values()):

@@ -339,8 +339,8 @@ class MirrorAppends:
 
 
 def _check_fetch_offset(log: PartitionLog, part: MirroredPartition) -> None:
-    """Refuse batches that the mirror did not fetch from the log end on: earlier batches, whose
-    append failed, might be missing (I-04). Raises AppendRejected."""
+    """Refuse batches unless the mirror's fetch began at the log end, or all records between the log
+    end and the fetch are deleted at the source (I-04). Raises AppendRejected."""
     fetched, end = part.fetch_offset, log.log_end_offset
     if fetched != end and not end < fetched <= part.source_log_start_offset:
         raise AppendRejected(

@@ -126,8 +126,7 @@ def hidden_topics(
 def visible_topics(
     authorizer: Authorizer, context: RequestContext
 ) -> Callable[[frozenset[str]], frozenset[str]]:
-    """A function that returns the topics of a set without those that this client may not
-    describe."""
+    """A function that returns, of a set of topics, the topics that this client may describe."""
     return lambda names: names - hidden_topics(authorizer, context, names)
 
 

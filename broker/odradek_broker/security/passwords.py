@@ -32,7 +32,7 @@ _HASH = re.compile(
 
 
 class PasswordHashError(ValueError):
-    """A text that is no password hash. The message contains no part of the text."""
+    """The error for a text that is no password hash. The message contains no part of the text."""
 
 
 @dataclass(frozen=True)

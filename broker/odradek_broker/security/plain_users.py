@@ -45,7 +45,7 @@ Beside = Callable[[Work, Done], None]
 
 
 class UsersFileError(ValueError):
-    """An unusable file of users: line and problem."""
+    """The error for an unusable file of users; the text names the line and the problem."""
 
 
 def parse_users(text: str) -> dict[str, PasswordHash]:
@@ -135,7 +135,7 @@ class PlainUsers:
         return name in self._passwords or name in self._hashes
 
     def use_hashes(self, hashes: Mapping[str, PasswordHash]) -> None:
-        """Replace the users that have hashes."""
+        """Use these users and hashes in place of all earlier ones."""
         self._right.clear()
         self._hashes = dict(hashes)
         if self._hashes:

@@ -99,8 +99,7 @@ class StandardAuthorizer:
     def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
-        """True if the sender may do the operation on some resource of this type: on a resource of
-        any name, or by an ACL that no denial overrides (A-64)."""
+        """True if the sender may do the operation on at least one resource of this type (A-64)."""
         whole = Resource(kind, _ANY_NAME)
         if self.would_allow(context, operation, whole):
             return True
@@ -204,7 +203,7 @@ log = structlog.get_logger("odradek.authorizer")
 
 #: The maximum number of log lines per minute that report denials; all clients share it.
 _DENIED_LINES_MAX = 200
-#: The same limit for lines that report permissions.
+#: The maximum number of log lines per minute that report permissions; all clients share it.
 _ALLOWED_LINES_MAX = 6_000
 
 

@@ -1,7 +1,7 @@
 """The broker's side of the cleaner's child process. The first cleaning starts the process; after
 its death, the next cleaning starts it again.
 
-A thread waits for the answers of the process, never the loop.
+A thread waits for the answers of the process, so that the event loop never waits for them.
 """
 
 from __future__ import annotations

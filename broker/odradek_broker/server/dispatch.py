@@ -189,8 +189,8 @@ class Dispatcher:
         self._handlers = handlers
         self._control_bytes_max = control_bytes_max
         # Common forms are not used with handlers that inject faults, because these handlers take
-        # only requests of the generated codec. Nor are they used in the emulation of a broker with
-        # fewer versions, because the second codec serves all versions. A Fetch has no batches, so
+        # only requests of the generated codec. Common forms are not used either if the emulated
+        # broker has fewer versions, because `read` accepts all versions. A Fetch has no batches, so
         # the smaller size limit applies to it.
         self._common_shapes = {
             key: shape if shape.api.key in _APPENDS else shape._replace(bytes_max=control_bytes_max)
@@ -338,7 +338,8 @@ class Dispatcher:
         return encoded
 
     def _throttle(self, in_flight: _InFlight, reply: HandlerReply) -> None:
-        """Set the throttle time of the response, and mute the connection for it (KIP-219, N-11)."""
+        """Set the throttle time in the response, and mute the connection for as long (KIP-219,
+        N-11)."""
         throttle_ms = in_flight.context.throttle_ms
         peer = in_flight.peer
         peer.throttle_ms = max(peer.throttle_ms, throttle_ms)

@@ -100,8 +100,8 @@ def _accepts(rule: TopicRule, value: str | int) -> bool:
 
 def _values_of(topic: CreatableTopic) -> dict[str, str | int | None]:
     values: dict[str, str | int | None] = {each.name: each.value for each in topic.configs}
-    # -1 stands for the broker's default. If replicas are assigned, the assignment decides both
-    # numbers.
+    # -1 stands for the broker's default. If replicas are assigned, the assignment decides the
+    # replication factor and the number of partitions.
     if topic.replication_factor != -1 and not topic.assignments:
         values[REPLICATION_FACTOR] = topic.replication_factor
     if topic.num_partitions != -1:

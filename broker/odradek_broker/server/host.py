@@ -382,14 +382,14 @@ class RealHost:
         return CleanerProcess(loop) if sys.executable else None
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
-        """Call in a few threads, because disks do several operations at a time."""
+        """Do the work in a few threads, because disks do several operations at a time."""
         if len(works) < _WORTH_THREADS:
             return one_by_one(works)
         with ThreadPoolExecutor(_PARALLEL_THREADS) as pool:
             return list(pool.map(attempt, works))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Call in a thread of asyncio's pool."""
+        """Call `work` in a thread of asyncio's pool."""
         return await asyncio.to_thread(work)
 
 

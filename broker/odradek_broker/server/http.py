@@ -175,7 +175,7 @@ class HttpServer:
         return None
 
     def _is_known(self, head: bytes) -> bool:
-        """True if the request has the token, or none is required."""
+        """True if the request has the token, or if no token is required."""
         if not self._token:
             return True
         given = b""

@@ -32,13 +32,13 @@ _KEYS_MAX = 1_000
 #: The type of symmetric keys. They are refused, because a broker that can validate tokens with such
 #: a key could also sign tokens with it.
 _SYMMETRIC = "oct"
-#: The minimum interval between two readings of the keys that are caused by tokens with an unknown
-#: key.
+#: The minimum time after a reading of the keys, before a token with an unknown key causes the next
+#: reading.
 _UNKNOWN_EVERY_MS = 10_000
 
 
 class JwksError(Exception):
-    """Keys that cannot be read."""
+    """The error for keys that cannot be read."""
 
 
 def read_jwks(url: str) -> bytes:

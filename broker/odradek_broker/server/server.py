@@ -98,7 +98,7 @@ async def serve(
 
     A broker kills itself only because of ODRADEK_FAULT_POINT (`fault_points.py`). With `on_testing`
     the broker takes orders for faults; `on_testing` is called before `on_ready` with the
-    `FaultControl` and the bound address of the HTTP endpoint, or None.
+    `FaultControl` and the bound address of the HTTP endpoint (None without such an endpoint).
     """
     try:
         injection = injection_from_environment(os.environ)

@@ -6,9 +6,9 @@ later requests. A request after a Produce sees the records of the Produce: the r
 the Produce is finished, even if the Produce has no response (acks=0). While too many requests or
 bytes are unanswered, the session reads nothing more (N-14).
 
-`SessionState` is the state of the connection; `SESSION_STATE_STEPS` has the legal steps. Only in
-the state OPEN is anything read. An open connection may be paused for several reasons at a time;
-`PAUSES` lists the reasons, and whether complete requests are handled during such a pause.
+`SessionState` is the state of the connection; `SESSION_STATE_STEPS` has the legal steps. The
+session reads only in the state OPEN. An open connection may be paused for several reasons at a
+time; `PAUSES` lists the reasons, and whether complete requests are handled during such a pause.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ PAUSES: dict[Pause, bool] = {
     Pause.NO_MEMORY: True,
 }
 _READING_ONLY = frozenset(pause for pause, handles in PAUSES.items() if handles)
-#: A name of its own, because looking up a member of an enumeration in each request is slow.
+#: A separate constant, because access to a member of an enumeration in each request is slow.
 _OPEN = SessionState.OPEN
 
 
@@ -176,7 +176,7 @@ class Session(asyncio.BufferedProtocol):
         self._working = False
         #: Bytes of requests and responses in this turn (N-56).
         self._turn_bytes = 0
-        #: Loop time until which the peer is muted because of a quota; 0 if it is not.
+        #: Loop time until which a quota mutes the peer; 0 if the peer is not muted.
         self._muted_until = 0.0
         self._unmute_timer: asyncio.TimerHandle | None = None
         #: Loop time of the last bytes in or out.

@@ -68,7 +68,7 @@ class SessionLimits:
         self._unfinished: dict[Receiving, int] = {}
         self.waiting: dict[Receiving, None] = {}
         #: The connection that had the oldest unfinished request at the last call of `stalled`, and
-        #: the time since when it has been the oldest.
+        #: the start of the time that `stalled` compares with ARRIVAL_S.
         self._first: Receiving | None = None
         self._first_since_s = 0.0
 

@@ -202,8 +202,8 @@ def http_token(config: BrokerConfig) -> str:
 
 
 def with_token_key(config: BrokerConfig) -> BrokerConfig:
-    """The settings with the secret key of delegation tokens that they refer to. Raises StartError
-    for a reference that cannot be resolved."""
+    """The settings, in which a reference to the secret key of delegation tokens is replaced by the
+    key. Raises StartError for a reference that cannot be resolved."""
     try:
         key = files.resolve(config.delegation_token_secret_key)
     except TlsError as problem:

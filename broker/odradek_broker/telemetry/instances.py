@@ -59,8 +59,8 @@ class ClientInstance:
     terminating: bool = False
 
     def may_get(self, now_ms: int) -> bool:
-        """True if the push interval has passed since the last accepted request; then also note the
-        time."""
+        """True if the push interval has passed since the last accepted request or push. If True,
+        this request is noted as accepted."""
         times = [at_ms for at_ms in (self.last_get_ms, self.last_push_ms) if at_ms is not None]
         if times and now_ms - max(times) < self.wanted.interval_ms:
             return False
@@ -68,8 +68,8 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """True for the first push after a request for the subscription, and if the push interval
-        has passed since the last push; then also note the time."""
+        """True if the subscription was requested after the last push, or if the push interval has
+        passed since the last push. If True, this push is noted as accepted."""
         get_ms, push_ms = self.last_get_ms, self.last_push_ms
         asked_since = push_ms is None or (get_ms is not None and get_ms > push_ms)
         if not asked_since and now_ms - (push_ms or 0) < self.wanted.interval_ms:
@@ -186,7 +186,7 @@ class ClientInstances:
         return instance
 
     def _move(self, instance: ClientInstance, connection_id: int) -> None:
-        """Note a request of an instance on a connection."""
+        """Note that an instance has sent a request on this connection."""
         instance_id = instance.instance_id
         self._instances.move_to_end(instance_id)
         if instance.connection_id != connection_id:

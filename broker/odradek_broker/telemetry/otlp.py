@@ -5,8 +5,8 @@ only on the parts that are kept. Values of attributes that are lists or maps are
 numbers of fields, data points and characters are limited. Unknown fields are skipped, as protobuf
 demands.
 
-A data point becomes a series of Prometheus: a gauge or a counter with a name and labels. Of
-histograms and summaries the number and the sum are kept.
+A data point becomes a series of Prometheus: a gauge or a counter with a name and labels. Only
+the number and the sum of a histogram or a summary are kept.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class _Reader:
         return text
 
     def _text(self, span: Span) -> str:
-        """A text, cut to the limit, with at most four bytes for each character."""
+        """The first TEXT_CHARACTERS_MAX characters of a text; each has at most four bytes."""
         start, end = span
         end = min(end, start + 4 * TEXT_CHARACTERS_MAX)
         return self._data[start:end].decode("utf-8", "replace")[:TEXT_CHARACTERS_MAX]

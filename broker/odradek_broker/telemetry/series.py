@@ -20,7 +20,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 #: The minimum time for which the series of a removed client are kept. The time is longer than the
 #: usual interval between scrapes.
 GONE_KEPT_MS = 120_000
-#: The number of pushes in a row without a series after which the series is removed.
+#: A series is removed after its client has left it out of this number of pushes in a row.
 PUSHES_WITHOUT_MAX = 3
 #: The maximum number of clients whose series are kept. Beyond this limit, the client whose last
 #: push is oldest is removed.
@@ -166,7 +166,7 @@ class ClientSeries:
             self._gone[instance_id] = None
 
     def expire(self, now_ms: int) -> None:
-        """Drop the series of removed clients whose time has passed."""
+        """Drop the series of the removed clients whose `forget_ms` has come."""
         late = [each for each in self._gone if now_ms >= (self._clients[each].forget_ms or 0)]
         for instance_id in late:
             self._forget(instance_id)

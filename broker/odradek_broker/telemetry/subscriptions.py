@@ -95,7 +95,7 @@ class Subscriptions:
         self.version = 0
 
     def update(self, name: str, given: Mapping[str, str]) -> None:
-        """Give a subscription these settings; without settings, remove it."""
+        """Give a subscription these settings; remove the subscription if there are none."""
         if given:
             self._subscriptions[name] = Subscription.read(given)
         elif self._subscriptions.pop(name, None) is None:

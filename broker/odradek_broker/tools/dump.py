@@ -1,7 +1,7 @@
 """The content of a file of a data directory as rows. A row maps names to values, and begins with
 `kind`.
 
-All rows of a kind have equal names in equal order. Values that are bytes are not converted.
+All rows of a kind have the same names in the same order. Values that are bytes are not converted.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def dump_file(
     wait: Callable[[], None] = no_wait,
 ) -> Rows:
     """The rows of one file of `topic`. Raises Damaged after all rows before the damage were
-    yielded. A batch with a wrong checksum is not damage, but a row with `valid` False. `wait`: see
-    `SegmentFile`. Raises OSError."""
+    yielded, and OSError. A batch with a wrong checksum raises no error: its row has `valid` False.
+    `wait`: see `SegmentFile`."""
     reader = _SMALL.get(name.kind)
     if reader is not None:
         yield from islice(reader(_text(files, path), selection), selection.count)

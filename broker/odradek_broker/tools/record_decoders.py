@@ -209,7 +209,7 @@ def _load_transaction(key: bytes, value: bytes | None) -> None:
         decode_transaction(decoded.transactional_id, value)
 
 
-#: The readers of the records that a coordinator has to read when it loads a partition, by topic.
+#: For each topic, the reader of the records that its coordinator reads when it loads a partition.
 _LOADED: dict[str, Callable[[bytes, bytes | None], object]] = {
     SHARE_STATE_TOPIC: decode_change,
     TRANSACTIONS_TOPIC: _load_transaction,

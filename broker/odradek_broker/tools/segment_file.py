@@ -60,8 +60,8 @@ class SegmentFile:
         self._wait = wait
 
     def batches(self) -> Iterator[StoredBatch]:
-        """All whole batches. Raises Damaged at the first position without a whole batch, and
-        OSError."""
+        """All whole batches. Raises Damaged at the first position without a whole batch. Also
+        raises OSError."""
         scan = SegmentScan(self, self._grow)
         position = 0
         while position < self.size_bytes:

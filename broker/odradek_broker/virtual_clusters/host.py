@@ -167,7 +167,7 @@ class Cluster:
         return parse_config(given)[0]
 
     def last_words(self) -> str:
-        """The end of the broker's log."""
+        """The last lines of the broker's log."""
         try:
             return self.log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
         except FileNotFoundError:
@@ -314,7 +314,7 @@ class ClusterHost:
             if spare not in self._spares:
                 # An order has taken the spare and started it, or the spare is no longer needed.
                 return
-            # The order that takes the spare starts it again, and reports the failure.
+            # An order that later takes this spare starts it again, and reports the failure.
             with suppress(StartFailed, BadSettings):
                 await self._start(spare)
 

@@ -118,8 +118,8 @@ class DataDirectoriesCheck:
             )
             return
         if self._live or not metadata.readable:
-            # Topics can only be compared with readable metadata, and while no broker creates and
-            # deletes topics.
+            # The comparison needs readable metadata, and no broker may create or delete topics
+            # meanwhile.
             return
         for each in self._all:
             for partition, topic_id in each.topic_ids.items():

@@ -192,7 +192,7 @@ class PartitionCheck:
         self._epochs: tuple[tuple[int, int], ...] = ()
         self._epochs_wrong = False
         #: The position at which the next start cuts the log, and the number of whole batches that
-        #: it then removes.
+        #: the cut removes.
         self._cut: Damage | None = None
         self._behind_cut = 0
         self._sound = True

@@ -130,8 +130,7 @@ class SegmentCheck:
             self._unreadable(batch, str(error))
             return
         offsets = columns.offsets
-        # Offsets that repeat or fall inside a batch are accepted from producers, as by Kafka
-        #
+        # A producer may send a batch in which offsets repeat or decrease, as in Kafka.
         if len(offsets) and (
             min(offsets) < header.base_offset
             or max(offsets) > header.last_offset
