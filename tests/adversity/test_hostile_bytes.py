@@ -284,7 +284,7 @@ def test_n07_an_unknown_version_of_api_versions_is_answered(
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
         (row,) = [row for row in answer.api_keys if row.api_key == ApiKey.API_VERSIONS]
         assert (row.min_version, row.max_version) == (0, 4)
-        # The connection accepts requests of the version that the answer named.
+        # After the error the same connection accepts a request of the newest version in the answer.
         request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
         assert peer.ask(request, row.max_version).error_code == 0
 

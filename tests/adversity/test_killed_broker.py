@@ -146,7 +146,8 @@ def lost_or_moved(
 def not_once_in_order(
     sent: Sequence[Sequence[bytes]], found: Sequence[Sequence[tuple[int, bytes]]]
 ) -> list[str]:
-    """Partitions that do not have exactly the sent records in order."""
+    """The problems of partitions that do not have each sent record once, in the order of
+    sending."""
     problems = []
     for partition, (expected, records) in enumerate(zip(sent, found, strict=True)):
         values = [value for _, value in records]

@@ -109,7 +109,7 @@ def test_only_events_since_the_last_request_are_new() -> None:
     # A repetition raises the count of an event, so that the event is shown again.
     again = event(1, "a", times=2)
     assert explain._since(history(one), history(again, two)).events == [again, two]
-    # All events of the last request have since been dropped, or were lost in a restart.
+    # The events in the previous answer were dropped afterwards, or lost in a restart.
     assert explain._since(history(one), history(two, three)).events == [two, three]
     assert explain._since(history(one), history(one, started_ms=7)).events == [one]
     assert explain._since(history(), history(one)).events == [one]

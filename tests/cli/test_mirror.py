@@ -134,7 +134,7 @@ async def test_same_offsets_copies_records_and_groups_and_can_be_repeated(
         assert (await admin.list_offsets({TP: "earliest"}))[TP].offset == 2  # type: ignore[union-attr]
         assert (await admin.list_group_offsets("billing"))[TP] == OffsetAndMetadata(4, "mine", 0)
         await _check_group_settings(admin)
-        # An offset that another client has committed since the copy is kept.
+        # After the copy another client commits an offset, which the next run must not overwrite.
         await admin.alter_group_offsets("billing", {TP: 6})
     again = _mirror(*options, "--json")
     assert again.returncode == 0, again.stderr

@@ -47,7 +47,7 @@ def test_a_sample_without_a_flush_has_no_flush_time() -> None:
 @pytest.mark.parametrize(
     ("now_ms", "started_ms"),
     [
-        # In turn: the broker has restarted, both samples are of the same moment, and the samples
+        # The three cases: a restart between the samples, both samples at one moment, samples that
         # are too far apart.
         (3_000, 2_000),
         (1_000, 1),

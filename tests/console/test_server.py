@@ -65,7 +65,7 @@ async def test_unknown_host_headers_are_refused(
         ({WRITE_HEADER: "1"}, 403),
         ({"origin": "http://evil.example", WRITE_HEADER: "1"}, 403),
         ({"origin": "null", WRITE_HEADER: "1"}, 403),
-        # The request is accepted, but this address has no change.
+        # The origin is accepted, but this address allows no POST.
         ({"origin": "http://127.0.0.1:8080", WRITE_HEADER: "1"}, 405),
     ],
 )

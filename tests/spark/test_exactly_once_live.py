@@ -143,8 +143,8 @@ def test_s14_an_abort_prevents_a_later_decision_and_keeps_an_earlier_one(query: 
 
 @pytest.mark.full
 def test_s14_the_second_of_two_attempts_at_a_task_is_aborted(query: Query) -> None:
-    """Speculation causes such attempts: both have written the rows, and Spark uses the message of
-    the first attempt."""
+    """With speculation, both attempts may write the rows; Spark then uses the message of the first
+    attempt."""
     writer = query.writer()
     first = query.task(0, 0, "a", writer=writer)
     other = query.task(0, 1, "b", writer=writer)
@@ -234,7 +234,8 @@ def test_s15_a_transaction_that_cannot_be_aborted_is_logged(
 def test_s15_a_failure_to_list_open_transactions_is_logged(
     query: Query, caplog: pytest.LogCaptureFixture, refusal: OdradekError, times: int
 ) -> None:
-    """A broker that never lists transactions is reported once."""
+    """If a broker does not support the request, there is a single warning; other failures are
+    reported each time."""
 
     async def refuse(admin: Any, **filters: Any) -> None:
         raise refusal

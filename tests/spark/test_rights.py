@@ -46,7 +46,8 @@ SOURCE: list[Right] = [("read", "originals"), ("read", "copying")]
 
 
 class User:
-    """A user who has topics and a group, and some of the page's rights for them."""
+    """A user, with topics and a group for the user's job. A test gives the user some of the page's
+    rights."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.bootstrap = bootstrap
@@ -81,7 +82,7 @@ class User:
         }
 
     def allow(self, without: Right | None = None) -> None:
-        """Run the page's commands, except for the right `without`."""
+        """Run the page's commands that give rights, but do not give the right `without`."""
         admin = ("sasl_plaintext", "PLAIN", "admin", ADMIN_PASSWORD)
         names = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password")
         settings = [f"-X{name}={value}" for name, value in zip(names, admin, strict=True)]

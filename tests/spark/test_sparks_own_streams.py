@@ -198,8 +198,8 @@ def test_only_our_format_detects_a_topic_recreated_during_a_query(
             query.stop()
 
     theirs, ours = of_both(run)
-    # Spark's own format misses the first ten records, unless it happens to look while the topic
-    # does not exist, or has fewer records than before.
+    # Usually Spark's own format misses the first ten records. It notices the change only if it
+    # looks while no topic exists, or while the new topic has fewer records than the old one.
     assert theirs in (5, 15, REFUSED)
     assert ours == (REFUSED if fails == "true" else 15)
 

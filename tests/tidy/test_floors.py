@@ -1,4 +1,5 @@
-"""Imports only go down: there are no cycles, and the broker's packages are ordered by floors.
+"""Imports only go down: there are no cycles, and a package of the broker imports only packages on
+lower floors.
 
 Imports in functions and imports for types also count, because a dependency is the same whenever it
 is loaded. If a lower module needs a type of an upper module, the lower module declares a Protocol.

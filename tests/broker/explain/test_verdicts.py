@@ -107,7 +107,7 @@ def test_a_group_that_is_slower_than_its_producers_gets_a_warning(world: World) 
         "WARNING: with its last 10 commits, of 1.5 min, it never came nearer to the end: 550 records"
         " were left, 1000 are now; most of them in t-0"
     )
-    # After the group came nearer to the end once, the next warning needs ten further commits.
+    # The group comes nearer to the end once. The next warning comes only after ten further commits.
     assert run(world, 1, 200, 100) == [Verdict.OK]
     assert run(world, 10, 50, 100)[-1] is Verdict.WARNING
 

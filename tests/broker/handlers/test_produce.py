@@ -273,8 +273,8 @@ async def test_the_deletion_of_a_topic_answers_its_waiting_produces(
 async def test_d11_p24_the_oldest_producers_over_the_limit_are_dropped(
     start_broker: StartBroker,
 ) -> None:
-    """The producers whose last write is the oldest are dropped, and are unknown afterwards
-    (P-14)."""
+    """The producers that have written nothing for the longest time are dropped, and are unknown
+    afterwards (P-14)."""
     broker = await start_broker(max_producer_ids="1000", log_durability="page-cache")
     client = await broker.client()
     await client.create_topic("t")

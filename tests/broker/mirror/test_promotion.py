@@ -54,7 +54,8 @@ def assert_promoted(world: MirrorWorld, source: SourceLog, index: int = 0) -> No
 
 
 def assert_takes_our_producers(world: MirrorWorld, index: int = 0) -> None:
-    """Check that producers with the ids of the source and lower epochs can begin at sequence 0."""
+    """Check that producers can begin at sequence 0 with the producer ids of the source, and with
+    lower epochs than at the source."""
     log = world.log_of("t", index)
     epoch = world.node.metadata.leader_epoch_of("t", index)
     assert len(log.producers) == 0

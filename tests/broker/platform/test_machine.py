@@ -96,8 +96,8 @@ def test_append_counts_the_bytes_of_wide_memoryviews(files: RealFiles) -> None:
 
 
 def _short_writes(monkeypatch: pytest.MonkeyPatch, limits: list[int]) -> list[int]:
-    """Limit each gathered write to the next number of bytes; returns a list of the writes'
-    positions."""
+    """Limit the sizes in bytes of the next gathered writes, one limit for each write. Returns a
+    list that gets the positions of the writes."""
     positions: list[int] = []
 
     def write_at(fd: int, buffers: Sequence[Buffer], position: int) -> int:

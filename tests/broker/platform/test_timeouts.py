@@ -100,7 +100,7 @@ def test_p23_a_failing_timeout_callback_does_not_stop_other_waiters() -> None:
 
 
 def test_d11_durations_without_a_waiting_request_are_dropped() -> None:
-    """A client may choose another duration, of up to 24 days, for each request."""
+    """A client can request another duration, of up to 24 days, in each request."""
     world = World()
     for wait_ms in range(1_000_000, 1_001_000):
         world.timeouts.end(world.begin(wait_ms), wait_ms)

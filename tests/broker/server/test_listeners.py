@@ -84,7 +84,8 @@ async def test_q11_a_listener_may_have_its_own_limit_of_connections(
     assert [each.listener for each in broker.server._sessions].count("HOST") == 1
     await others[0].set_for_brokers(**{key: "2"})
     assert (await second.receive()).error_code == 0
-    # A lower limit of a listener closes the connection of this listener that was idle longest.
+    # When the limit of the listener HOST is lowered, its connection that was idle longest is
+    # closed.
     await second.call(ApiVersionsRequest(), 0)
     await others[0].set_for_brokers(**{key: "1"})
     assert await first.closed()

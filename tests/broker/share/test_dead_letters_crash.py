@@ -1,5 +1,5 @@
-"""Every record that is rejected or delivered too often gets exactly one dead letter, whenever the
-power fails or the broker is killed (H-205, H-206)."""
+"""Every rejected record, and every record with too many deliveries, gets exactly one dead letter,
+even if the power fails or the broker is killed at any moment (H-205, H-206)."""
 
 from __future__ import annotations
 

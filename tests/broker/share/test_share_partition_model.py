@@ -142,7 +142,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
             self._fetch(member, Limits(max_records, batch_size, strict), batches_max)
 
     def _fetch(self, member: str, limits: Limits, batches_max: int) -> bool:
-        """Fetch once, like a broker. True if records were acquired or offsets moved."""
+        """Fetch once, like a broker. Returns True if records were acquired, or if an offset of the
+        share partition moved."""
         offset = self.partition.next_fetch_offset()
         before = (self.partition.start_offset, offset)
         if offset < self.log_start:

@@ -46,7 +46,7 @@ def world() -> World:
 
 
 def blocks(files: MemoryFiles) -> list[int]:
-    """The numbers of the blocks in each part of the journal, up to the first gap."""
+    """The block numbers in the journal: in each part, those before the part's first gap."""
     content = memoryview(files.content(PATH))
     header = decode_header(bytes(content[:ALIGN_BYTES]))
     numbers = []

@@ -225,7 +225,7 @@ def test_k09_polls_of_ten_partitions_follow_the_worked_example() -> None:
     scene = Scene(leaders=[1] * 10)
     first = scene.fetch()
     assert [number for number, _ in asked(first)] == list(range(10))
-    # The batches do not divide the limit, so that polls end within batches.
+    # A poll returns 100 records and a batch has 125, so polls end within batches.
     thousand = b"".join(records(start, 125) for start in range(0, 1000, 125))
     everything: dict[str, Any] = {f"p{n}": thousand for n in range(10)}
     scene.answer(first, **everything)

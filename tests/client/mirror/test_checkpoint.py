@@ -13,8 +13,8 @@ SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffl
 
 
 def checkpoint(folder: Path, batches: list[list[str]], *, ended: int | None = None) -> Path:
-    """Make a checkpoint. `batches` has, for each batch, the lines about the sources. The first
-    `ended` batches are committed (None: all batches)."""
+    """Make a checkpoint. `batches`: for each batch, its lines about the sources. The first `ended`
+    batches are committed (None: all batches)."""
     for name in ("offsets", "commits", "state/0/0"):
         (folder / name).mkdir(parents=True)
     (folder / "metadata").write_text('{"id":"cc61e73d"}')

@@ -252,7 +252,8 @@ async def test_c74_a_token_that_was_refused_is_not_used_again(broker: ScriptedBr
 
 
 async def test_c75_an_unanswered_authentication_is_retried(broker: ScriptedBroker) -> None:
-    """A broker may delay the answer after wrong passwords; the error names this reason."""
+    """Some brokers delay the answer to a wrong password, so the error names a wrong password as a
+    possible reason."""
     SaslScript(broker)
     broker.on(ApiKey.SASL_AUTHENTICATE, SILENCE)
     async with Producer(**settings(broker, socket_connection_setup_timeout_ms=200)) as producer:

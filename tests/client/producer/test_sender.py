@@ -292,8 +292,8 @@ def test_c54_p09_a_lost_answer_makes_no_duplicate() -> None:
 
 
 def test_c45_a_retry_that_is_refused_may_have_been_written_before() -> None:
-    """The first attempt may have been written before the topic's settings changed. No later batch
-    is written twice."""
+    """The first attempt was written, and its answer is lost. The retry is refused, because the
+    topic's settings have changed. The batches after it must not be written twice."""
     world = World(batch_size=100)
     known(world)
     first, *behind = [world.send(size=80) for _ in range(4)]

@@ -136,7 +136,8 @@ class Witness:
 def test_o03_o18_acknowledged_commits_survive_a_crash_at_any_moment(
     seed: int, durability: str
 ) -> None:
-    """Each test has seven crashes: power cuts with fsync, kills with the page cache."""
+    """Each test has seven crashes: power cuts with fsync durability, kills with page-cache
+    durability."""
     rng = random.Random(seed)
     world, witness = GroupsWorld(durability), Witness()
     for group in GROUPS:  # a group that has offsets is not deleted

@@ -80,8 +80,8 @@ def visible(state: ShareState | None) -> Visible:
 
 
 class Witness:
-    """For each share partition: all its states, oldest first, and the index of the newest
-    acknowledged state."""
+    """For each share partition: the list of its states, oldest first, and the index in it of the
+    newest acknowledged state."""
 
     def __init__(self) -> None:
         self.decided: list[list[Visible]] = [[None] for _ in range(PARTITIONS)]
@@ -121,7 +121,8 @@ class Witness:
 @pytest.mark.parametrize("durability", ["fsync", "page-cache"])
 @pytest.mark.parametrize("seed", budget.of_which(range(25), range(5)))
 def test_h102_acknowledged_states_survive_a_crash_at_any_moment(seed: int, durability: str) -> None:
-    """Each test has seven crashes: power cuts with fsync, kills with the page cache."""
+    """Each test has seven crashes: power cuts with fsync durability, kills with page-cache
+    durability."""
     rng = random.Random(seed)
     world, witness = ShareWorld(durability), Witness()
     for _ in range(7):

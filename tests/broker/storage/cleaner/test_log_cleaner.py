@@ -267,7 +267,8 @@ def dirty_world() -> tuple[World, PartitionLog]:
 
 
 def behind_commits() -> list[int]:
-    """The numbers of the renames after the commit of a swap, in the cleaning of `dirty_world`."""
+    """Clean `dirty_world`, and number its renames from 1 on. Returns the numbers of the renames
+    after the commit of a swap."""
     world, _ = dirty_world()
     rename, sources = world.files.rename, []
 

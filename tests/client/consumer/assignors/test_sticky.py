@@ -137,7 +137,7 @@ def test_k52_equal_subscriptions_get_partition_counts_within_one(
     check_once(answer, members, partition_counts)
     sizes = sorted(map(len, answer.values()))
     assert sizes[-1] - sizes[0] <= 1
-    # There is no other even assignment in which members keep more partitions.
+    # No even assignment lets members keep more partitions than this one does.
     kept = sum(len(set(answer[name]) & set(before[name])) for name in members)
     had = sorted((len(each) for each in before.values()), reverse=True)
     assert kept == sum(map(min, had, reversed(sizes)))
@@ -281,7 +281,8 @@ def test_k53_two_cooperative_rebalances_never_give_a_partition_two_owners(
 ) -> None:
     held = cooperate(partition_counts, first, {}, 1)
     check_once(held, first, partition_counts)
-    # Members revoke partitions of topics that they no longer subscribe to before they join (K-31).
+    # Before members join, they revoke the partitions of topics that they no longer subscribe to
+    # (K-31).
     held = {
         name: [each for each in held.get(name, ()) if each.topic in topics]
         for name, topics in second.items()

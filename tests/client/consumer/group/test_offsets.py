@@ -85,8 +85,8 @@ class World:
         pass
 
     async def send(self, node_id: int, request: Message, **_: Any) -> OffsetCommitResponse:
-        """Send a commit. The coordinator handles commits in the order of sending. `script` or
-        `chance` decides if the answer is lost."""
+        """Send a commit. The coordinator handles commits in the order of sending. `script`, or
+        `chance` if the script is empty, decides if the answer is lost."""
         assert isinstance(request, OffsetCommitRequest)
         self.requests.append(request)
         fate = self.script.pop(0) if self.script else self.chance()

@@ -106,8 +106,8 @@ class Consumer:
             self.members = [member.member_id for member in answer.members]
 
     def sync(self) -> Consumer:
-        """Send SyncGroup: a follower with no assignment, the leader with the partitions dealt in
-        turn."""
+        """Send SyncGroup. The leader's request assigns the partitions to the members in turn; a
+        follower's request has no assignment."""
         given = {
             member_id: bytes(range(PARTITIONS)[at :: len(self.members)])
             for at, member_id in enumerate(self.members)

@@ -91,8 +91,8 @@ def test_g155_a_static_member_that_returns_to_classic_downgrades_the_group(
 
 
 def test_g155_the_only_member_downgrades_the_group_by_a_classic_join(world: GroupWorld) -> None:
-    """If the group stayed a consumer group, no ConsumerGroupHeartbeat would come, and only such a
-    heartbeat resolves the subscribed topics."""
+    """If the group stayed a consumer group, no ConsumerGroupHeartbeat would come, and only that
+    request resolves the subscribed topics."""
     new = FakeMember(world, "new", instance="i")
     new.beat()
     back = ClassicMember(world, instance="i")
