@@ -19,8 +19,8 @@ def short_cancellations(*, but: str = "") -> Callable[[type[C]], type[C]]:
     """Decorate a class: its public coroutine methods raise CancelledError without the traceback
     frames of the calls inside them.
 
-    `but` names a method that is not wrapped, because it is called too often; it removes the frames
-    itself.
+    `but` names a method that is not wrapped, because it is called too often. The code of this
+    method removes the frames.
     """
 
     def decorate(cls: type[C]) -> type[C]:

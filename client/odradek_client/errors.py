@@ -283,8 +283,8 @@ class DeliveryTimeout(LocalError, TimeoutError):
 
 
 class TransactionTimeout(LocalError, TimeoutError):
-    """A call of a transaction did not end within max_block_ms; the next call must be the same
-    call."""
+    """A call about a transaction did not end within max_block_ms. Only the same call is allowed
+    next."""
 
 
 class RecordTooLarge(LocalError):

@@ -125,7 +125,7 @@ async def plan(
 async def find_partitions(
     network: NetworkClient, options: SourceOptions, *, missing_ok: bool = False
 ) -> list[Partition]:
-    """The partitions of the subscription, in order.
+    """The partitions of the subscription, sorted by topic and number.
 
     If topics or partitions are still missing after 1 + `fetchOffset.numRetries` answers, they are
     left out with `missing_ok`; otherwise SourceError names the missing topics and partitions.

@@ -103,7 +103,7 @@ class RangeReader:
         return Then.WAIT
 
     def on_failure(self, code: ErrorCode | None, what: str, *, retriable: bool) -> Then:
-        """The next step after a failed fetch, `code`: the broker's error code; None if no broker
+        """The next step after a failed fetch. `code`: the broker's error code; None if no broker
         answered. Raises DataLoss, SourceError."""
         if code in _GONE:
             return self._on_gone(what)

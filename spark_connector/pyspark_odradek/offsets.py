@@ -206,7 +206,7 @@ class Resolution:
 
 
 def resolve(case: Resolution) -> tuple[list[OffsetRange], list[str]]:
-    """Returns (one range for each partition, in order; warnings). Ranges may be empty.
+    """Returns (one range for each partition, sorted by partition; warnings). A range can be empty.
 
     Raises DataLoss if a requested offset is below the start or above the end of the log. Gaps
     inside the log do not count as loss, because transactions and compaction leave gaps. With

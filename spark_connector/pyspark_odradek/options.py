@@ -121,8 +121,8 @@ class Subscription:
 @dataclass(frozen=True)
 class SourceOptions:
     """The options of a read. `start_option`, `end_option`: the names of the options that gave
-    `start` and `end`; `columns`: the columns of the rows, in order; `group`: the consumer group for
-    which a stream's progress is committed."""
+    `start` and `end`. `columns`: the columns of the rows, in the order of the schema. `group`: the
+    consumer group for which a stream's progress is committed."""
 
     subscription: Subscription
     start: Bound

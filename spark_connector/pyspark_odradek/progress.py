@@ -129,7 +129,7 @@ def must_wait(
 
 
 def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list[OffsetRange]:
-    """The ranges that a batch reads, in order. The result depends only on the start and the end.
+    """The ranges that a batch reads, sorted by partition. The result depends only on the arguments.
 
     A partition whose end is below its start has no range. The next batch reads the partition from
     this lower offset on.

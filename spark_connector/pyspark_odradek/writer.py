@@ -136,8 +136,8 @@ def send_all(
     topic: str | None,
     places: Mapping[str, int],
 ) -> Written:
-    """Send all rows until they are acknowledged. Raises SinkError, or the OdradekError of the first
-    row that was not acknowledged."""
+    """Send all rows, and wait until they are acknowledged. Raises SinkError, or the OdradekError of
+    the first row that was not acknowledged."""
     thread = blocking.shared().thread
     sending = Sending(producer)
     written = Written()

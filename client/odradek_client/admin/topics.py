@@ -164,7 +164,7 @@ class TopicAdmin(AdminPart):
         )
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """The names of all topics, in order. Kafka's internal topics are included only with
+        """The names of all topics, sorted. Kafka's internal topics are included only with
         `internal`."""
         response = await self._requests.metadata(None)
         return sorted(

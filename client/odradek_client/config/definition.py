@@ -100,8 +100,8 @@ class Settings:
 
     @classmethod
     def _instead(cls) -> Mapping[str, str]:
-        """Settings of other clients that this client does not have, and the replacement for
-        each.
+        """Settings that only other clients have, with the replacement for each setting in this
+        client.
         """
         return {}
 

@@ -164,8 +164,8 @@ class Consumer:
         self._require_connected()
 
     def _require_connected(self) -> None:
-        """IllegalState when the connections are closed; a listener may still use them while the
-        consumer is being closed."""
+        """Raise Closed if the connections are closed, NotStarted before `start`. While the consumer
+        is being closed, a listener can still use the connections."""
         if self._disconnected:
             raise Closed("this consumer was closed; make a new one")
         if not self._started:
@@ -247,9 +247,9 @@ class Consumer:
         """The next records: at most `max_records` (max_poll_records if None).
 
         Waits up to `timeout_ms` for the first record, and returns the records that are available
-        then, perhaps none. Records of one partition are in order. Joins the group, commits, and
-        calls listeners as needed. Raises the exception of a listener, RecordError for records that
-        cannot be returned, NoOffset, PositionOutOfRange, and refusals of brokers.
+        then, perhaps none. Records of one partition are in offset order. Joins the group,
+        commits, and calls listeners as needed. Raises the exception of a listener, RecordError for
+        records that cannot be returned, NoOffset, PositionOutOfRange, and refusals of brokers.
         """
         collected = await self.getmany(timeout_ms=timeout_ms, max_records=max_records)
         if len(collected) == 1:

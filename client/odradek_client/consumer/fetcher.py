@@ -87,7 +87,7 @@ class FetchSession:
         self._known: dict[TopicPartition, PartitionRequest] = {}
 
     def request(self, wanted: dict[TopicPartition, PartitionRequest]) -> FetchSessionRequest:
-        """The next request for the partitions `wanted`, in this order."""
+        """The next request for the partitions `wanted`, in the order of `wanted`."""
         if any(
             each in self._known and self._known[each].topic_id != now.topic_id
             for each, now in wanted.items()

@@ -39,12 +39,12 @@ class Exchange(Protocol):
 
     @property
     def who(self) -> str:
-        """The name of the user who is authenticated, for errors."""
+        """The name of the user who is authenticated, for error messages."""
         ...
 
     @property
     def advice(self) -> str:
-        """The settings to check after a refusal, for errors."""
+        """The settings to check after a refusal, for error messages."""
         ...
 
     def first(self) -> bytes:

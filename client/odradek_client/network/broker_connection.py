@@ -282,7 +282,7 @@ class BrokerConnection:
         self._close(text, kind(text, code=code) if kind in _FINAL else None)
 
     def close(self, reason: str = "the client was closed") -> None:
-        """Close; all unanswered requests fail with ConnectionLost, in order."""
+        """Close. All unanswered requests fail with ConnectionLost, the oldest request first."""
         self._close(reason)
 
     def _close(self, reason: str, failure: OdradekError | None = None) -> None:

@@ -141,7 +141,7 @@ class ClusterView:
     # --- the metadata ---
 
     def partitions_of(self, topic: str) -> list[int] | None:
-        """The partitions in order; None if the topic is not known."""
+        """The numbers of the partitions, sorted; None if the topic is not known."""
         info = self.topics.get(topic)
         return None if info is None else sorted(info.partitions)
 

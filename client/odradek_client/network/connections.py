@@ -202,7 +202,7 @@ class Connections:
         return f"node {node_id}" if address is None else f"{address.host}:{address.port}"
 
     def candidates(self) -> list[int]:
-        """The nodes to try, in order, each address once."""
+        """The nodes to try, the best node first. Each address occurs once."""
         by_address: dict[tuple[str, int], list[int]] = {}
         for node_id, at in (*self._cluster.brokers.items(), *self._bootstrap.items()):
             by_address.setdefault((at.host, at.port), []).append(node_id)

@@ -37,7 +37,7 @@ from odradek_protocol.schemas.metadata import MetadataResponse
 Listener = Callable[[ClusterView], None]
 
 _IDLE_CHECKS_S_MAX = 30.0
-#: The time that a broker has to answer a metadata request before the request is also sent to
+#: If a broker has not answered a metadata request within this time, the request is also sent to
 #: another broker.
 METADATA_PATIENCE_S = 1.0
 #: The time without an answer after which a warning says that no broker is reachable.
@@ -304,8 +304,8 @@ class MetadataUpdater:
 
     async def _metadata_of(self, node_id: int) -> MetadataResponse:
         main = self._network.ready(node_id, "main")
-        # Brokers answer in order, so on the main connection this request would wait for earlier
-        # requests whose answers are late.
+        # A broker answers the requests of a connection one after the other. So on the main
+        # connection, this request would wait for earlier requests whose answers are late.
         channel: Channel = "metadata" if main is not None and main.is_late else "main"
         version = await self._network.version_for(node_id, ApiKey.METADATA, channel=channel)
         request = self.cluster.request(

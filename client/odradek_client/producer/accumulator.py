@@ -323,7 +323,7 @@ class Accumulator:
         self._active[queue.tp] = queue
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """Queue the parts of a split batch in its place, in order (C-25)."""
+        """Replace a split batch by its parts, in the order of their records (C-25)."""
         self._ratios[batch.tp.topic] = 1.0
         # `expired` relies on this order: oldest batch first.
         self.incomplete = {

@@ -300,7 +300,7 @@ def check_record(
 
 
 def check_topic(topic: Any) -> None:
-    """TypeError or ValueError for an invalid name of a topic."""
+    """Raise TypeError or ValueError if the topic's name is invalid."""
     if not isinstance(topic, str):
         raise TypeError(f"a topic is a name, of type str, not {topic!r}")
     if not topic:

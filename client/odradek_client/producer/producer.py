@@ -373,7 +373,7 @@ class Producer:
             accumulator.flushes -= 1
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic, in order. Raises like `send`."""
+        """The numbers of a topic's partitions, sorted. Raises like `send`."""
         await self._checked_appender().find_topic(topic)
         return self._network.cluster.partitions_of(topic) or []
 

@@ -27,7 +27,7 @@ _ERROR_BYTES_MAX = 4096
 
 @dataclass(frozen=True)
 class Password:
-    """A user's name and password. `place`: the setting from which the two come, for errors."""
+    """A user's name and password. `place`: the setting that contains them, for error messages."""
 
     username: str
     password: str = field(repr=False)
@@ -37,7 +37,7 @@ class Password:
 
     @property
     def who(self) -> str:
-        """The name of the user, for errors."""
+        """The name of the user, for error messages."""
         kind = "delegation token" if self.is_delegation_token else "user"
         return f"{kind} {self.username!r}"
 

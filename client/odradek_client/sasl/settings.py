@@ -81,7 +81,7 @@ class TokenSource:
 
     @property
     def place(self) -> str:
-        """The setting of the provider, or the address of the endpoint, for errors."""
+        """The setting of the provider, or the address of the endpoint, for error messages."""
         return "sasl_oauth_token_provider" if self.endpoint is None else self.endpoint.shown
 
 

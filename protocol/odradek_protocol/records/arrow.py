@@ -165,7 +165,7 @@ class ArrowRows:
         return left
 
     def take(self) -> Any:
-        """Return the rows as one pyarrow.RecordBatch, and begin without rows."""
+        """Return the rows as one pyarrow.RecordBatch, and remove them from this object."""
         pa = pyarrow()
         count, header_count, buffers = self._rows.take()
         runs, self._runs = self._runs, []
@@ -326,8 +326,8 @@ class PureRows:
         return tuple(pairs)
 
     def take(self) -> tuple[int, int, tuple[bytes, ...]]:
-        """Return the columns, and begin without rows: number of rows, number of headers, 15
-        buffers."""
+        """Return (number of rows, number of headers, 15 buffers), and remove all rows from this
+        object."""
         count = self.count
         names, contents = _BinaryColumn(), _BinaryColumn()
         pairs = [pair for headers in self._headers for pair in headers]

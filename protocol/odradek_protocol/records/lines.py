@@ -166,7 +166,7 @@ class ValueLines:
         return left
 
     def take(self) -> bytes:
-        """Return the lines, and begin without lines."""
+        """Return the lines, and remove them from this object."""
         _, _, buffers = self._rows.take()
         self.firsts, self.positions = {}, {}
         return join_lines(buffers[5], buffers[4], self._delimiter) if buffers[4] else b""

@@ -48,7 +48,7 @@ class LoginModule:
 
 
 def parse_jaas(text: str) -> list[LoginModule]:
-    """The modules, in order. JaasError with the position of an error."""
+    """The modules, in the order of the text. JaasError has the position of the error."""
     tokens = list(_tokens(text))
     modules = []
     at = 0

@@ -49,7 +49,7 @@ class OAuthBearerMessage:
 
 
 def check_extensions(extensions: Mapping[str, str]) -> None:
-    """SaslMessageError with the name of an invalid extension (KIP-342)."""
+    """Raise SaslMessageError, with the extension's name, for an invalid extension (KIP-342)."""
     for name, value in extensions.items():
         if name == _AUTH:
             raise SaslMessageError(f"no extension may have the name {_AUTH}")

@@ -78,7 +78,7 @@ class MirroredTopicResult(Struct):
 
 @api_message(ApiKey.APPEND_MIRROR_RECORDS)
 class AppendMirrorRecordsResponse(Message):
-    """The response. It is sent when the accepted batches are durable."""
+    """The response. It is sent once the accepted batches are durable."""
 
     throttle_time_ms: int = field(INT32)
     topics: list[MirroredTopicResult] = field(array(MirroredTopicResult))

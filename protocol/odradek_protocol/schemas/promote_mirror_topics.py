@@ -33,7 +33,7 @@ class PromotedTopic(Struct):
 
 @api_message(ApiKey.PROMOTE_MIRROR_TOPICS)
 class PromoteMirrorTopicsResponse(Message):
-    """The response. It is sent when the topics without an error accept records of producers."""
+    """The response. It is sent once the topics without an error accept records of producers."""
 
     throttle_time_ms: int = field(INT32)
     topics: list[PromotedTopic] = field(array(PromotedTopic))

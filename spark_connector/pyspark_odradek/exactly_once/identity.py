@@ -86,8 +86,8 @@ class Names:
         self.last = dict(last or {})
 
     def take(self, batch: int, over: int) -> str:
-        """A name for a transaction of `batch`. `over`: the newest finished batch, up to which names
-        may be reused."""
+        """A name for a transaction of `batch`. `over`: the newest finished batch. A name whose last
+        batch is not newer than `over` may be reused."""
         for name in self._candidates():
             last = self.last[name]
             if not (last <= over and last < batch):

@@ -276,14 +276,14 @@ def commit(
 
 
 def finish(state: State, run: str) -> Record:
-    """The state after every participant was ended (S-10)."""
+    """The state after the transactions of all participants have ended (S-10)."""
     _check_carrying_out(state, run)
     return _record(Kind.DONE, replace(state, done=True, participants=()))
 
 
 def revoke(state: State, run: str) -> Record:
-    """The state after all participants were found to be aborted: the decision is taken back
-    (S-12).
+    """The state after the decision was taken back, because the transactions of all participants
+    were aborted (S-12).
     """
     _check_carrying_out(state, run)
     # `targets` is kept, because it shows whether topics were distinguished.

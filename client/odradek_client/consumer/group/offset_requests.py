@@ -50,7 +50,7 @@ _OTHER_COORDINATOR = frozenset(
 
 
 def _retry_for(code: ErrorCode, about: str) -> CoordinatorRetry | None:
-    """The reaction before a retry; None if there is no error. Raises errors that a retry does not
+    """The step before a retry; None if there is no error. Raises errors that a retry does not
     resolve."""
     if code is ErrorCode.NONE:
         return None
