@@ -196,10 +196,10 @@ class Partition:
         """Write the marker that ends a producer's transaction in this partition (T-40 to T-42,
         R-30).
 
-        If the log refuses the marker (47, 52, an error of the disk), nothing is written, and the
-        result is the error, immediately. Otherwise the result arrives when the marker is durable.
-        By then the last stable offset has moved, and fetches that waited for it were woken (T-45,
-        F-03).
+        If the log refuses the marker because of its epochs, or because of an error of the disk,
+        nothing is written, and the result is the error, immediately. Otherwise the result arrives
+        when the marker is durable. By then the last stable offset has moved, and fetches that
+        waited for it were woken (T-45, F-03).
         """
         batch = control_batch(
             ControlType.COMMIT if commit else ControlType.ABORT,

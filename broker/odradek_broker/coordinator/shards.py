@@ -82,7 +82,7 @@ class DeadlineTimer:
                 self._timer = self._scheduler.call_later(delay_ms, self._fired)
 
     def bring_forward(self, at_ms: int | None) -> None:
-        """Fire at this time if the timer would fire later."""
+        """Fire at this time, unless the timer fires earlier anyway; None changes nothing."""
         if at_ms is not None and (self._at_ms is None or at_ms < self._at_ms):
             self.set(at_ms)
 
@@ -291,8 +291,8 @@ class Shards(Generic[C]):
         )
 
     def read_all(self, select: Callable[[C], Iterable[T]]) -> Deferred[tuple[ErrorCode, list[T]]]:
-        """The results of `select` for all cores, once the state that `select` reads is durable, or
-        the error of a core that is not available."""
+        """The results of `select` for all cores, once all state that `select` reads is durable. If
+        a core is not available, the error of this core."""
         errors = [runtime.error for runtime in self if runtime.error is not ErrorCode.NONE]
         error = errors[0] if errors else self._error
         if error is not ErrorCode.NONE:

@@ -70,8 +70,8 @@ U = TypeVar("U", bound=Usage)
 
 
 class Applied(NamedTuple):
-    """The quota that applies to a client (infinite if there is none), and the client whose usage it
-    limits; with ANY in `user` or `client_id`, it limits the sum of all users or client ids."""
+    """The quota that applies to a client (infinite if there is none), and the client whose usage is
+    limited. ANY as `user` or `client_id`: the sum over all users or all client ids is limited."""
 
     limit: float
     user: str

@@ -186,8 +186,8 @@ class Acquisition:
         return True
 
     def _acquire_in(self, batch: Batch) -> bool:
-        """Acquire the available records of a batch; False if nothing else may be acquired because
-        of records that were delivered often (H-156)."""
+        """Acquire the available records of a batch; False if the request gets no further records,
+        because records of this batch were delivered often (H-156)."""
         first, last = self._batches[0].base_offset, self._last
         throttled = self._is_throttled(batch)
         if throttled and self._acquired:

@@ -160,7 +160,7 @@ class Change:
                     yield run
 
     def join(self) -> None:
-        """Join neighbouring runs that are equal now that the change is finished."""
+        """Join neighbouring runs that have become equal at the end of the change."""
         for batch, first, last in self.ranges:
             batch.join(first, last)
 

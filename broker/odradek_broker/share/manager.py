@@ -466,8 +466,9 @@ def _returned(key: ShareKey, change: Change, end: SessionEnd) -> Callable[[Error
 
 
 def _expired(key: ShareKey, change: Change) -> Callable[[ErrorCode], ShareEvent]:
-    """Return a function that makes the event of locks that expired at the last allowed delivery. If
-    the write has failed, no state has changed, and `expire` is called again."""
+    """Return a function that makes the event of locks that expired after the last allowed delivery.
+    If the change could not be written, the event has no changed states, because `expire` is called
+    again."""
     return lambda error: LocksExpired(
         key, () if error else change.stored, change.settings.delivery_count_limit
     )

@@ -31,8 +31,8 @@ class OffsetReset(NamedTuple):
         return cls(latest=False, duration_ms=duration_ms)
 
     def offset_in(self, log: PartitionLog, now_ms: int) -> int:
-        """The first offset for a group that begins at a wall time. Raises StorageError if the log
-        cannot be searched."""
+        """The first offset for a group that begins now; `now_ms` is wall time. Raises StorageError
+        if the log cannot be searched."""
         if self.duration_ms is not None:
             bound = log.high_watermark
             found = log.offset_for_timestamp(now_ms - self.duration_ms, bound)

@@ -192,8 +192,8 @@ class SharePartition:
         return batch.run_at(offset) if batch is not None and offset <= batch.last else None
 
     def may_acquire(self, settings: ShareSettings) -> bool:
-        """True if records may be fetched: records that are available again at any time, new
-        records only below the limit of locks (H-154)."""
+        """True if records may be fetched. Records that are available again may always be fetched,
+        new records only below the limit of locks (H-154)."""
         if self.next_fetch_offset() != self.end_offset + 1:
             return True
         return self.records_in_flight < settings.max_record_locks
@@ -397,8 +397,8 @@ class SharePartition:
         self, now_ms: int, settings: ShareSettings, given_up: Change | None = None
     ) -> list[StateBatch]:
         """Release the records whose lock has expired, and end the pauses that are over; returns the
-        batches to store. `given_up` gets the records that become dead letters, which are written
-        and finished like those of an acknowledgement."""
+        batches to store. Records that need dead letters are added to the change `given_up`, which
+        the caller writes and finishes like the change of an acknowledgement."""
         stored: list[StateBatch] = []
         if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
             return stored

@@ -160,8 +160,8 @@ class ShareStatistics:
 
     def answered(self, group_id: str, fetchable: int, partitions: int, waited_ms: int) -> None:
         """Count a ShareFetch and the time that it waited. `partitions`: the number of requested
-        partitions; `fetchable`: the number of those with records to acquire, or with room for
-        more."""
+        partitions. `fetchable`: the number of requested partitions whose limit of records in flight
+        allowed a fetch."""
         found = _latest(self.groups, group_id, GroupStatistics)
         found.fetches += 1
         found.fetchable_percent += 100 * fetchable // partitions

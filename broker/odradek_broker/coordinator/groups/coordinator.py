@@ -158,17 +158,17 @@ class GroupCoordinator:
     # --- Deleted topics ---
 
     def topic_deleted(self, name: str) -> Deferred[None]:
-        """Delete the offsets of a deleted topic (O-15), and the topic from the records of share
-        groups (H-27). The deletion of the topic itself must be durable before the call; otherwise a
-        crash could bring back the topic without its offsets. Resolves when the offsets and records
-        are durably deleted."""
+        """Delete the offsets of a deleted topic (O-15), and remove the topic from the records of
+        share groups (H-27). The deletion of the topic itself must be durable before the call;
+        otherwise a crash could bring back the topic without its offsets. Resolves when the offsets
+        and records are durably deleted."""
         forgotten = self.share.forget_missing_topics()
         dropped = self._drop_offsets(lambda topic: topic == name, OffsetDeletion.TOPIC_DELETED)
         return gather([forgotten, dropped]).map(lambda _: None)
 
     def _drop_missing_topics(self) -> None:
-        """Complete deletions of topics that a crash has interrupted: the topic was durably deleted,
-        but its offsets and its entries in the records of share groups were not (O-15, H-27)."""
+        """Finish the deletions that a crash has interrupted: a topic was durably deleted, but its
+        offsets and its entries in the records of share groups were not (O-15, H-27)."""
         exists = self._metadata.partition_count
         self.share.forget_missing_topics()
         self._drop_offsets(lambda topic: not exists(topic), OffsetDeletion.TOPIC_MISSING)

@@ -115,9 +115,9 @@ class MemberDeadlines:
             self.update_revocation(group, member, now)
 
     def restore(self, group: Group, member_id: str, now: Instant) -> None:
-        """Restore the deadlines after a heartbeat was undone: the session of `member_id` begins
-        again, as do the sessions that the heartbeat has cancelled. `member_id` "": a removal was
-        undone, and the sessions of all members begin again."""
+        """Restore the deadlines after a heartbeat of `member_id` was undone: begin again the
+        session of this member, and the sessions that the heartbeat has cancelled. If `member_id` is
+        "", a removal was undone: begin again the sessions of all members."""
         for each, member in group.members.items():
             if member_id in (each, "") or not self.is_set(group, each, Deadline.MEMBER_SESSION):
                 self.restart_session(group, member, now)

@@ -129,8 +129,8 @@ def leaving_members(request: LeaveGroupRequest, api_version: int) -> list[Member
 
 
 def removal_of(identity: MemberIdentity) -> Removal:
-    """The reason for the removal of a member in a LeaveGroup. An instance id without a member id is
-    an administrator's request (G-80)."""
+    """The reason why a LeaveGroup removes a member. A LeaveGroup that gives only the instance id of
+    the member comes from an administrator (G-80)."""
     by_admin = not identity.member_id and identity.group_instance_id is not None
     reason = RemovalReason.REMOVED_BY_ADMIN if by_admin else RemovalReason.LEFT
     return Removal(reason, stated=identity.reason or None)

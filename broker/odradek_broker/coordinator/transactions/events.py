@@ -16,7 +16,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 
 class Cause(Enum):
-    """The cause of a step: a request by its name in Kafka, or the coordinator itself."""
+    """The cause of a step: a request, named as in Kafka, or the coordinator itself."""
 
     INIT = "InitProducerId"
     ADD = "AddPartitionsToTxn"

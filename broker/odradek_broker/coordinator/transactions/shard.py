@@ -267,8 +267,8 @@ class ParkedCall(NamedTuple):
     until_ms: int
 
     def answer(self, error: ErrorCode) -> Reply[PartitionCodes]:
-        """Answer every partition with the same code, even if records that were written before are
-        refused."""
+        """Make the answer with this code for every partition. The code stays the same if earlier
+        records cannot be made durable."""
         codes = dict.fromkeys(self.call.partitions, error)
         return Reply(self.deferred, codes, lambda _: codes)
 

@@ -192,8 +192,8 @@ class TransactionVerification:
 
 
 class _ProducerQueue:
-    """The appends of one producer that wait in one partition, in order. Only the first is being
-    verified."""
+    """The waiting appends of one producer to one partition, in the order of their arrival. Only the
+    first append is being verified."""
 
     __slots__ = (
         "_answer",

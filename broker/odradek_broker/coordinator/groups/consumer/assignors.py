@@ -188,10 +188,10 @@ class _Uniform:
         return None
 
     def _move_along(self, path: list[tuple[str, bytes, str]]) -> None:
-        """Move the same number of partitions in every step of the chain, at least one. The number
-        is limited by the partitions that each giver has. The first member stays at or above the
-        average load and the last member at or below it, because any further partition would have to
-        be moved back."""
+        """Make every step of the chain move the same number of partitions, at least one. No giver
+        gives more partitions than it has. If more than one partition is moved, the first member
+        stays at or above the average load, and the last member at or below the average load, since
+        any further partition would have to be moved back."""
         first, last = path[0][0], path[-1][2]
         total, members = sum(self.loads.values()), len(self.loads)
         surplus = self.loads[first] - -(-total // members)

@@ -317,8 +317,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         return partitions_from(value.topic_partitions)
 
     def replay_other(self, key: Any, value: Any) -> None:
-        """Apply a record of the names that a regular expression matched, or of the subscribed
-        topics."""
+        """Apply the record of a regular expression, with the names that it matched, or the record
+        of the subscribed topics."""
         if isinstance(key, ConsumerGroupRegularExpressionKey):
             self._replay_pattern(key.regular_expression, value)
         else:

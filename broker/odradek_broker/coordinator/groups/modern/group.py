@@ -112,7 +112,8 @@ class ModernGroup(ABC, Generic[M, T]):
     record_types: ClassVar[type[IntEnum]]
     other_type: ClassVar[IntEnum]
     no_target: ClassVar[Any]
-    #: The value of `assignment_epoch` after the tombstone of the target assignment's epoch.
+    #: The value of `assignment_epoch` after a tombstone has deleted the epoch of the target
+    #: assignment.
     unassigned_epoch: ClassVar[int] = FIRST_EPOCH
 
     group_id: str
@@ -224,8 +225,8 @@ class ModernGroup(ABC, Generic[M, T]):
             self.members[member_id] = self._member(member_id).with_metadata(value)
 
     def replay_current(self, member_id: str, value: Any) -> None:
-        """Apply a member's current assignment. None is a tombstone; the tombstone of the member's
-        own record or a new current assignment follows in the log."""
+        """Apply a member's current assignment. None is a tombstone. After the tombstone, the log
+        has either the tombstone of the member's own record or a new current assignment."""
         if value is not None or member_id in self.members:
             self.members[member_id] = self._member(member_id).with_assignment(value)
 

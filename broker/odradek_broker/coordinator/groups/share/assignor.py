@@ -1,7 +1,7 @@
 """The assignor of share groups, Kafka's `simple` (rule H-06).
 
 The assignor is a pure function: it computes the new targets from the members' subscriptions, the
-share partitions that have a state and the present targets. Unlike in consumer groups, several
+present targets, and the share partitions that have a state. Unlike in consumer groups, several
 members may have the same partition: if there are more members than partitions, each partition is
 assigned to several members, so that every member has a partition.
 """

@@ -90,8 +90,8 @@ class ShareGroups(ShareProtocol):
         failed: Partitions,
         now: Instant,
     ) -> list[Record]:
-        """The record after the share coordinator's answer to the request `asked`: the states of
-        `partitions` exist, those of `failed` could not be made (H-23). States whose deletion was
+        """The record to write after the answer to the request `asked`: the states of `partitions`
+        exist, the states of `failed` could not be made (H-23). States whose deletion was
         recorded after the request are ignored. Returns no record if the group was removed, or
         nothing changes."""
         self._monotonic_ms = now.monotonic_ms
@@ -114,9 +114,9 @@ class ShareGroups(ShareProtocol):
     def deleted(
         self, group_id: str, deletion: StatesDecision, topic_ids: Collection[bytes], now: Instant
     ) -> list[Record]:
-        """The record after the states of these topics were deleted (H-26). Topics whose deletion
-        was recorded again after `deletion` stay in the record. Returns no record if nothing
-        changes."""
+        """The record to write after the states of these topics were deleted (H-26). Topics whose
+        deletion was recorded again after `deletion` stay in the record. Returns no record if
+        nothing changes."""
         self._monotonic_ms = now.monotonic_ms
         group = self.groups.get(group_id)
         if group is None or group.states is None:

@@ -297,7 +297,7 @@ class ShareRequests:
         return self._delete_states(runtime, group_id, decision).map(deleted)
 
     def forget_missing_topics(self) -> Deferred[None]:
-        """Delete topics that do not exist any more from the records of share groups (H-27).
+        """Remove topics from the records of share groups if they do not exist any more (H-27).
         Resolves when the new records are durable; errors of the disk are ignored."""
         written = []
         for runtime in self._shards:

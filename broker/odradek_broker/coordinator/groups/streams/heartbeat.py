@@ -408,8 +408,8 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     def _endpoints(
         self, group: StreamsGroup, member: StreamsMember, configured: ConfiguredTopology
     ) -> list[EndpointToPartitions]:
-        """The addresses of all members with the source partitions of their tasks; `member` comes
-        last (J-18)."""
+        """The address of every member, and the source partitions of its tasks; `member` comes last
+        (J-18)."""
         others = [each for each_id, each in group.members.items() if each_id != member.member_id]
         return [
             EndpointToPartitions(
