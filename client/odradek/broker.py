@@ -118,7 +118,7 @@ class Broker(Secured):
 
     @property
     def faults(self) -> Faults:
-        """The object that orders faults of this broker. IllegalState unless the broker runs, and
+        """The object that injects faults into this broker. IllegalState unless the broker runs, and
         was created with `testing=True`."""
         if self.mode == "subprocess":
             return self._process.faults
@@ -284,7 +284,7 @@ class SubprocessBroker(Secured):
 
     @property
     def faults(self) -> Faults:
-        """The object that orders faults of this broker. IllegalState unless the broker runs, and
+        """The object that injects faults into this broker. IllegalState unless the broker runs, and
         was created with `testing=True`."""
         if self._faults is None or self._child is None:
             raise _not_testing(self.testing)

@@ -64,7 +64,7 @@ class Cluster:
         self._log = Path(described["log"])
         #: HOST:PORT at which the broker accepts orders for faults over HTTP.
         self.http: str = described["faults"]
-        #: The object that orders faults of only this cluster.
+        #: The object that injects faults into only this cluster.
         self.faults = Faults.at(self.http)
 
     def kill(self) -> None:

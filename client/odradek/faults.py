@@ -98,8 +98,8 @@ class Faults:
         """Answer with an error instead of handling the request. `code`: the name or number of
         Kafka's error code.
 
-        With a topic, the rest of the request is handled. Fetch and Metadata are handled, and their
-        answers contain the error instead of the result.
+        If a topic is given, only its part of the request gets the error, and the rest is handled.
+        Fetch and Metadata are handled, and their answers contain the error instead of the result.
         """
         return self._rule("fail", {"api": _apis(api), "code": code, **match})
 

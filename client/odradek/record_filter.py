@@ -54,7 +54,7 @@ class RecordLike(Protocol):
     def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
 
 
-#: Returns the value of a record for paths; None if there is none.
+#: Returns the value of a record in the JSON form that paths search; None if there is no such form.
 ValueOf = Callable[[RecordLike], Any]
 
 

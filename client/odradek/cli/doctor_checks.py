@@ -108,7 +108,7 @@ def check_python() -> Findings:
 
 
 def check_open_files(partitions: int) -> Findings:
-    """The limit of open files, compared with the need of the partitions on the disk."""
+    """Check that the limit of open files is high enough for the partitions on the disk."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         yield Finding(Level.OK, "open files", "no limit")

@@ -233,8 +233,8 @@ def _explain(
     *,
     find: Callable[[Admin], Awaitable[str]] | None = None,
 ) -> None:
-    """Show a history. `find`: returns the subject's name in the protocol; None if that name is
-    `name`."""
+    """Show a history. `find`: asks the cluster for the subject's name in the protocol. If `find` is
+    None, `name` is the name in the protocol."""
 
     async def main() -> None:
         async with open_admin(options.bootstrap, options.setting) as admin:

@@ -1,4 +1,4 @@
-"""`odradek faults ...`: orders faults from a broker that was started with `--testing`."""
+"""`odradek faults ...`: injects faults into a broker that was started with `--testing`."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ def status(
 ) -> None:
     """Show how far a mirror of the mode exactly-once has come.
 
-    The state is read from the target, so the mirror need not run. For a mirror with the same
-    offsets, use `odradek explain mirror`.
+    The state is read from the target, so the mirror need not run. For a mirror of the mode
+    same-offsets, use `odradek explain mirror`.
     """
     sides = client_settings(target, to_config), client_settings(source, from_config)
     mirrored, ends = run(_status(*sides, name, with_ends=bool(source)))

@@ -54,7 +54,7 @@ def reset_offsets(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Begin a share group again at other offsets; its members must have stopped.
+    """Set the offsets at which a share group continues; its members must have stopped.
 
     The group forgets which records it has delivered, and how often. Nothing is changed without
     --execute. An offset outside of the log becomes the nearest one inside.

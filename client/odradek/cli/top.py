@@ -250,7 +250,7 @@ async def _brokers(admin: Admin, nodes: list[int]) -> dict[int, BrokerDescriptio
 
 
 async def _partitions(admin: Admin, missing: list[str]) -> list[TopicPartition]:
-    """The partitions of users' topics, up to a limit."""
+    """The first `_PARTITIONS_MAX` partitions of users' topics."""
     described = await admin.describe_topics(await admin.list_topics(), raise_errors=False)
     every = [
         TopicPartition(topic.name, part.partition)

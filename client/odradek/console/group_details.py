@@ -43,8 +43,8 @@ _SHARE_SETTINGS = (
 
 @dataclass
 class Described:
-    """A group of any kind. `owners`: the numbers of the members that have a partition; `targets`:
-    the numbers of the members that have it as a target."""
+    """A group of any kind. `owners`: for each partition, the numbers of the members that own it.
+    `targets`: for each partition, the numbers of the members whose target assignment has it."""
 
     group_id: str
     kind: str

@@ -133,8 +133,8 @@ class LagHistories:
     _by_group: OrderedDict[str, LagHistory] = field(default_factory=OrderedDict)
 
     def of(self, group_id: str) -> LagHistory:
-        """The history of a group, created if it is missing. If there are too many, the history that
-        was not used for the longest time is dropped."""
+        """The history of a group, created if it is missing. If there are too many histories, those
+        that were not used for the longest time are dropped."""
         found = self._by_group.setdefault(group_id, LagHistory())
         self._by_group.move_to_end(group_id)
         while len(self._by_group) > 1 and (

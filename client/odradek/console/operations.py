@@ -75,7 +75,7 @@ def percentile_ms(counts: Sequence[int], bounds_us: Sequence[int], share: float)
 
 
 def request_row(each: RequestCounts, bounds_us: Sequence[int], lasted_ms: float) -> Json:
-    """The figures of the requests of an API in `lasted_ms` milliseconds."""
+    """The figures of an API, from its requests within `lasted_ms` milliseconds."""
     return {
         "requests": each.requests,
         "errors": each.errors,

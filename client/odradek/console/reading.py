@@ -97,7 +97,7 @@ async def choice_of(admin: Admin, query: Query) -> Choice:
 
 def chosen_partitions(text: str, there: list[int]) -> tuple[int, ...]:
     """The partitions that a text such as `0,4-7` names; an empty text means the first 256.
-    Refusal."""
+    Refusal for any other text."""
     if not text.strip():
         return tuple(there[:PARTITIONS_MAX])
     wanted: set[int] = set()
@@ -249,7 +249,7 @@ class Step:
 
 
 def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same offsets in as few ranges as possible, in order."""
+    """The same offsets in as few ranges as possible, the lowest range first."""
     found: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
         if found and first <= found[-1][1]:

@@ -168,7 +168,7 @@ class _Guard:
                 f"Start it with --allow-host {name[:100]} if the name is yours.",
             )
         # Another site could not read the answer, but the request would cost the broker time. Only
-        # data is refused, so links to pages work.
+        # requests for data are refused, so that links to pages work.
         site = headers.get("sec-fetch-site", "")
         if path.startswith("/api/") and site not in _OWN_SITES:
             return Refusal(

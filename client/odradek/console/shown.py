@@ -17,8 +17,8 @@ from odradek_protocol.records.batch import BatchHeader
 LIST_CHARACTERS = 4_096
 _HEADER_CHARACTERS = 256
 _HEADERS_IN_LIST = 16
-#: The maximum size of a key or value that lists decode. Of a longer key or value, lists show the
-#: beginning undecoded.
+#: The maximum size of a key or value that lists decode. Of a longer key or value, lists show
+#: only the beginning, undecoded.
 _LIST_BYTES_MAX = 64 * 1024
 _HEX_BYTES = 256
 #: The maximum numbers of characters that the panel of one record shows of a key or value: at first,

@@ -126,8 +126,8 @@ async def topics(asked: Asked) -> Json:
 
 
 async def _record_counts(session: Session, page: Sequence[TopicRow]) -> dict[str, int]:
-    """The number of offsets between start and end of each topic's partitions. Topics with a
-    partition that does not answer are left out."""
+    """The number of offsets of each topic, added up over its partitions. A topic is left out if the
+    offsets of any of its partitions are unknown."""
     wanted = [TopicPartition(row.name, part) for row in page for part in range(row.partitions)]
     if not wanted:
         return {}

@@ -56,9 +56,9 @@ async def all_transactions(session: Session) -> Transactions:
 
 
 def is_open_on(table: Transactions, owner: TransactionListing | None, tp: TopicPartition) -> bool:
-    """True if `owner` may have an open transaction with this partition. An open transaction in the
-    partition hangs if no transactional id may have one there, because no coordinator will end
-    it."""
+    """True if `owner` may have an open transaction with this partition. If this is False
+    for all transactional ids, an open transaction in the partition is hanging, because no
+    coordinator will end the transaction."""
     if owner is None:
         return False
     described = table.described.get(owner.transactional_id)

@@ -105,7 +105,7 @@ class Decoders:
     def tries(
         self, which: str, data: bytes, topic: str, is_key: bool
     ) -> Iterator[tuple[str, _Try]]:
-        """The formats to try for the chosen format `which`, in order. ValueError for an unknown
+        """The formats to try if `which` is chosen, the first one first. ValueError for an unknown
         format."""
         if which not in self.formats:
             raise ValueError(self._unknown(which))

@@ -135,7 +135,7 @@ class Schemas:
         self._compiled: OrderedDict[int, avro.Schema | protobuf.Schema] = OrderedDict()
 
     def is_for(self, kind: str, data: bytes, topic: str, is_key: bool) -> bool:
-        """True if a guess is to try AVRO or PROTOBUF, because of the bytes or a rule."""
+        """True if a guess should try the format `kind`, because of the bytes or a rule."""
         if kind == AVRO and data.startswith(avro.CONTAINER):
             return True
         if isinstance(self._of_topic(topic, is_key), _TYPES[kind]):

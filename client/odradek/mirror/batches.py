@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
 
 class CopiedBatch(NamedTuple):
-    """Records of a partition in one batch, and their offsets in the source, in order."""
+    """Records of a partition in one batch. `spans`: the offsets of these records in the source."""
 
     records: EncodedRecords
     spans: Sequence[Span]

@@ -410,8 +410,8 @@ class Checker:
             return offset
         copied = self._maps[tp]
         if tp in self._complete:
-            # All records are copied, so a later offset can only be after markers and aborted
-            # records.
+            # All records are copied. So if `offset` is after the copied position, only markers and
+            # aborted records are between the two.
             offset = min(offset, copied.position.next)
         try:
             return copied.translate(offset)

@@ -298,8 +298,8 @@ class PartitionComparison:
             "value": ours.value == theirs.value,
             "headers": ours.headers == theirs.headers,
             "timestamp": ours.timestamp_ms == theirs.timestamp_ms,
-            # In a copy with new offsets, append times of the source's broker become record
-            # timestamps.
+            # In a copy with new offsets, timestamps of the type append time get the type create
+            # time.
             "timestamp type": ours.append_time == theirs.append_time or not self._same_offsets,
         }
         other = [name for name, equal in pairs.items() if not equal]

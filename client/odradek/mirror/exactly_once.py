@@ -75,8 +75,8 @@ _FINAL = (
     UnsupportedByBroker,
 )
 _CAUSES_MAX = 10
-#: The maximum number of producer identities that are remembered because the commit of their start
-#: was not answered.
+#: The maximum number of producer identities that are remembered because the commit of their owner
+#: record was not answered.
 _TRIED_MAX = 1_000
 
 
@@ -484,8 +484,8 @@ class ExactlyOnceCopier:
         self._progress.failed(tp, why)
 
     def _news_of(self, tp: TopicPartition, next_offset: int) -> _News:
-        """The counts of a partition in the open transaction, with its position moved to
-        `next_offset`."""
+        """The counts of a partition in the open transaction. The partition's position is moved to
+        `next_offset` first."""
         if self._transaction is None:
             self._transaction = _Transaction(self._now_s())
         news = self._transaction.news.setdefault(tp, _News(next_offset))

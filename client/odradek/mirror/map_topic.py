@@ -2,8 +2,8 @@
 
 `odradek-mirror-NAME` is a compacted topic of one partition at the target. Each transaction of the
 mirror writes the runs of its copied records into the map topic (`run_map.py`), so that a restart
-finds the positions that match the copied records, and any offset of the source can be translated. A
-record with another key names the instance that writes.
+finds the positions that match the copied records, and any offset of the source can be
+translated. One more record, with a key of its own, names the instance that writes the topic.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Copier(Protocol):
         ...
 
     async def flush(self) -> None:
-        """Make all records that were read durable at the target."""
+        """Write all records that were read, and wait until they are durable at the target."""
         ...
 
     def translate(self, tp: TopicPartition, offset: int) -> int | None:

@@ -91,7 +91,7 @@ def runs_of(spans: Iterable[Span], parts: Sequence[tuple[int, int]]) -> list[Run
 
 
 def joined(runs: Iterable[Run]) -> list[Run]:
-    """The runs in order, with adjacent ones joined."""
+    """The runs in the same order, where runs without a gap between them become one run."""
     found: list[Run] = []
     for run in runs:
         if found and _follows(found[-1], run):

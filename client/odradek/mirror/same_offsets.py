@@ -52,8 +52,8 @@ from odradek_protocol.schemas.promote_mirror_topics import (
 _CORRUPT_MAX = 3
 #: The maximum number of bytes in a request, unless one batch is larger.
 _REQUEST_BYTES_MAX = 4 * 1024 * 1024
-#: The maximum number of bytes in a request that are not batches: this number for each partition,
-#: and once more for the request.
+#: The maximum number of bytes around the batches of a request: this number for each partition, and
+#: this number again for the request itself.
 _AROUND_BYTES = 512
 #: The interval at which the ends of the source are sent to the target, for its metrics.
 _TELL_EVERY_S = 10.0
@@ -144,8 +144,8 @@ class SameOffsetsCopier:
         self._look_up()
 
     async def step(self, wait_ms: float) -> None:
-        """Fetch batches, and append them in the background, once the previous append is
-        answered."""
+        """Fetch batches, and wait for the answer to the previous append. Then append the batches in
+        the background."""
         self._look_up()
         if self._looking_up and not self._reader.positions:
             await asyncio.wait(
@@ -385,8 +385,8 @@ class SameOffsetsCopier:
         self, parts: dict[TopicPartition, FetchedPartition], failed: set[TopicPartition]
     ) -> list[FetchedPartition]:
         """Append parts with one request, and note the ends of the target. Returns what the target
-        did not append although there was no error: whole parts, and the ends of parts. `failed`
-        gets the partitions with errors."""
+        did not append although there was no error: whole parts, and the remaining batches of parts
+        that were appended incompletely. `failed` gets the partitions with errors."""
         wanted = {
             each.tp: MirroredPartition(
                 partition_index=each.tp.partition,

@@ -50,7 +50,7 @@ _OF_BROKERS = (
 def copied_settings(
     entries: Mapping[str, ConfigEntry], target_brokers: int
 ) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """The settings of a topic or group that its copy gets; and the settings that are not copied,
+    """The settings that the copy of a topic or group gets; and the settings that are not copied,
     with reasons.
 
     The copy gets the settings that were set for the topic or group itself, and the retention

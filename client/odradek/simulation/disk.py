@@ -1,10 +1,10 @@
 """`Files` in memory, which keep track of synced data, fail on demand, and crash.
 
-In the model of a disk, a file's bytes are durable if its last `sync` covered them. The name of a
-file or directory is durable once the parent directory was synced after the name was created (or
-removed). `crash` restores the durable state, and lets a random part of the rest survive, because
-kernels write back at any time and in any order. Some crashes lose all unsynced names (content
-without its file), or all unsynced bytes (files without content).
+In the model of a disk, a file's bytes are durable if its last `sync` covered them. The creation
+or removal of a name is durable if its directory was synced afterwards. `crash` restores the durable
+state, and lets a random part of the rest survive, because kernels write back at any time and in any
+order. Some crashes lose all unsynced names (content without its file), or all unsynced bytes (files
+without content).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Failure:
     operations of this kind.
 
     `kind`: append, write_at, sync, sync_dir, truncate, open, make_dirs, rename, read, remove,
-    volume. `path_part`: only operations on paths that contain this text count. `torn_bytes`: the
+    volume. `path_part`: operations on paths without this text are not counted. `torn_bytes`: the
     number of bytes that a failing append writes.
     """
 
@@ -545,8 +545,8 @@ class Crashed(BaseException):
 
 
 def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> None:
-    """Lose unsynced bytes. `surviving`: 0 loses all, 1 none; other values keep bytes up to a random
-    point."""
+    """Lose unsynced bytes. `surviving`: 0 loses all of them, 1 loses none; other values keep bytes
+    up to a random point."""
     content, durable = inode.content, inode.durable
     if rng is None or surviving == 0.0:
         inode.content = bytearray(durable)

@@ -96,7 +96,7 @@ class SimulatedTransport(asyncio.Transport):
         #: The number of sent bytes that the peer's protocol has not read.
         self.unread_bytes = 0
         self._on_the_way: deque[Callable[[], None]] = deque()
-        #: The arrival of the last sent piece, before which no later piece may arrive.
+        #: The arrival time of the last sent piece. No later piece may arrive before this time.
         self._last_arrival_s = 0.0
         #: True if nothing that is sent arrives any more, without an error (a half-open connection).
         self.silent = False
@@ -210,7 +210,7 @@ class SimulatedTransport(asyncio.Transport):
             arrive()
 
     def arrive(self, piece: bytes) -> None:
-        """Deliver bytes of the peer."""
+        """Deliver bytes that the peer has sent."""
         if not self._lost:
             self._arrived.append(piece)
             self._hand_on()

@@ -16,7 +16,7 @@ _CURRENT: ContextVar[Process | None] = ContextVar("odradek_simulated_process", d
 
 
 class Process:
-    """A process, such as a broker or a client. The kill calls each callback in `on_killed` once,
+    """A process, such as a broker or a client. `kill` calls each callback in `on_killed` once,
     outside of the process's context."""
 
     def __init__(self, name: str) -> None:

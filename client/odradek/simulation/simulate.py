@@ -81,7 +81,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Call soon like asyncio's loop; never if the calling process is killed before."""
+        """Like asyncio's `call_soon`, but a callback of a killed process is not called."""
         process = process_of(context)
         if process is None:
             return super().call_soon(callback, *args, context=context)
@@ -90,7 +90,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call at a time like asyncio's loop; never if the calling process is killed before."""
+        """Like asyncio's `call_at`, but a callback of a killed process is not called."""
         if self._random is not None:
             when += self._random.random() * _TIMER_JITTER_S
         process = process_of(context)

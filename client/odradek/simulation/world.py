@@ -140,7 +140,7 @@ class World:
             self.broker.server.faults.order(order)
 
     async def start_broker(self) -> None:
-        """Start the broker, repeatedly if it is killed or fails to start."""
+        """Start the broker. If it is killed while it starts, or fails to start, try again."""
         why = "it was killed each time"
         left = _STARTS_MAX
         while left:

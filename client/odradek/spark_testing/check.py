@@ -73,9 +73,9 @@ class ExactlyOnceCheck:
         """Assert that `transform` as a stream writes each of its rows once, despite interruptions.
 
         `transform` gets the rows of `format("odradek")` and returns those to write. `records`:
-        values, or (key, value) pairs, as str or bytes; they become the input in their order: before
-        each run, the next part of them is written. `expected`: the rows of the output, as values or
-        pairs, in any order; by default the result of the same `transform` as a batch query.
+        values, or (key, value) pairs, as str or bytes; they become the input in the given order:
+        before each run, the next part of them is written. `expected`: the rows of the output, as
+        values or pairs, in any order; by default the result of `transform` as a batch query.
         `interruptions`: names of `INTERRUPTIONS`, all by default; each happens once, in an order
         and at times that depend on `seed`. `partitions`: the number of partitions of the input
         topic and of the output topic. `timeout_s`: the time limit for all runs together.

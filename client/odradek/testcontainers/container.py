@@ -22,8 +22,8 @@ _HOST = "127.0.0.1"
 #: The port that the container offers to other brokers, in addition to the port for clients.
 _BROKER_PORT = 9092
 _SECURITY = ("users", "tls", "superusers", "acls")
-#: The settings of a container of Kafka, unless the environment has others. With these settings,
-#: like Kafka, the broker does not flush each write.
+#: The settings of a container of Kafka, unless the environment has others. With these settings
+#: the broker, like Kafka, does not flush each write.
 _SETTINGS = {
     "broker.id": "1",
     "group.initial.rebalance.delay.ms": "0",
