@@ -2,9 +2,9 @@
 
 Clients send expressions (KIP-848, KIP-1152), and some expressions make Python's matcher run for an
 exponential time. A program (`Pattern`) follows all alternatives at the same time, as in Thompson's
-construction, so that the time is proportional to the length of the text and of the program. Back
-references and look-around, which need memory, are not supported, as in RE2. A name must match as a
-whole.
+construction, so that the time is at most proportional to the length of the text times the length of
+the program. Back references and look-around, which need memory, are not supported, as in RE2. A
+name must match as a whole.
 
 The syntax: literals, `.`, classes (with ranges, negation, POSIX names, `\\d \\w \\s` and their
 opposites), groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one

@@ -40,8 +40,8 @@ class Event:
     """An event, or several equal events: `times` is their number, and `last_ms` the time of the
     last event.
 
-    Times in milliseconds since the epoch. `partitions`: the first partitions that the event is
-    about; `partitions_more`: the number of further partitions.
+    Times are in milliseconds since the epoch. `partitions`: the first partitions that the event
+    is about; `partitions_more`: the number of further partitions.
     """
 
     at_ms: int

@@ -63,9 +63,9 @@ class Commit(Protocol):
 
 
 class Window:
-    """The last commits of a group in a partition in which it is behind, each as (time, offset, lag
-    in records). `behind`: the number of consecutive samples at which the group was behind; `quiet`:
-    the number of samples since the last new commit.
+    """The last commits of a group in a partition where the group is behind, each as (time, offset,
+    lag in records). `behind`: the number of consecutive samples at which the group was behind;
+    `quiet`: the number of samples since the last new commit.
     """
 
     __slots__ = ("_commits", "behind", "lag", "quiet")

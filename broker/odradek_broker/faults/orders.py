@@ -56,7 +56,8 @@ class BadOrder(ValueError):
 
 
 class ExpireSession(NamedTuple):
-    """`member`: a member id or a client id; None for all members."""
+    """End sessions in a group: of the members whose member id or client id is `member`, or of all
+    members if `member` is None."""
 
     group: str
     member: str | None

@@ -52,9 +52,9 @@ INDEX_BYTES_MAX = 128 * 1024 * 1024
 
 
 class HandleCache:
-    """A cache of at most `limit` open handles, not counting pinned ones and a few that a limited
-    search has missed, and at most `index_bytes_max` of indexes of sealed segments, not counting the
-    last one read."""
+    """A cache of open handles and of the indexes of sealed segments. At most `limit` handles are
+    open, not counting pinned handles and a few that a limited search has missed. The indexes occupy
+    at most `index_bytes_max`, not counting the last one that was read."""
 
     def __init__(
         self,

@@ -324,8 +324,9 @@ class TimeIndex(_IndexFile):
             self.write_out()
 
     def floor_entry(self, timestamp: int) -> tuple[int, int] | None:
-        """The last (timestamp, offset) whose timestamp is at most `timestamp`: all records with
-        larger timestamps have larger offsets. None if there is no such entry."""
+        """The last entry (timestamp, offset) whose timestamp is at most `timestamp`; None if there
+        is no such entry. All records that are newer than `timestamp` have offsets above the
+        entry's."""
         entry = bisect_right(self._timestamps, timestamp)
         if not entry:
             return None

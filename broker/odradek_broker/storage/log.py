@@ -166,9 +166,9 @@ class PartitionLog:
     # ---- opening and closing
 
     def load(self, now_ms: int, later: list[Callable[[], None]] | None = None) -> RecoveryReport:
-        """Open the files, and recover them if they were not left by a clean stop. The first use
-        calls it; a broker that starts after a crash calls it for all logs. Raises PartitionOffline;
-        StorageError if the load may be tried again.
+        """Open the files, and recover them if they were not left by a clean stop. The first use of
+        the log calls this method; a broker that starts after a crash calls it for all logs. Raises
+        PartitionOffline; StorageError if the load may be tried again.
 
         `later` collects the syncs, to be called in any thread before the recovered records are
         read; if one raises OSError, call `recovery_failed`. If `later` is None, the syncs are
@@ -452,8 +452,8 @@ class PartitionLog:
         end_before, self.log_end_offset = self.log_end_offset, last_offset + 1
         if header.leader_epoch > self._epochs.latest:
             # The first epoch begins at the log start, even if there is a gap before the first
-            # batch: a start without a checkpoint of log starts takes the log start from the first
-            # epoch.
+            # batch: a broker that starts without a checkpoint of log starts takes the log start
+            # from the first epoch.
             starts = base_offset if self._epochs.entries else end_before
             self._epochs.assign(header.leader_epoch, starts)
             self._files.write_epochs()

@@ -65,8 +65,8 @@ class LogTrimming:
         return max(log.log_start_offset, target)
 
     def delete_records(self, offset: int) -> int:
-        """Move the log start to `offset`, -1 for the high watermark; returns the new log start
-        (L-11).
+        """Move the log start to `offset`, or to the high watermark if `offset` is -1. Returns the
+        new log start (L-11).
 
         Records below the new log start become unreadable immediately; the next retention removes
         whole segments. A crash would undo the move, so `LogManager.delete_records` writes the new

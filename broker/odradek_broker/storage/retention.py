@@ -95,8 +95,8 @@ def _newest_ms(segment: Segment, files: Files) -> int:
 
 
 def delete_records_target(name: str, config: LogConfig, offset: int, high_watermark: int) -> int:
-    """The log start that DeleteRecords asks for with `offset`, -1 for the high watermark (L-11).
-    Raises DeleteRecordsRejected."""
+    """The log start that a DeleteRecords request with this offset asks for (L-11); the offset -1
+    stands for the high watermark. Raises DeleteRecordsRejected."""
     if "delete" not in config.cleanup_policy:
         raise DeleteRecordsRejected(
             ErrorCode.POLICY_VIOLATION,

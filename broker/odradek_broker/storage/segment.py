@@ -299,7 +299,7 @@ class SegmentList:
     def must_roll(
         self, header: BatchHeader, last_offset: int, config: LogConfig, now_ms: int
     ) -> bool:
-        """True if this batch begins a new segment (L-06)."""
+        """True if a new segment must begin with this batch (L-06)."""
         active = self.active
         if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
             return True

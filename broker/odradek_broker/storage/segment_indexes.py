@@ -1,5 +1,5 @@
-"""The offset index and the time index of one segment: kept while it grows, read, checked, rebuilt
-(L-02, L-03, L-05, L-33).
+"""The offset index and the time index of one segment, which are extended while the segment grows,
+read, checked and rebuilt (L-02, L-03, L-05, L-33).
 
     <base>.log        | 100-104 | 105 | 106-119 | 120 | 121-140 | 141 | 142 |
                                       ^               ^                     ^ size_bytes
@@ -187,7 +187,8 @@ class SegmentIndexes:
 
     def _resume(self) -> None:
         """Continue after the last index entry. Raises SegmentCorrupt if that position is no batch
-        boundary, or if an index has lost its last entries, which its size does not show."""
+        boundary, or if an index has lost its last entries (the size of its file does not show such
+        a loss)."""
         self._max_timestamp, self._max_timestamp_offset = self._times.last()
         self._bytes_since_entry = 0
         last_offset, position = self._offsets.last()

@@ -76,7 +76,8 @@ def walk_batches(segment: ScannedSegment, position: int) -> Iterator[BatchAt]:
 
 
 class SegmentScan:
-    """Reads a segment file batch by batch, a megabyte or one batch at a time.
+    """Reads a segment file batch by batch. A read of the file returns a megabyte, or a whole batch
+    if the batch is larger.
 
     If the file ends inside a batch, `grow` is called with the position where the batch ends, and
     may raise the segment's `size_bytes` if the file is still being written.
@@ -139,9 +140,9 @@ def read_batches(
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """(position, header, the batch) of each whole batch from `position` to the end.
 
-    Offsets must ascend, from `least_offset` on; the caller compares checksums. At most a megabyte
-    or one batch is in memory; a batch is not larger than the file. Raises BatchError,
-    SegmentCorrupt, OSError.
+    Offsets must be at least `least_offset`, and ascend; the caller compares checksums. At most a
+    megabyte is in memory, or a single batch that is larger. Raises BatchError, SegmentCorrupt,
+    OSError.
     """
     scan = SegmentScan(segment)
     next_offset = max(segment.base_offset, least_offset)

@@ -197,11 +197,12 @@ class LogStartup:
     def _choose(
         self, key: TopicPartition, found: Sequence[LastRun], topics: KnownTopics
     ) -> LastRun | None:
-        """The directory that has the partition, of those with its name (L-41); None if none has it.
+        """The data directory that has the partition itself (L-41), among those that have a
+        subdirectory of its name; None if none of them has the partition.
 
-        Other directories of this name are renamed: they belong to a topic that was deleted while a
-        data directory could not be used, or to a partition whose creation was never finished.
-        Raises DataDirectoryError if two have the partition.
+        The other subdirectories of this name are renamed: they belong to a topic that was deleted
+        while a data directory could not be used, or to a partition whose creation was never
+        finished. Raises DataDirectoryError if two data directories have the partition.
         """
         name = f"{key[0]}-{key[1]}"
         wanted = topics.topic_id(key[0])
@@ -212,8 +213,8 @@ class LogStartup:
         # A partition whose topic id has not reached the disk has acknowledged no record.
         own = own or [left for left in found if wanted is None or ids[left] == ZERO_UUID]
         if len(own) > 1:
-            # An empty partition is left when its creation failed because of its disk, and the
-            # partition was created elsewhere.
+            # If the disk failed while the partition was created, an empty partition was left there,
+            # and the partition was created in another data directory.
             written = [e for e in own if not self._is_blank(e.directory.path_of(name))]
             own = written or own[:1]
         if len(own) > 1 and wanted is not None:
@@ -327,9 +328,9 @@ class LogStartup:
         return min((start for _, start in epochs), default=0)
 
     def _begins_inside_a_segment(self, path: str, log_start_offset: int) -> bool:
-        """True if no segment begins at the log start. Only DeleteRecords moves a log start there,
-        and it writes the log start (L-10); retention and snapshots of the metadata move it to the
-        start of a segment, without writing it."""
+        """True if no segment begins at the log start. Only DeleteRecords moves a log start into a
+        segment, and DeleteRecords writes the new log start to disk (L-10). Retention and snapshots
+        of the metadata move a log start to the start of a segment, and do not write it to disk."""
         with suppress(OSError):  # Opening the log reports the error.
             return f"{segment_name(log_start_offset)}.log" not in self._files.list(path)
         return False

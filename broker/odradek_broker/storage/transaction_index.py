@@ -163,7 +163,7 @@ class TransactionIndex:
         return found, False
 
     def _first_ending_at(self, offset: int) -> int:
-        """Number of the first entry whose marker is not below the offset."""
+        """The number, from 0 on, of the first entry whose marker is at or above the offset."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2

@@ -46,7 +46,7 @@ class CleanerStatistics:
     failures: int = 0
 
     def finished(self, step: CleaningFinished, took_ms: int) -> None:
-        """Add a cleaning."""
+        """Count a cleaning that has ended."""
         self.map_used = step.map_used
         self.kept = step.bytes_kept / step.bytes_read if step.bytes_read else 0.0
         self.took_ms = took_ms
@@ -57,13 +57,14 @@ class CleanerWatch(Protocol):
     """An observer of the cleaner's work on single logs."""
 
     def cleaned(self, where: TopicPartition, cleaned: LogCleaned, *, whole: bool) -> None:
-        """A cleaning is over; `whole`: it reached the end of the records to clean."""
+        """Note that a cleaning is over. `whole`: the cleaning reached the end of the records to
+        clean."""
         ...
 
     def failed(self, where: TopicPartition, problem: str) -> None:
-        """A cleaning was given up."""
+        """Note that a cleaning was given up."""
         ...
 
     def left_alone(self, where: TopicPartition, problem: str) -> None:
-        """A log is not cleaned any more until the next start."""
+        """Note that a log will not be cleaned again before the next start of the broker."""
         ...
