@@ -109,7 +109,7 @@ def with_plaintext_address(listeners: str | None, address: str) -> str:
 
 
 def broker_listeners(settings: ListenerSettings, *, map_is_given: bool) -> tuple[Listener, ...]:
-    """The listeners to open, in order, without the controller's listeners.
+    """The listeners to open, in the order of `listeners`, without the controller's listeners.
 
     `map_is_given`: true if listener.security.protocol.map is set explicitly. Raises ConfigError.
     """

@@ -176,7 +176,7 @@ def java_double(value: float) -> str:
 
 @dataclass(frozen=True)
 class Synonym:
-    """Another key of a setting, which is used if the first key is not given.
+    """Another key of a setting, which is used if the setting's own key is not given.
 
     `factor` is the size of the synonym's unit in the setting's units (minutes to milliseconds:
     60000). `default` is the default that Kafka shows for the synonym, None if Kafka shows none. As

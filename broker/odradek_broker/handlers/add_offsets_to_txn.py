@@ -1,6 +1,6 @@
 """AddOffsetsToTxn (key 25): adds the offsets of a group to a transaction (rules T-23, A-06).
 
-Versions: below 2 the error of a fenced producer is INVALID_PRODUCER_EPOCH.
+In versions below 2 the error of a fenced producer is INVALID_PRODUCER_EPOCH.
 """
 
 from __future__ import annotations

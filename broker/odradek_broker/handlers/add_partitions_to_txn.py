@@ -1,8 +1,8 @@
 """AddPartitionsToTxn (key 24): adds partitions to a transaction (rules T-20 to T-22, A-05).
 
-Versions: below 2 the error of a fenced producer is INVALID_PRODUCER_EPOCH. Versions 4 and later are
-for brokers: a request has many transactions, and can ask to verify that partitions were added
-instead of adding them.
+In versions below 2 the error of a fenced producer is INVALID_PRODUCER_EPOCH. Versions from 4 on are
+for brokers. Such a request names many transactions, and for each it either adds partitions, or
+verifies that partitions were added earlier.
 """
 
 from __future__ import annotations

@@ -20,9 +20,10 @@ from odradek_protocol.schemas.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-#: The maximum length of a directory's name, and the length of the suffix that Kafka appends to the
-#: directory name TOPIC-INDEX of a replica that is being moved.
+#: The maximum length of a directory's name.
 _NAME_LENGTH_MAX = 255
+#: The length of the suffix that Kafka appends to the directory name TOPIC-INDEX of a replica that
+#: is being moved.
 _FUTURE_SUFFIX_LENGTH = len(".") + 32 + len("-future")
 
 

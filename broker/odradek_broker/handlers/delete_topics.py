@@ -1,7 +1,7 @@
 """DeleteTopics (key 20): deletes topics; the answer comes when the deletions are durable (A-17).
 
-Versions: below 6 a request names topics only by name; below 3 a broker with topic deletion disabled
-answers INVALID_REQUEST, because clients do not know TOPIC_DELETION_DISABLED.
+In versions below 6 a request names topics only by name. In versions below 3 a broker with topic
+deletion disabled answers INVALID_REQUEST, because clients do not know TOPIC_DELETION_DISABLED.
 """
 
 from __future__ import annotations

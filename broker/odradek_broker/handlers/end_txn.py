@@ -1,8 +1,8 @@
 """EndTxn (key 26): commits or aborts a transaction (rules T-30 to T-33, T-63 to T-67, A-07).
 
-Versions: below 2 the error of a fenced producer is INVALID_PRODUCER_EPOCH; from 5 on the
-transaction is of version 2: the epoch is raised, and the answer has the producer id and epoch to
-use from then on.
+In versions below 2 the error of a fenced producer is INVALID_PRODUCER_EPOCH. A request in version 5
+or later ends a transaction of version 2: the epoch is raised, and the answer has the producer id
+and epoch that the producer has to use next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """InitProducerId (key 22): assigns a producer id and epoch (rules P-29, P-30, T-10 to T-16, A-04).
 
-Versions: from 3 on the request has the producer's present id and epoch; below 4 the error of a
-fenced producer is INVALID_PRODUCER_EPOCH (T-15); 6 can request two-phase commit (T-70 to T-77).
+From version 3 on the request has the producer's present id and epoch. In versions below 4 the error
+of a fenced producer is INVALID_PRODUCER_EPOCH (T-15). A request in version 6 can ask for two-phase
+commit (T-70 to T-77).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ListTransactions (key 66): the transactional ids of this broker (rule A-18).
 
-Versions: from 1 on a request can filter by the time since the id's last transaction began, even if
-that transaction has ended; an id that never had a transaction passes this filter. From 2 on a
-request can have a pattern (KIP-1152).
+From version 1 on a request can filter by the time since the id's last transaction began, even if
+that transaction has ended; an id that never had a transaction passes this filter. From version 2 on
+a request can have a pattern (KIP-1152).
 
 Patterns are regular expressions in RE2's syntax that must match the whole id. The time of a match
 is proportional to the lengths of pattern and id (`re2.py`).

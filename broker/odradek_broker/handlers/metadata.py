@@ -1,8 +1,8 @@
 """Metadata (key 3): brokers, topics, leaders; creates topics that clients ask for (A-10, A-11).
 
-Versions: in 0 an empty list of topics means all, in later versions null does; from 4 on the client
-may forbid the creation of topics; from 12 on topics may be requested by id, and then names are
-ignored, as in Kafka.
+In version 0 an empty list of topics means all topics; in later versions null means all. From
+version 4 on the client may forbid the creation of topics. From version 12 on topics may be
+requested by id, and the name next to an id is then ignored, as in Kafka.
 """
 
 from __future__ import annotations

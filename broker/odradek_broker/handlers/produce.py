@@ -1,4 +1,5 @@
-"""Produce (key 0): append batches, answer when they are durable (rules P-06, P-07, P-22, P-23).
+"""Produce (key 0): appends batches; the answer comes when they are durable (rules P-06, P-07, P-22,
+P-23).
 
 `handle` and `handle_one` both use `_Produce`. Nearly all requests have one batch; a second, faster
 codec reads these requests for `handle_one`. Requests are checked here, batches by the log

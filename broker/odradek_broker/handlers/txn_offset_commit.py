@@ -2,8 +2,8 @@
 
 The offsets are appended to the group's partition of `__consumer_offsets` as records of the
 producer, and become visible with its COMMIT marker. Up to version 4 AddOffsetsToTxn has added the
-partition to the transaction, and this request only verifies that the partition was added; from 5 on
-this request adds the partition (T-61, T-62).
+partition to the transaction, and this request only verifies that the partition was added. From
+version 5 on this request adds the partition (T-61, T-62).
 """
 
 from __future__ import annotations

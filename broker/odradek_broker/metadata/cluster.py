@@ -147,9 +147,10 @@ class ClusterMetadata:
         self._next_producer_id = 0
         #: The lowest producer id that no other cluster can have assigned.
         self._first_own_producer_id = 0
-        # The block from which producer ids are taken, and the next block, whose record is being
-        # made durable. The ids that were taken are not stored, so a restart skips both blocks.
+        # The producer ids that are left in the present block. They are not stored, so a restart
+        # skips them.
         self._block = range(0)
+        # The next block, while its record is being made durable. A restart skips this block too.
         self._coming_block = range(0)
 
     # --- Questions ---
@@ -346,7 +347,7 @@ class ClusterMetadata:
 
     @property
     def topic_configs(self) -> TopicConfigs:
-        """The settings of topics on top of the broker's present settings."""
+        """The settings of topics, with the broker's present settings as defaults."""
         return TopicConfigs(self.config)
 
     def log_config(self, name: str) -> LogConfig:
@@ -482,7 +483,7 @@ class ClusterMetadata:
     # --- Producer ids (rule P-29) ---
 
     def take_producer_id(self) -> int | None:
-        """The next id of the block in use; None if a new block is needed."""
+        """The next producer id of the present block; None if a new block is needed."""
         if not self._block:
             return None
         producer_id = self._block[0]
@@ -499,7 +500,7 @@ class ClusterMetadata:
         ]
 
     def use_producer_id_block(self) -> None:
-        """Use a block whose record is durable."""
+        """Use the next block, because its record is durable."""
         self._block = self._own_ids(self._coming_block)
         self._coming_block = range(0)
 

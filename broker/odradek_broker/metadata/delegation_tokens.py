@@ -18,10 +18,11 @@ from odradek_protocol.stored.cluster_metadata import (
     RemoveDelegationTokenRecord,
 )
 
-#: The maximum number of tokens in a cluster, of renewers of a token, and of characters in a
-#: principal. Kafka has no such limits.
+#: The maximum number of tokens in a cluster. Kafka has no such limit.
 _TOKENS_MAX = 100_000
+#: The maximum number of renewers of a token. Kafka has no such limit.
 _RENEWERS_MAX = 1_000
+#: The maximum number of characters in a principal. Kafka has no such limit.
 _PRINCIPAL_CHARACTERS_MAX = 1_024
 #: The maximum number of expired tokens that one check removes, as in Kafka.
 EXPIRED_AT_ONCE_MAX = 1_000

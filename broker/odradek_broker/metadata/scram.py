@@ -165,7 +165,8 @@ def _beyond_limits(metadata: ClusterMetadata, change: ScramUpsertion, new_users:
 def describe_scram_credentials(
     metadata: ClusterMetadata, users: Sequence[str]
 ) -> list[tuple[ScramResult, Mapping[ScramMechanism, ScramCredential]]]:
-    """An answer for each user, with the credentials; for all users if the request names none."""
+    """An answer for each requested user, or for every user if the request names none, with the
+    user's credentials."""
     found: list[tuple[ScramResult, Mapping[ScramMechanism, ScramCredential]]] = []
     times = Counter(users)
     for user in times or list(metadata.scram_credentials):

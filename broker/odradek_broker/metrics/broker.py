@@ -16,7 +16,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.message import ArrayOf, Struct
 from odradek_protocol.primitives import WireType
 
-#: Upper bounds in microseconds of the buckets for times.
+#: The upper bounds of a histogram's buckets, in microseconds.
 BUCKETS_US = (
     50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
     1_000_000, 2_000_000, 5_000_000, 10_000_000, 30_000_000,
@@ -51,7 +51,7 @@ class Gauge:
 
 
 class Histogram:
-    """Times in microseconds, counted in buckets."""
+    """Durations in microseconds, counted in buckets."""
 
     __slots__ = ("counts", "sum_us")
 
@@ -74,7 +74,7 @@ class Histogram:
         self.sum_us += time_us
 
     def buckets(self) -> list[tuple[str, float]]:
-        """(upper bound in seconds, number of times up to it), in the form of Prometheus."""
+        """(upper bound in seconds, number of durations up to this bound), as Prometheus has it."""
         total = 0
         out = []
         bounds = [str(bound / 1_000_000) for bound in BUCKETS_US] + ["+Inf"]
@@ -119,9 +119,9 @@ SAMPLED = (
     "flushes_total",
     "flush_time_us_total",
 )
-#: The time between two samples, and the maximum number of samples, which together cover a quarter
-#: of an hour.
+#: The time between two samples.
 SAMPLE_INTERVAL_MS = 5_000
+#: The maximum number of samples that are kept: those of the last quarter of an hour.
 SAMPLES_MAX = 181
 
 
@@ -168,8 +168,9 @@ class BrokerMetrics:
         self.authentications: dict[tuple[str, str, bool, bool], int] = {}
         #: The number of connections whose session expired.
         self.sessions_expired_total = 0
-        #: By quota: the number of throttled requests, and the sum of their throttle times.
+        #: The number of requests that each quota has throttled.
         self.throttled_requests: dict[str, int] = {}
+        #: The sum of the throttle times of each quota.
         self.throttle_time_ms: dict[str, int] = {}
         self.appended_total = 0
         self.fetched_total = 0

@@ -30,11 +30,15 @@ from odradek_protocol.records.record import read_columns
 from odradek_protocol.stored.assignment import decode_assignment
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE
 
-#: Limits of one scrape.
+#: The maximum number of offsets that one scrape looks up.
 LOOKUPS_MAX = 5_000
+#: The maximum number of batches that one scrape decodes.
 OPENED_MAX = 256
+#: The maximum size of all batches together that one scrape decodes, before decompression.
 OPENED_BYTES_MAX = 8 * 1024 * 1024
+#: The maximum size of a single batch after decompression.
 _DECOMPRESSED_BYTES_MAX = 4 * 1024 * 1024
+#: The maximum number of timestamps that are kept for the next scrape.
 _KEPT_MAX = 200_000
 
 #: The timestamp that means that the group has read all records.

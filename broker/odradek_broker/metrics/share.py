@@ -18,8 +18,9 @@ from odradek_broker.share.statistics import PartitionStatistics
 from odradek_broker.share_state import ShareKey
 from odradek_protocol.constants import NO_DELIVERY_COUNT
 
-#: The labels of Kafka's metrics, and of metrics like kafka_exporter's.
+#: The labels of Kafka's metrics.
 _KAFKA = ["group", "topic", "partition"]
+#: The labels of the metrics that are named like kafka_exporter's.
 _EXPORTER = ["sharegroup", "topic", "partition"]
 
 

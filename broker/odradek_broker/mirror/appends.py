@@ -284,8 +284,8 @@ class MirrorAppends:
     def _move_log_starts(
         self, answered: Iterable[tuple[MirrorAppend, MirroredPartitionResult]]
     ) -> None:
-        """Move the log starts to the log starts at the sources (I-08), with one write for all
-        partitions."""
+        """Move the log start of each partition to the log start of its source (I-08), with one
+        write for all partitions."""
         logs, targets, moved = [], [], []
         for wanted, result in answered:
             partition, start = self._partition(*wanted.where), wanted.part.source_log_start_offset

@@ -60,8 +60,9 @@ class OAuthBearerMechanism:
 class _OAuthBearerExchange:
     def __init__(self, validator: Validator) -> None:
         self._validator = validator
-        #: The error for the client and the reason, once a token was refused.
+        #: The error for the client, after a token was refused; until then empty.
         self._error = ""
+        #: The reason for the refusal, for the log; until then empty.
         self._reason = ""
 
     def step(self, token: bytes) -> Step | Deferred[Step]:

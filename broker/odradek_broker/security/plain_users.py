@@ -26,14 +26,16 @@ from odradek_protocol.sasl.plain import parse_plain
 
 WRONG = "Authentication failed: Invalid username or password"
 BUSY = "too many passwords are waiting to be checked"
-#: The maximum number of users in a file, and of characters in a name.
+#: The maximum number of users in a file.
 _USERS_MAX = 100_000
+#: The maximum number of characters in a user's name.
 _NAME_CHARACTERS_MAX = 1_024
 #: The maximum number of correct passwords whose keyed hashes are kept.
 _REMEMBERED_MAX = 10_000
-#: The maximum number of passwords of one address that wait to be checked, and of addresses with
-#: waiting passwords. Further passwords are refused immediately.
+#: The maximum number of passwords of one address that wait to be checked. Further passwords are
+#: refused immediately.
 _WAITING_MAX = 100
+#: The maximum number of addresses with waiting passwords.
 _ADDRESSES_WAITING_MAX = 1_000
 #: The maximum length of a password. It also limits the time that a hash takes.
 _PASSWORD_CHARACTERS_MAX = 1_024

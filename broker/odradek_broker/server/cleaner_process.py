@@ -153,8 +153,8 @@ class CleanerProcess:
             [sys.executable, "-P", "-m", "odradek_broker.server.cleaner_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # The child needs the module path of this process. An inherited environment may not
-            # contain it.
+            # The child needs the module path of this process, which an inherited environment might
+            # lack.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             text=True,
         )

@@ -82,8 +82,8 @@ class ClusterRelay:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
-            # The child needs the module path of this process. An inherited environment may not
-            # contain it.
+            # The child needs the module path of this process, which an inherited environment might
+            # lack.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         assert process.stdin is not None and process.stdout is not None

@@ -49,13 +49,14 @@ log = structlog.get_logger("odradek.sasl")
 
 _SECRET_BYTES = 32
 _NONCE_BYTES = 18
-#: The number of failures of an address that cause no further delay, and the time for which a
-#: failure counts.
+#: The number of failures of an address that cause no additional delay.
 _FREE_FAILURES = 5
+#: The time for which a failure is counted.
 _FAILURES_MS = 60_000
-#: The first additional delay, which doubles with each failure, and the maximum additional delay.
-#: The maximum must stay below the ten seconds that clients wait for a connection.
+#: The first additional delay. The additional delay doubles with each further failure.
 _LONGER_MS = 200
+#: The maximum additional delay. It must stay below the ten seconds that clients wait for a
+#: connection.
 _LONGEST_MS = 5_000
 #: The maximum number of addresses whose failures are kept.
 _ADDRESSES_MAX = 10_000

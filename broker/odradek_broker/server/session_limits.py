@@ -67,9 +67,9 @@ class SessionLimits:
         #: the requests began.
         self._unfinished: dict[Receiving, int] = {}
         self.waiting: dict[Receiving, None] = {}
-        #: The connection that had the oldest unfinished request at the last call of `stalled`, and
-        #: the start of the time that `stalled` compares with ARRIVAL_S.
+        #: The connection that had the oldest unfinished request at the last call of `stalled`.
         self._first: Receiving | None = None
+        #: The start of the time that `stalled` compares with ARRIVAL_S.
         self._first_since_s = 0.0
 
     def room_bytes(self) -> int:

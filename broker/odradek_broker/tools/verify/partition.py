@@ -191,9 +191,9 @@ class PartitionCheck:
         self._there = PartitionFiles(directory, set())
         self._epochs: tuple[tuple[int, int], ...] = ()
         self._epochs_wrong = False
-        #: The position at which the next start cuts the log, and the number of whole batches that
-        #: the cut removes.
+        #: The position at which the next start cuts the log.
         self._cut: Damage | None = None
+        #: The number of whole batches that the cut removes.
         self._behind_cut = 0
         self._sound = True
         self._odd_timestamps = 0
@@ -357,7 +357,7 @@ class PartitionCheck:
             aborted.append(entry)
 
     def _check_records(self, batch: StoredBatch) -> None:
-        """Report the first record in a batch that the coordinator of the topic could not load."""
+        """In a batch, report the first record that the topic's coordinator could not load."""
         if self._unloadable or batch.header.is_control or batch.problem or batch.data is None:
             return
         if not is_loaded(self._topic):
