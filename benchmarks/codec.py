@@ -97,7 +97,7 @@ def write_produce_response(response: ProduceResponse) -> bytes:
                 found.log_append_time_ms,
                 found.log_start_offset,
             ),
-            # Empty record errors, a null message, and the tags of partition and topic.
+            # An empty list of record errors, a null message, and the tags of partition and topic.
             b"\x01\x00\x00\x00",
             _INT32.pack(response.throttle_time_ms),
             b"\x00",

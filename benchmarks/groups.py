@@ -9,9 +9,10 @@ connections in one process that use the classic protocol; the leader assigns wit
 assignor. "CPU" is the broker's processor time. Then the rebalance is measured with the same number
 of our own consumers instead of bare connections.
 
-Idle groups are empty groups that have committed offsets and have had a member. Memory is the growth
-of the broker's resident memory by these groups, measured before a restart and after it. "Restart"
-is the time from the start of the process to its ready line, with the groups and without any groups.
+Idle groups are empty groups that have committed offsets and have had a member. Memory is the
+resident memory that these groups add to the broker, measured before a restart and after it.
+"Restart" is the time from the start of the process to its ready line, with the groups and without
+any groups.
 """
 
 from __future__ import annotations

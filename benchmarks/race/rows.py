@@ -50,10 +50,10 @@ class Trial:
 
 
 def chosen(trials: Sequence[Trial], wanted: str) -> list[tuple[Trial, tuple[Row, ...]]]:
-    """The trials that have chosen rows, in order, each with its chosen rows.
+    """Each trial that has at least one of the wanted rows, with these rows.
 
-    `wanted`: names of rows or shell patterns, separated by commas; empty for all rows. ValueError
-    if a name or pattern matches no row.
+    `wanted`: names of rows or shell patterns, separated by commas; empty for all rows. Raises
+    ValueError if a name or pattern matches no row.
     """
     patterns = [word.strip() for word in wanted.split(",") if word.strip()] or ["*"]
     names = [row.name for trial in trials for row in trial.rows]

@@ -44,8 +44,7 @@ async def topic(broker: SubprocessBroker, unique_topic: str) -> str:
 def printed(
     broker: SubprocessBroker, topic: str, fault: str, folder: Path, do: Callable[[str], None]
 ) -> list[str]:
-    """Run the program. Returns its output; The program asks for the fault, and `do` then
-    injects it."""
+    """Run the program, and return its output. The program asks for a fault, which `do` injects."""
     return converse(
         *(kafka_cluster.java(), "-Xmx256m", "-Dorg.apache.logging.log4j.level=OFF"),
         *("-cp", kafka_cluster.class_path(), str(PROGRAM)),

@@ -1,5 +1,5 @@
-"""Our client with an Apache Kafka with faults: a node that hangs, rebalances, rebalance listeners
-that commit."""
+"""Our client with an Apache Kafka under difficulties: a hanging node, many rebalances, and
+rebalance listeners that commit."""
 
 from __future__ import annotations
 

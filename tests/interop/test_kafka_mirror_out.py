@@ -29,7 +29,7 @@ from odradek_client.structs import TopicPartition
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
-#: The number of records that the test of compaction writes to a partition at a time.
+#: The number of records that `rewrite` writes to each partition in one transaction.
 _REWRITTEN = 40
 #: The time in ms without a record after which Kafka's console consumer ends.
 _JAVA_SILENCE_MS = 60_000

@@ -108,8 +108,8 @@ class Programs:
         self._invoices.process(self._address, self._orders.sent - ORDERS // 4)
 
     def stop(self) -> None:
-        """Stop all programs cleanly. Then write more records for Streams and Connect, which they
-        can read only after the move."""
+        """Stop all programs cleanly. Then write more records, which Streams and Connect can read
+        only after the move."""
         assert self._instance is not None
         assert self._worker is not None
         self._instance.close()

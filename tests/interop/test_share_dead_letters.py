@@ -1,5 +1,5 @@
-"""Each rejected record has one dead letter, even if the broker's process is killed or the member is
-one of librdkafka."""
+"""Each rejected record has one dead letter, even if the broker's process is killed, and even if
+the member uses librdkafka."""
 
 from __future__ import annotations
 

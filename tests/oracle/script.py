@@ -59,7 +59,7 @@ class Batch:
 class Subscribed:
     """The metadata, for one protocol in JoinGroup, of a consumer that subscribes to these
     topics. `owned`: topic -> the partitions that the consumer owns; None for the oldest version of
-    the metadata, which cannot say it."""
+    the metadata, which does not have this field."""
 
     topics: Sequence[str] = ("@t",)
     owned: Mapping[str, Sequence[int]] | None = None
@@ -141,7 +141,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Wait:
-    """Let time pass, where no answer shows that the next step may begin."""
+    """Let time pass. Needed where no answer shows when the next step can begin."""
 
     ms: int
 

@@ -19,7 +19,7 @@ from odradek.simulation.simulate import DeadlockError, simulate
 from odradek.simulation.world import LIVENESS_MS, Violation, World
 
 _LOOK_EVERY_MS = 37
-#: The time in which all sessions and open transactions of ended clients have timed out.
+#: The time after which all sessions and open transactions of ended clients have timed out.
 _DEADLINES_MS = 90_000
 
 

@@ -11,7 +11,7 @@ from odradek.simulation.faults import Fault
 
 
 def shrink(result: Result) -> Result:
-    """Leave out faults as long as at least one of the same checkers still reports a violation.
+    """Leave out faults as long as a checker that reported the failure still reports a violation.
 
     The run is tried without any faults first. If it does not fail then, faults are left out one by
     one until the run needs each remaining fault to fail. Returns the result of the smallest run;

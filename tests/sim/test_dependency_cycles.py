@@ -1,4 +1,4 @@
-"""The checker of dependency cycles accepts those that Kafka allows, and reports others."""
+"""The checker of dependency cycles accepts the cycles that Kafka allows, and reports all others."""
 
 from __future__ import annotations
 
@@ -29,20 +29,22 @@ INTERLEAVED = [
     transaction("b", [], [Send("p", b"pb", 1), Send("q", b"qb", 0)]),
     ALL,
 ]
-#: In partition p, b read a's record. In partition q, a's record comes after b's record.
+#: In partition p, transaction b read a's record. In partition q, a's record comes after b's.
 READ_AND_OVERTAKEN = [
     transaction("a", [], [Send("p", b"pa", 0), Send("q", b"qa", 1)]),
     transaction("b", [P_A], [Send("q", b"qb", 0)]),
     reader(P_A, Q_B, Q_A),
 ]
-#: In p, a read up to the record before b's record. In q, b read up to the record before a's.
+#: Transaction a read partition p only up to the record before b's record. Transaction b read
+#: partition q only up to the record before a's record.
 WRITE_SKEW = [
     Operation("setup", [Send("p", b"pa", 0), Send("q", b"qb", 0)], Outcome.DONE),
     transaction("a", [P_A], [Send("q", b"qa", 1)]),
     transaction("b", [Q_B], [Send("p", b"pb", 1)]),
     ALL,
 ]
-#: In p, b read a's record. In q, b read only up to the record before a's record.
+#: Transaction b read a's record in partition p, but read partition q only up to the record before
+#: a's record.
 HALF_SEEN = [
     Operation("setup", [Send("q", b"qb", 0)], Outcome.DONE),
     transaction("a", [], [Send("p", b"pa", 0), Send("q", b"qa", 1)]),

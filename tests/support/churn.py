@@ -72,7 +72,8 @@ class Member:
 
 
 class Churn:
-    """Runs the group; `violations` returns the partitions that had two owners at a time."""
+    """Runs the group; `violations` returns the partitions that had two owners at
+    the same time."""
 
     def __init__(
         self, address: str, topic: str, strategy: str, kinds: Sequence[str], seed: int

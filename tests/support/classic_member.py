@@ -119,8 +119,8 @@ def classic_group(world: GroupWorld, **how: Any) -> ClassicMember:
 
 
 def rest(*members: ClassicMember | FakeMember) -> None:
-    """Send heartbeats of all members until nothing changes; no partition may ever have two
-    owners."""
+    """Send heartbeats of all members until nothing changes; fails if a partition ever has
+    two owners."""
     for _ in range(12):
         for member in members:
             if isinstance(member, ClassicMember):

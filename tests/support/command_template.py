@@ -149,7 +149,7 @@ def _import_everything() -> None:
     for name in odradek.__all__:
         getattr(odradek, name)
     for module in pkgutil.iter_modules(odradek.cli.__path__):
-        # The demo modules import the Spark connector, and its packages may not be installed.
+        # The demo modules import the Spark connector, whose dependencies are optional.
         if not module.name.startswith("demo"):
             importlib.import_module(f"odradek.cli.{module.name}")
 

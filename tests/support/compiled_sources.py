@@ -51,7 +51,7 @@ def _compile_part(parts: int, part: int) -> None:
 
 
 def _rewrite_assertions(path: Path) -> None:
-    """Write the cached file in which pytest looks for a test module with rewritten assertions."""
+    """Rewrite a test module's assertions, and write the result into pytest's cache file."""
     pyc = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
     source_hash = importlib.util.source_hash(path.read_bytes())
     if pyc.exists():

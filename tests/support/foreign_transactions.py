@@ -45,8 +45,8 @@ def _fencing_translated() -> Iterator[None]:
     try:
         yield
     except (confluent_kafka.KafkaException, SystemError) as error:
-        # The binding raises a fatal error inside of any running callback, as the cause of a
-        # SystemError.
+        # If the fatal error occurs inside of a callback, the binding raises a SystemError with the
+        # fatal error as its cause.
         told = error.__cause__ if isinstance(error, SystemError) else error
         if (
             isinstance(told, confluent_kafka.KafkaException)

@@ -28,7 +28,7 @@ Definition = dict[str, Any]
 
 @cache
 def definitions() -> tuple[Definition, ...]:
-    """Every message in the definitions of that release of Kafka."""
+    """The definitions of all messages of the recorded release of Kafka."""
     return tuple(json.loads(line) for line in _FILE.read_text().splitlines()[1:])
 
 

@@ -487,7 +487,7 @@ def _tried(step: Step, names: Mapping[str, str], classes: Path, folder: Path) ->
 
 
 def _names(place: Place, classes: Path) -> dict[str, str]:
-    """The texts that replace the names in braces of the steps. A tool of Kafka returns the broker's
+    """The texts that replace names in braces in a `Step`. A tool of Kafka returns the broker's
     id and log directory."""
     names = {
         "address": place.address,

@@ -14,7 +14,7 @@ MOST_CASES = 30
 
 @dataclass(frozen=True)
 class Difference:
-    """A deliberate difference. `cases` may have `*`. `error`: our error code."""
+    """A deliberate difference. `cases` may contain `*`. `error`: our error code."""
 
     cases: tuple[str, ...]
     error: int

@@ -28,8 +28,8 @@ _AT_ONCE = {
 }
 #: The number of scenarios that are played at the same time.
 _PARALLEL = 6
-#: If one request concerns producers with different request versions, Kafka returns either of these
-#: two codes for each producer.
+#: Kafka verifies the transactions of several producers with one request. If the requests of these
+#: producers have different versions, Kafka may return either of these two codes for a producer.
 _SAME = {"TRANSACTION_ABORTABLE": "INVALID_TXN_STATE"}
 
 

@@ -33,8 +33,8 @@ _OFFSET_KINDS = (
 
 
 def offsets(random: Random) -> list[Step]:
-    """Commit offsets as a member, as another client, and without a group; the group may be
-    deleted."""
+    """Commit offsets as a member, as another client, and without a group; sometimes the
+    group is deleted."""
     steps: list[Step] = [*topic(partitions=2), *topic("@u"), *group()]
     joined = False
     for _ in range(random.randint(5, 16)):

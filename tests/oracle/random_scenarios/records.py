@@ -124,7 +124,8 @@ def _look(random: Random) -> Ask:
     return random.choice([PRODUCERS, any_version(random, trim)])
 
 
-#: The partitions that sessions fetch, of topics with two partitions; the last two do not exist.
+#: The partitions that sessions fetch. Topics have two partitions, so partition 2 of `@t` does not
+#: exist; neither does the topic `@absent`.
 _FETCHED = (("@t", 0), ("@t", 1), ("@u", 0), ("@u", 1), ("@t", 2), ("@absent", 0))
 
 

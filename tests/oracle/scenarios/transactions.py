@@ -174,8 +174,8 @@ def _settled(committed: bool) -> list[Step]:
 
 
 _LOG: Step = Ask("Fetch", fetch_body(isolation_level=1), version=11)
-#: If one request concerns producers with different request versions, Kafka returns either of these
-#: two codes for each producer.
+#: Kafka verifies the transactions of several producers with one request. If the requests of these
+#: producers have different versions, Kafka may return either of these two codes for a producer.
 _UNVERIFIED = ("INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
 _PENDING = {"error_code": ("NONE", "CONCURRENT_TRANSACTIONS")}
 

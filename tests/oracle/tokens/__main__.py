@@ -20,8 +20,8 @@ from kafka_cluster import KafkaCluster, free_ports
 
 RECORDED = Path(__file__).with_name("recorded.json")
 OPEN_RECORDED = Path(__file__).with_name("recorded_without_authorizer.json")
-#: The controller answers before the broker has applied the change; on a busy machine, that takes
-#: seconds.
+#: The wait between the controller's answer and the next step. The broker applies the change in this
+#: time, which is seconds on a busy machine.
 _SETTLE_S = 3.0
 
 

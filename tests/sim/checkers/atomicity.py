@@ -1,5 +1,5 @@
-"""Either all records of a transaction are readable, each exactly once, or none is, in any
-partition."""
+"""Either every record of a transaction is readable exactly once, or no record of the transaction
+is readable in any partition."""
 
 from __future__ import annotations
 

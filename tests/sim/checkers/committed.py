@@ -61,7 +61,7 @@ class CommittedChecker:
         return partition in self._unknown or self._resets.get(partition, 0) != resets
 
     def least(self, partition: str) -> int:
-        """The lowest offset that an observation beginning now may show."""
+        """The lowest offset that an observation may show if it begins now."""
         return self._least.get(partition, (0, ""))[0]
 
     def reset(self, partition: str, offset: int) -> None:

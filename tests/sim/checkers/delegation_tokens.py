@@ -265,8 +265,8 @@ class TokenChecker:
     ) -> Iterator[str]:
         """Check the tokens that a user gets described.
 
-        `owners`: only their tokens were asked for; None: all tokens. `known_before`: the ids of the
-        tokens that were known when the request began.
+        `owners`: the owners whose tokens were requested, None for all. `known_before`: the ids of
+        the tokens that were known when the request began.
         """
         by_id = {token.token_id: token for token in found}
         for token_id, token in by_id.items():

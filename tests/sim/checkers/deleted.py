@@ -17,7 +17,7 @@ class Deletions:
         self._acknowledged: dict[Place, int] = {}
 
     def saw_start(self, place: Place, start: int) -> None:
-        """Note that a log starts here, or that a client is about to request this log start."""
+        """Note a log start that was seen, or that a client is about to request."""
         self.highest_starts[place] = max(self.highest_starts.get(place, 0), start)
 
     def deleted(self, place: Place, start: int) -> None:
@@ -32,8 +32,10 @@ class Deletions:
     def read(
         self, reader: str, records: Iterable[tuple[Place, int, bytes]], before: Mapping[Place, int]
     ) -> None:
-        """Check the records of a reader that began when the log starts `before` were
-        acknowledged."""
+        """Check the records of a reader.
+
+        `before`: the log starts that were acknowledged when the reader began.
+        """
         for place, offset, _ in records:
             start = before.get(place, 0)
             if offset < start:

@@ -43,7 +43,7 @@ FORBIDDEN = (Edge.WR, Edge.ORDER)
 def check_cycles(history: Sequence[Operation]) -> Iterator[str]:
     """Yield each cycle that Kafka does not allow.
 
-    Outside of transactions an operation must only send, or only poll.
+    An operation outside of transactions must have only sends, or only polls.
     """
     for cycle in find_cycles(history, FORBIDDEN):
         who = ", ".join(f"number {number} by {history[number].client}" for number in cycle)

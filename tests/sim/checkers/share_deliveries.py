@@ -150,7 +150,7 @@ class ShareDeliveries:
         return records[offset]
 
     def life(self, place: Place) -> Life:
-        """The share partition's time since its last reset."""
+        """The present `Life` of the share partition, which began with its last reset."""
         return self._lives.get(place) or Life()
 
     def may_be_deleted(self, place: Place, before: int) -> None:
@@ -228,7 +228,8 @@ class ShareDeliveries:
         record.count = count
         record.deliveries += 1
         record.due_ms = record.until_ms + self._pause_ms(count)
-        # While the response waited, the session may have ended, or the leader lost its memory.
+        # While the response waited, the session may have ended, or the leader may have
+        # forgotten the acquired records.
         left_ms = self._left_ms.get(member, -1.0)
         record.returning = left_ms >= since_ms
         if record.returning:
@@ -238,7 +239,7 @@ class ShareDeliveries:
 
     def _given_back(self, record: KnownRecord, now_ms: float) -> None:
         """Note that the record is released at `now_ms` at the earliest, unless its lock ends
-        before."""
+        earlier."""
         record.returning = True
         record.due_ms = min(record.due_ms, now_ms + self._pause_ms(record.count))
 
@@ -273,8 +274,8 @@ class ShareDeliveries:
             judged = not self._resetting[each.place]
             what = f"{each.place}, offset {each.offset}: {_NAMES[each.kind]} of {each.member}"
             if not each.held or record.deliveries != each.deliveries:
-                # For a finished or deleted record the broker accepts an acknowledgement without any
-                # effect.
+                # If the record is finished or deleted, the broker accepts an acknowledgement, which
+                # then has no effect.
                 lost = judged and record.holder not in ("", each.member) and not record.returning
                 lost = lost and not (each.held and each.kind == RELEASE)
                 if lost and not record.tried and not self.is_deleted(each.place, each.offset):

@@ -18,15 +18,15 @@ class WatermarkChecker:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, int, bytes], Offsets] = {}
-        #: The highest high watermark that clients may have seen in those earlier runs of the broker
-        #: whose `log.durability` promised to keep it.
+        #: The highest high watermark of earlier runs of the broker, without the runs whose
+        #: `log.durability` does not promise to keep the high watermark.
         self._shown: dict[tuple[str, int, bytes], int] = {}
 
     def restarted(self, *, promised: bool) -> None:
         """Note that the broker was restarted: a log may now end earlier, but not below its earlier
         high watermark.
 
-        `promised`: the `log.durability` of the last run promises to keep the high watermark.
+        `promised`: True if the last run's `log.durability` promises to keep the high watermark.
         """
         if promised:
             for key, offsets in self._seen.items():

@@ -1,5 +1,5 @@
 """Bugs of delegation tokens: snapshots that lose changes, tokens that are valid for too long,
-principals and rights."""
+wrong principals, and wrong rights."""
 
 from __future__ import annotations
 

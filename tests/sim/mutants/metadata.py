@@ -69,7 +69,7 @@ METADATA = (
         {
             (log, "check_all"): _nothing,
             # The missing check alone has no effect. This second bug writes a record that the check
-            # would refuse: producer ids that decrease.
+            # would refuse, because producer ids decrease.
             (MirrorAppends, "_to_record"): _recorded_by_partition,
         },
         ("the broker does not start any more",),

@@ -29,12 +29,11 @@ class Workload(Protocol):
         ...
 
     async def work(self) -> None:
-        """Let the clients work until `world.faults_over`, and then finish what they have begun.
-        Must return."""
+        """Let the clients work until `world.faults_over`, and then finish what they have begun."""
         ...
 
     async def check(self) -> Iterator[str]:
-        """Yield violations, when everything has ended and the broker runs."""
+        """Yield violations. At this time the clients have ended, and the broker runs."""
         ...
 
 

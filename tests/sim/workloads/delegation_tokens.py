@@ -1,5 +1,4 @@
-"""Delegation tokens that are created, renewed, ended and described by their users, and with which
-others log in."""
+"""Users create, renew, end and describe delegation tokens, and clients log in with the tokens."""
 
 from __future__ import annotations
 
@@ -225,8 +224,8 @@ class DelegationTokensWorkload:
     async def _look(
         self, admin: Admin, name: str, known: KnownToken, began_ms: int, authenticated_ms: int
     ) -> None:
-        """Check that the login sees only the topic of the token's owner, and may not describe
-        tokens."""
+        """Check that the login sees only the topic of the token's owner, and is refused when it
+        describes tokens."""
         topics = list(await admin.list_topics())
         self._world.note(name, f"sees {topics} with {known.token.token_id}")
         self._found(self._checker.logged_in(known, began_ms, authenticated_ms))

@@ -25,7 +25,7 @@ class FullDiskWorkload(ChosenWorkload):
     those that `_was_served` excludes."""
 
     name: ClassVar[str] = "full-disk"
-    #: Half of the seeds compact: a cleaning needs room at most of its steps.
+    #: Half of the seeds run compaction, because nearly every step of a cleaning needs room.
     kinds: ClassVar[tuple[type[Workload], ...]] = (
         CompactionWorkload,
         CompactionWorkload,

@@ -46,8 +46,8 @@ class Checkers:
 
 
 class Member(RebalanceListener):
-    """One process with a consumer. Once `finish` is set, it stays until `end` is set, and commits
-    everything."""
+    """One process with a consumer. Once `finish` is set, the member stays until `end` is set, and
+    commits everything."""
 
     def __init__(
         self,

@@ -54,7 +54,8 @@ _TRANSACTION_TIMEOUT_MS = 3_000
 #: wall clock may have been set back: a transaction then stays open long after its client's end.
 _SETTLE_MS = 240_000
 _OBSERVE_EVERY_MS = 40
-#: The attempts to reset the group while its members stop, and the pause between two attempts.
+#: The number of attempts to reset the group while its members stop, and the pause between two
+#: attempts.
 _RESET_ATTEMPTS = 20
 _RESET_EVERY_MS = 100
 #: The time in which no heartbeat succeeds: longer than a member's session timeout.
@@ -118,7 +119,7 @@ class ShareGroupsWorkload:
         self._resetting = world.chance("resets")
         self._resets = self._resetting.random() < 0.4
         self._visiting = world.chance("visits")
-        #: Until this time no member begins, and members that run stop.
+        #: No member starts before this time, and running members stop.
         self._stopped_until_ms = 0
         self._members = random.randint(1, 3)
         self._compacts = random.random() < 0.4
