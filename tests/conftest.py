@@ -44,7 +44,7 @@ _OWN_BROKERS = frozenset(
     {"odradek_broker", "odradek_faulty_broker", "odradek_broker_session", "broker_process"}
 )
 
-#: "path" -> the module for whose tests logging was reset last.
+#: The value of the key "path" is the module before which logging was reset last.
 _module_of_log: dict[str, Path] = {}
 
 #: In a short run, the modules of `tests/spark` that share the Spark session are one unit of work.

@@ -56,7 +56,8 @@ sys.stdin.read()
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[SubprocessBroker]:
-    """A broker with only an SSL listener, whose timeout for handshakes is longer than the test."""
+    """A broker that has only an SSL listener. The timeout for handshakes is longer than the
+    test."""
     CA.issue().write(tmp_path / "broker.pem")
     settings = {
         "listeners": "SSL://127.0.0.1:0",

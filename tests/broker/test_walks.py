@@ -38,7 +38,7 @@ from walks import EVERY_REQUEST, left_out, named
 #: request are not counted.
 FILES_MAX = 12
 _FOLDER = odradek_broker.__path__[0] + "/"
-#: The origin of work that the broker repeats, and that no request causes.
+#: The module that starts the broker's periodic work, which no request causes.
 _MAINTENANCE = _FOLDER + "server/server.py"
 
 

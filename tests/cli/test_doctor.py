@@ -32,8 +32,8 @@ class Usage(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def sound_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without troubles, in place of the real one, whose memory, limits and disk may
-    vary."""
+    """Replace the real machine by one without troubles, because real machines differ in memory,
+    limits and disk."""
     monkeypatch.setattr(doctor_checks, "_machine_memory_bytes", lambda: 4 << 30)
     monkeypatch.setattr(doctor_checks, "_container_memory_bytes", lambda: 0)
     monkeypatch.setattr(doctor_checks, "_clock_is_adrift", lambda: False)

@@ -149,7 +149,7 @@ class Place:
         return self._run([sys.executable, "-c", self._local("\n".join(lines))], "", False)
 
     def port(self, on_page: str) -> str:
-        """The test's port for a port of the page."""
+        """The port that this test uses in place of a port on the page."""
         return self._ports[on_page]
 
     def _run(self, command: list[str], typed: str, fails: bool) -> str:

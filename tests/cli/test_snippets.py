@@ -30,13 +30,13 @@ from snippets import Snippet, snippets
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: The limit of blocks that are run neither here nor by another test. Avoid raising the limit.
+#: The largest allowed number of blocks that no test runs. Avoid raising this limit.
 NOT_RUN_MAX = 25
 LANGUAGES = {"python", "sh", "properties", "text", "mermaid"}
 PATIENCE_S = 120.0
 
 _ADDRESS = re.compile(r"(localhost|127\.0\.0\.1):9092")
-#: A reason that names the test which runs the block elsewhere.
+#: A reason for not running a block here: another test, which the reason names, runs it.
 _TESTED = re.compile(r"tests/(?:cli|interop|spark)/test_")
 
 

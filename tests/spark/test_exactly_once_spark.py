@@ -116,8 +116,8 @@ def stream(spark: SparkSession, spark_broker: str, new_topic: NewTopic, tmp_path
 
 
 def test_a_restarted_stream_writes_every_batch_once(stream: Stream) -> None:
-    """Spark passes query, run and batch to the tasks, whose transactional ids contain them
-    (S-01)."""
+    """Spark passes query, run and batch to the tasks, and the transactional id of each task
+    contains all three (S-01)."""
     stream.put(["a", "b", "c"], [], ["d"])
     first = stream.run()
     assert stream.visible() == ["a", "b", "c", "d"]

@@ -147,7 +147,7 @@ def test_groups_of_spark_are_accepted_without_effect() -> None:
 
 
 class _NoTopics:
-    """A cluster without topics, which counts its calls."""
+    """A fake cluster without topics, which counts the calls that it gets."""
 
     def __init__(self) -> None:
         self.asked = 0

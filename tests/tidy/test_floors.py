@@ -90,7 +90,7 @@ def test_imports_have_no_cycles() -> None:
 
 @cache
 def _room(module: str) -> tuple[int, str]:
-    """The row of FLOORS, as (floor, name), that a module of the broker belongs to."""
+    """The place of a broker's module in FLOORS: (number of the floor, name in FLOORS)."""
     name = module.removeprefix("odradek_broker.")
     rows = [
         (len(room), floor, room)

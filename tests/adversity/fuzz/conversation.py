@@ -96,7 +96,7 @@ class World(NodeWorld):
         return report
 
     def settle(self) -> None:
-        """Flush and fire due timers until neither leaves anything to do."""
+        """Flush the logs and fire the due timers, until nothing is left to flush."""
         for _ in range(100):
             self.flush()
             self.timers.fire(self.clock.now_ms)

@@ -56,7 +56,7 @@ TARGETS = sorted(path.stem for path in (FOLDER / "targets").glob("[a-z]*.py"))
 
 
 def load(name: str) -> Target:
-    """The target of that name, one of `TARGETS`."""
+    """The target with this name, which must be in `TARGETS`."""
     target: Target = import_module(f"tests.adversity.fuzz.targets.{name}").TARGET
     return target
 

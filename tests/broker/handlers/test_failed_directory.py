@@ -53,7 +53,8 @@ async def _fail(broker: RunningBroker, tmp_path: Path) -> None:
 
 
 def _keys(broker: RunningBroker, shards: Any, *, failed: bool) -> set[str]:
-    """The keys whose coordinator is in the failed directory; if not `failed`, in the other one."""
+    """The keys whose coordinator is in the failed directory (`failed=True`) or in the other
+    directory (`failed=False`)."""
     directory = broker.node.logs.directories[1 if failed else 0]
     lost = {index for topic, index in directory.logs if topic == shards._topic}
     assert lost, "both directories have some"

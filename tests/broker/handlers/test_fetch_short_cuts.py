@@ -329,8 +329,8 @@ def test_f24_short_histories_have_the_same_answers_without_short_cuts(
 
 
 def looked_at(world: FetchWorld, request: FetchRequest, partitions: list[Any]) -> tuple[int, int]:
-    """Send a request; returns its number, and how many partitions were looked up until its
-    answer."""
+    """Send a request. Returns the request's number, and the number of partitions that the broker
+    looked up for it."""
     counted: list[int] = []
     found = world.node.partition
 

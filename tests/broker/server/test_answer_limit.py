@@ -47,7 +47,7 @@ async def coordinator(client: RawClient, key_type: int = 0) -> None:
 
 
 async def member_with(client: RawClient, group: str, assignment_bytes: int) -> None:
-    """A stable classic group with one member, whose assignment has `assignment_bytes` bytes."""
+    """A stable classic group, whose only member has an assignment of `assignment_bytes` bytes."""
     await coordinator(client)
     join = JoinGroupRequest(
         group_id=group,

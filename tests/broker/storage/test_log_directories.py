@@ -28,7 +28,7 @@ BOTH = "data,more"
 
 @pytest.fixture
 def world() -> NodeWorld:
-    """Two directories; the first has the even partitions of t."""
+    """A node with two data directories. The first has the even-numbered partitions of t."""
     world = NodeWorld(log_dirs=BOTH)
     world.create("t", 4)
     world.flush()
@@ -420,8 +420,8 @@ def test_l41_a_second_copy_with_another_topic_id_is_set_aside(world: NodeWorld) 
 
 
 def test_l41_a_partition_with_another_topic_id_is_set_aside(world: NodeWorld) -> None:
-    """The partition is that of a later topic of the same name, whose creation was not durable when
-    the power failed."""
+    """The partition is of a later topic with the same name. The creation of that topic was not
+    durable when the power failed."""
     world.logs.close()
     stranger = encode_partition_metadata(bytes(range(16)))
     world.files.put("more/t-1/partition.metadata", stranger)

@@ -59,8 +59,8 @@ def _facts(
 def decide(
     config: LogConfig, *, log_start: int = 0, high_watermark: int = 100, now_ms: int = 100
 ) -> int:
-    """The number of segments to delete from four, each with ten offsets and a hundred bytes; their
-    newest timestamps are 10, 20, 30 and 40 ms."""
+    """The number of deleted segments. The log has four segments of ten offsets and a hundred bytes
+    each; the newest timestamps of the segments are 10, 20, 30 and 40 ms."""
     facts = [_facts(at * 10, at * 10 + 10, 100, at * 10 + 10, active=at == 3) for at in range(4)]
     return segments_to_delete(
         facts,

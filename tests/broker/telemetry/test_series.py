@@ -100,7 +100,7 @@ def test_m23_the_series_of_a_client_and_of_all_clients_are_limited() -> None:
     assert world.push(B, *[point(f"b{number}", 1) for number in range(3)]) == 1
     assert (world.all.left_out.client, world.all.left_out.broker) == (3, 1)
     assert world.all.series == 5
-    # Series below the limit are updated.
+    # Series that exist are still updated when the limit is reached.
     assert world.push(A, point("a0", 1)) == 0
     assert world.values()["a0"] == 2
 

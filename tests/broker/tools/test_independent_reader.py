@@ -438,7 +438,8 @@ def _consumed(bootstrap: str, place: tuple[str, int], last: int) -> list[own.Rec
 
 
 def _committed_offsets(data: Path) -> dict[tuple[str, str, int], int]:
-    """Committed offsets by (group, topic, partition), transactional or not."""
+    """(group, topic, partition) -> committed offset, whether it was committed in a transaction or
+    not."""
     found: dict[tuple[str, str, int], int] = {}
     for partition in data.glob("__consumer_offsets-*"):
         for record in own.committed_records(_batches(partition), 0):

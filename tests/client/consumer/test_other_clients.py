@@ -60,8 +60,8 @@ def limit_versions(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[ApiKey, in
 
 @pytest.fixture
 def leaders_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delay the SyncGroup of leaders: to a SyncGroup that follows the leader's, the mock sends
-    invalid bytes."""
+    """Let leaders send SyncGroup last: the mock answers a SyncGroup that comes after the leader's
+    with invalid bytes."""
     know_topics = ClassicGroupLoop._know_topics
 
     async def slowly(self: ClassicGroupLoop) -> None:

@@ -486,7 +486,7 @@ def may_split(world: World, node: int) -> bool:
 
 
 def live(seed: int, *, refusals: bool, expiry: bool) -> World:
-    """A run with many faults, which stop before its end."""
+    """A run with many faults. The faults stop before the end of the run."""
     world = World(
         seed=seed,
         partitions=3,

@@ -36,8 +36,8 @@ def acquired(
 def take_all(
     batch: AcquiredBatch, limit: int = 1_000
 ) -> tuple[dict[int, bytes | None], dict[int, int], list[UnreadableRecord]]:
-    """(values by offset, answers by offset, errors) of the whole batch; no offset may appear
-    twice."""
+    """Take the whole batch. Returns (offset -> value, offset -> answer, errors), and checks that no
+    offset appears twice."""
     values, answers, errors = dict[int, bytes | None](), dict[int, int](), []
     while not batch.exhausted:
         taken = batch.take(limit)

@@ -55,7 +55,8 @@ Identity = tuple[int, int]
 
 @asynccontextmanager
 async def new_instances(address: str) -> AsyncIterator[Callable[[], Awaitable[Identity]]]:
-    """A function that sends InitProducerId with aiokafka, each time as a new producer of the id."""
+    """A function that sends InitProducerId with aiokafka, each time as a new producer with the same
+    transactional id."""
     client = aiokafka.client.AIOKafkaClient(bootstrap_servers=address)
     await client.bootstrap()
     try:

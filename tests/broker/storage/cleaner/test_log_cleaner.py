@@ -23,7 +23,8 @@ from odradek_broker.storage.log_config import AppendOrigin
 
 
 class Timers:
-    """A scheduler whose timers fire only when a test calls it. `later`: the calls with a delay."""
+    """A scheduler whose timers fire only in `run` and `pass_time`. `later`: the calls with a
+    delay."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []

@@ -175,7 +175,7 @@ def test_k52_unequal_subscriptions_get_the_most_even_assignment(
 
 
 def test_k52_partitions_move_through_several_members_to_balance_the_load() -> None:
-    # Only y can take partitions from x; y can give others to z.
+    # Only y can take partitions from x, and y can give other partitions to z.
     members = {"x": ["a"], "y": ["a", "b"], "z": ["b"]}
     before = {
         "x": partitions_of({"a": 4}),
