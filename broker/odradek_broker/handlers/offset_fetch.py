@@ -1,8 +1,8 @@
 """OffsetFetch (key 9): reads the committed offsets of a group (O-08 to O-10, A-15).
 
-A request has one group up to version 7, and a list of groups from version 8 on. Topics are
-given by name up to version 9, and by id from version 10 on. Each group is read separately, since it may belong to
-another partition, and the response is sent when the last group is read.
+A request has one group up to version 7, and a list of groups from version 8 on. Topics are given by
+name up to version 9, and by id from version 10 on. Each group is read separately, since it may
+belong to another partition, and the response is sent when the last group is read.
 """
 
 from __future__ import annotations

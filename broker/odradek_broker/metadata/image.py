@@ -72,7 +72,7 @@ class MetadataImage:
         return self._reader
 
     def apply_changes(self, at_most: int) -> None:
-        """Apply some of the changes that were made during a snapshot, once it has ended."""
+        """Apply some of the changes that were made during a snapshot, if the snapshot has ended."""
         if self._changes and self._reader is None:
             for key in list(islice(self._changes, at_most)):
                 entry = self._changes.pop(key)

@@ -394,8 +394,8 @@ class RealHost:
 
 
 class StartError(Exception):
-    """The broker cannot start, or cannot continue; the text is one line with the reason and the
-    remedy."""
+    """The error of a broker that cannot start or cannot continue; the text is one line with the
+    reason and the remedy."""
 
 
 _OPEN_FILES_MAX = 10_240
