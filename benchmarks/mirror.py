@@ -103,7 +103,7 @@ class Load:
 
 @dataclass
 class Cost:
-    """The cost of the mirroring processes of one way."""
+    """The cost of the mirroring processes for one of `WAYS`."""
 
     seconds: float = 0.0
     cpu_s: float = 0.0
@@ -313,7 +313,7 @@ def move(
     folder: Path,
     options: Namespace,
 ) -> Cost:
-    """Mirror everything in one way. Raises SystemExit if that fails or takes longer than an hour.
+    """Mirror everything by one of `WAYS`. Raises SystemExit if that fails or takes an hour.
 
     `held` ends the mirroring processes if the benchmark ends first.
     """
@@ -547,7 +547,7 @@ class Source:
 
 
 def filled(held: contextlib.ExitStack, way: Way, folder: Path, options: Namespace) -> Source:
-    """Start and fill the source of a way."""
+    """Start the source cluster for one of `WAYS`, and fill it."""
     folder.mkdir()
     place = held.enter_context(Ours(folder) if way.out else Theirs(folder))
     say(f"filling the source of the ways {'out' if way.out else 'in'}")
@@ -561,7 +561,7 @@ def filled(held: contextlib.ExitStack, way: Way, folder: Path, options: Namespac
 
 
 def run(report: Report, name: str, source: Source, folder: Path, options: Namespace) -> None:
-    """Move everything in one way, check the target, and print the row."""
+    """Mirror everything by one of `WAYS`, check the target, and print the row."""
     way, load = WAYS[name], source.load
     folder.mkdir()
     queries_exact = None

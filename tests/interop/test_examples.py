@@ -70,8 +70,8 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
 def check(
     example: Example, command: list[str], passed: str, without_fault: tuple[str, ...]
 ) -> None:
-    """Check that the tests pass, and that they fail if their fault is replaced by one that never
-    happens."""
+    """Check that an example's tests pass, and that they fail if the injected fault is replaced by
+    one that never happens."""
     done = example.run(*command)
     assert done.returncode == 0, said(done)
     assert passed in done.stdout, said(done)

@@ -1,5 +1,5 @@
-"""The Spark sink's protocol in the simulator: its checker finds violations, and it runs without
-Spark."""
+"""The Spark sink's protocol in the simulator: the checker finds violations, and the protocol runs
+without Spark."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Clients that write the same keys again and again to a compacted topic while its broker is killed,
-and their knowledge of the writes.
+"""Clients that write the same keys again and again to a compacted topic while the broker is killed.
+A client knows which of its writes were acknowledged, and which may have been stored.
 
 Each key has one writer, which numbers its writes in a header: see `tests.sim.checkers.latest`.
 """

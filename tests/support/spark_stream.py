@@ -1,4 +1,4 @@
-"""A stream that a test starts and stops, and the rows that it has read."""
+"""A stream that a test starts and stops, and the rows that the stream has read."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class ShareResets:
     def begin(self, server: Server) -> None:
         """Observe a broker that was just started.
 
-        The broker may have carried out, before it ended, requests that it did not answer.
+        Requests that the broker left unanswered when it ended may have been carried out.
         """
         self._server = server
         for place in list(self._asked.elements()):
