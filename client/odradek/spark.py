@@ -209,8 +209,8 @@ def _installed(package: str) -> Path | None:
 
 
 def check_interpreter() -> None:
-    """Check that the Python that Spark's workers will run has the connector. WrongInterpreter if it
-    does not.
+    """Check that the connector is installed for the Python that Spark's workers will run.
+    WrongInterpreter if it is not.
 
     The check applies only to workers on this machine, because the path may be valid only on the
     executors' machines.

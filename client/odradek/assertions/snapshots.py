@@ -1,4 +1,4 @@
-"""Snapshots: the records of a topic as lines of JSON, which are equal for equal records."""
+"""Snapshots: the records of a topic as lines of JSON. Equal records give equal lines."""
 
 from __future__ import annotations
 

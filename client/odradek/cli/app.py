@@ -78,7 +78,7 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
         no_args_is_help=True,
         cls=_Sections,
         pretty_exceptions_enable=False,
-        # Help is printed unchanged: Rich would drop brackets, and call flags <bool>.
+        # Help is printed unchanged: Rich would drop brackets, and label flags as <bool>.
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

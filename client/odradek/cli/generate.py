@@ -79,7 +79,7 @@ def _plain(option: str, path: Path) -> str:
 
 @dataclass(frozen=True)
 class Alert:
-    """An alert: `expression` in PromQL, true for `duration` before it fires."""
+    """An alert, which fires after `expression` (PromQL) was true for `duration`."""
 
     name: str
     expression: str

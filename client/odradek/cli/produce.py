@@ -153,8 +153,8 @@ async def read_lines(
     from odradek_protocol.records.lines import LineRecords
 
     descriptor = file.fileno()
-    # `pieces`: the beginning of a record whose end has not arrived yet. `tail`: their last bytes,
-    # in which the delimiter may begin.
+    # `pieces`: the beginning of a record whose end has not arrived yet. `tail`: the last bytes
+    # of these pieces, in which the delimiter may begin.
     pieces: list[bytes] = []
     pieces_bytes = 0
     tail = b""

@@ -34,7 +34,7 @@ _RULE = re.compile(r"(?:(?P<topic>[\w.*-]+):)?(?:(?P<part>key|value)=)?(?P<rest>
 
 
 class DecoderError(ValueError):
-    """The error of an unusable rule or schema file, with its name."""
+    """The error of an unusable rule or schema file; the text names the rule or file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class GroupResult(NamedTuple):
 
 class SettingResult(NamedTuple):
     """The result for a setting of a group that was set at the source. `target_value`: the effective
-    value at the target, None if it has no such setting."""
+    value at the target, None if the group has no such setting there."""
 
     group: str
     name: str

@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 class Difference(NamedTuple):
     """A kind of difference, and the number of times that it was found. `source_offset`,
-    `target_offset`: the place of the first one; None if the side lacks the record."""
+    `target_offset`: the place of the first difference; None if the side lacks the record."""
 
     kind: str
     times: int

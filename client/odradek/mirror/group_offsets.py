@@ -107,7 +107,8 @@ class GroupCopier:
 
     async def copy(self, plan: _Plan) -> dict[str, str]:
         """Copy changed offsets; returns the groups whose offsets are not all at the target, each
-        with the reason and the remedy. Groups that have read further at the target are complete.
+        with the reason and the remedy. An offset at the target that is higher than the one to copy
+        counts as copied.
 
         Raises errors that affect all groups, such as an unreachable target.
         """

@@ -1,7 +1,7 @@
 """The settings of topics and groups that a mirror copies or leaves out, and its ACLs and quotas.
 
-Settings of a topic are copied when it is created, those of a group when the group has no settings
-at the target. Later only changes at the source are copied, and only of settings that were not
+Settings of a topic are copied when it is created, those of a group if the group lacks them at the
+target. Later only changes at the source are copied, and only of settings that were not
 changed at the target: a mirror never overwrites the settings of an administrator of the target.
 """
 

@@ -105,7 +105,7 @@ class SourceCorrupt(SourceError):
 
 
 class SourceRefused(SourceError):
-    """The source refuses the fetch of the partition; the cause is its error."""
+    """The source refuses the fetch of the partition. `__cause__` is the source's error."""
 
     def __init__(self, tp: TopicPartition, error: OdradekError) -> None:
         super().__init__(tp, str(error))

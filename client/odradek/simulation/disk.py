@@ -310,7 +310,7 @@ class MemoryFiles:
         self._names, self._directories = names, directories
 
     def _undo_lost_renames(self, names: dict[str, _Inode], directories: set[str]) -> None:
-        """Give a file back its old name if its rename is lost: a file always has one of the two
+        """Return a file to its old name if its rename is lost: a file always has one of the two
         names."""
         found = {id(inode) for inode in names.values()}
         known = {id(inode) for inode in self._names.values()}

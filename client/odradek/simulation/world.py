@@ -188,9 +188,9 @@ class World:
         new record is acknowledged. Does nothing if the present durability does not cover power
         cuts.
 
-        If a start with page-cache durability has completed transactions, the process is killed
-        instead, because page-cache durability does not promise that the markers of transactions are
-        on disk before their Complete records.
+        If a start with page-cache durability has completed transactions, the power is
+        not cut, and the process is killed. The reason is that page-cache durability does not
+        promise that the markers of transactions are on disk before their Complete records.
         """
         async with self._restarting:
             if not self.broker.survives_power_cuts:

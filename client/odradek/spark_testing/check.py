@@ -215,7 +215,7 @@ class _Runs:
         finally:
             gate.go.touch()
         self._await(query)
-        # While the broker is down, the query may fail; then it is restarted.
+        # While the broker is down, the query may fail; a failed query is restarted.
         if not (reached and gate.what.kind == "broker"):
             self._raise_for(query)
         return reached

@@ -63,7 +63,7 @@ def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
     planned = []
     for kind in chance.sample(list(kinds), len(kinds)):
         after_others = kind == "batch" or chance.random() < 0.5
-        # The number of rows that were written earlier is known only for the first batch of a run.
+        # The number of rows that were written before a batch is known only for the first batch.
         batch = 0 if after_others else chance.randrange(BATCHES_PER_RUN)
         if kind == "commit":
             after_others, batch = False, BATCHES_PER_RUN - 1
