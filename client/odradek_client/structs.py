@@ -54,7 +54,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first offset at or after a time, and the timestamp of its record in ms."""
+    """The first offset at or after a time, and the timestamp in ms of the record there."""
 
     offset: int
     timestamp: int

@@ -17,8 +17,8 @@ from odradek_protocol.message import M, Message, Versions
 
 
 class ApiKey(IntEnum):
-    """The types of requests by their number in the protocol: all of Kafka 4.3, served or not, and
-    Odradek's own."""
+    """The types of requests, with their numbers in the protocol: all types of Kafka 4.3, served or
+    not, and Odradek's own types."""
 
     PRODUCE = 0
     FETCH = 1

@@ -1,7 +1,7 @@
 """The offsets of a stream: their form in Spark's checkpoint, and the end of the next batch.
 
 The JSON is that of Spark's own `kafka` format, {"topic": {"0": 23}}: the next offset to read. A
-partition that appears while the query runs is added to the log of offsets with its first offset and
+partition that appears while the query runs is added to the checkpoint with its first offset and
 no rows, and is read from the next batch on. So both ends of every range are in the checkpoint, and
 a repeated batch has the offsets of the first attempt, even if retention has moved the log's start
 since then.

@@ -1,7 +1,7 @@
 """Filters that Spark pushes down, and the offsets that they exclude from a read.
 
 Filters on `topic` and `partition` exclude partitions, filters on `offset` cut ranges at both ends,
-and a lower limit of `timestamp` cuts their beginning: all records before the first record at or
+and a lower limit of `timestamp` cuts the beginnings: all records before the first record at or
 after a time are older than the time. An upper limit of `timestamp` cuts nothing, because records
 are not sorted by time. Spark also applies every filter to the rows, so pushdown only saves reading.
 """

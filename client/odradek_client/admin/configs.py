@@ -274,8 +274,8 @@ class ConfigAdmin(AdminPart):
     async def _by_node(
         self, resources: Iterable[ConfigResource]
     ) -> dict[int, list[ConfigResource]]:
-        """The resources by the node that gets their request: the broker itself for a broker's
-        settings, any broker for other settings."""
+        """The resources, grouped by the node that gets the request: the broker itself for a
+        broker's settings, any broker for other settings."""
         by_node: dict[int, list[ConfigResource]] = {}
         for resource in resources:
             if resource.type in _OF_ONE_BROKER and resource.name:

@@ -58,9 +58,9 @@ class AdminRequests:
         self._config = config
         self._network = network
         self._backoff = backoff
-        #: The topics that this client has created, the newest last: the number of their partitions
-        #: if known, and the time of the creation. In KRaft, brokers learn of a new topic later than
-        #: the controller, and until then answer that the topic does not exist.
+        #: For each topic that this client has created: the number of its partitions if known, and
+        #: the time of its creation. The newest topic is last. In KRaft, brokers learn of a new
+        #: topic later than the controller, and until then answer that the topic does not exist.
         self._created: OrderedDict[str, tuple[int | None, float]] = OrderedDict()
 
     # --- one request ------------------------------------------------------------------------------
@@ -306,8 +306,8 @@ class AdminRequests:
         return settle(results, errors, raise_errors)
 
     async def retrying(self, ask: Callable[[], Awaitable[V]]) -> V:
-        """Call `ask` until it succeeds; repeat it while its error is retriable and
-        default_api_timeout_ms has not passed."""
+        """Call `ask`. Repeat the call as long as it raises a retriable error, for at most
+        default_api_timeout_ms."""
         loop = self._network.loop
         deadline = loop.time() + self._config.default_api_timeout_ms / 1000
         failures = 0

@@ -129,8 +129,8 @@ class TransactionAdmin(AdminPart):
         )
 
     async def abort_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Abort the open transaction of an id, even a prepared one; returns its description before
-        the abort.
+        """Abort the open transaction of an id, even a prepared one. Returns the description of the
+        id from before the abort.
 
         The producer of the id is fenced. A transaction that is being committed is not stopped; the
         call waits for its end. Raises Refused if the id does not exist or has no transaction open.

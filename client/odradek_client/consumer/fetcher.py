@@ -391,7 +391,7 @@ class Fetcher:
 
     @property
     def buffered(self) -> Iterable[TopicPartition]:
-        """The partitions with buffered data, in their order."""
+        """The partitions with buffered data, in the order of the buffer."""
         return self._buffer.keys()
 
     def collect(

@@ -132,8 +132,8 @@ class SubscriptionState:
         #: not given as a text.
         self.pattern_text: str | None = None
         self._partitions: OrderedDict[TopicPartition, TopicPartitionState] = OrderedDict()
-        #: The partitions that this consumer got from its group and has revoked, so that only their
-        #: new owners may commit them.
+        #: The partitions that this consumer got from its group and has revoked. Only the new owners
+        #: may commit offsets of these partitions.
         self.given_up: set[TopicPartition] = set()
         #: The number of changes so far. Positions that move because records were returned are not
         #: changes.

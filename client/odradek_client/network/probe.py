@@ -45,11 +45,11 @@ async def speaks_plaintext(host: str, port: int) -> bool:
 
 
 async def mechanisms_wanted(host: str, port: int, tls: ssl.SSLContext | None) -> list[str] | None:
-    """The SASL mechanisms of the listener; None if it requires none, or does not answer. Raises
-    only on cancellation.
+    """The SASL mechanisms of the listener. None if the listener does not require SASL, or does not
+    answer. Raises only on cancellation.
 
-    The probe requests an invalid mechanism: a listener with SASL refuses the mechanism, and its
-    answer lists the mechanisms that it accepts.
+    The probe requests an invalid mechanism: a listener with SASL refuses the mechanism, and the
+    answer lists the mechanisms that the listener accepts.
     """
     asked = b"".join(
         encode_request(SaslHandshakeRequest(mechanism=_NO_MECHANISM), 1, _CORRELATION_ID, "odradek")

@@ -119,7 +119,8 @@ class Appender:
     async def append_rows(
         self, rows: ArrowRows | Lines, partition: int | None, delivery: ArrowDelivery
     ) -> None:
-        """Put rows into batches; into batches of `partition` only, unless it is None."""
+        """Put rows into batches. `partition`: the partition of all rows; None if they have no
+        common partition."""
         number = self.check_transaction()
         topic = delivery.topic
         state = await self._topic(topic, partition, number)

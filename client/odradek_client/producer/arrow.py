@@ -36,9 +36,9 @@ CHUNK_BYTES = 512 * 1024
 class RowsOutcome(NamedTuple):
     """The result of consecutive rows of one partition.
 
-    `rows`: their numbers in the RecordBatch, in the order of their offsets; a range if they are
-    adjacent. `base_offset`: the offset of the first row, -1 if it is unknown or the rows were not
-    written. `error`: the reason why they were not written, else None.
+    `rows`: the numbers of the rows in the RecordBatch, in the order of offsets; a range if the
+    numbers are adjacent. `base_offset`: the offset of the first row; -1 if the offset is unknown or
+    the rows were not written. `error`: the reason why the rows were not written, else None.
     """
 
     partition: int

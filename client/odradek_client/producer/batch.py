@@ -315,8 +315,8 @@ class ProducerBatch:
         return _new_tuple(RecordMetadata, (topic, partition, offset, timestamp_ms))
 
     def leaves(self, start: int = 0) -> Iterator[tuple[int, ProducerBatch]]:
-        """(index, batch) for each batch that has records of this batch: the parts, or the batch
-        itself if it was not split. `index` is the position of its first record in this batch, plus
+        """(index, part) for each unsplit part of this batch; if this batch was not split, it is the
+        only part. `index`: the position in this batch of the part's first record, plus
         `start`."""
         if not self._parts:
             yield start, self

@@ -129,7 +129,7 @@ class Sequences:
         sequences.in_flight.append(batch)
 
     def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """Put the parts of a split batch in its place. The parts share its sequences (C-25)."""
+        """Replace a split batch by its parts, which share the sequences of the batch (C-25)."""
         in_flight = self.of(batch.tp).in_flight
         at = in_flight.index(batch)
         in_flight[at : at + 1] = parts
@@ -256,7 +256,7 @@ def _is_later(sequence: int, than: int) -> bool:
 class IdempotenceManager:
     """The identity and the sequences of one producer, without network and clock.
 
-    The producer closes a gap in the sequences of a partition by raising its epoch, without a
+    If the sequences of a partition have a gap, the producer itself increases its epoch, without a
     request (C-44).
     """
 

@@ -287,8 +287,8 @@ class Sender:
         return None
 
     def request(self, sent: Produce, version: int) -> ProduceRequest:
-        """The request for drained batches. UnsupportedByBroker if the version cannot express
-        them."""
+        """The request for drained batches. UnsupportedByBroker if the version cannot express the
+        batches."""
         if self._config.compression_type == "zstd" and version < ZSTD_SINCE:
             raise UnsupportedByBroker(
                 "the broker is too old for compression_type=zstd; choose another one"
@@ -330,8 +330,8 @@ class Sender:
     def answered(
         self, sent: Produce, response: ProduceResponse | None, now_ms: float
     ) -> list[ProducerBatch]:
-        """Handle a broker's answer to a request; with acks=0 it is None. Returns the batches that
-        have finally failed."""
+        """Handle a broker's answer to a request (None with acks=0). Returns the batches that have
+        finally failed."""
         self._returned(sent)
         if response is None:
             for batch in sent.batches:

@@ -62,8 +62,8 @@ class Taken:
 class AcquiredBatch:
     """The acquired records of a partition.
 
-    `node_id`: the leader from which they were acquired. `deadline_ms`: the time at which their
-    locks expire.
+    `node_id`: the leader that returned the records. `deadline_ms`: the time at which the locks of
+    the records expire.
     """
 
     __slots__ = (

@@ -96,8 +96,8 @@ class HeldRecords:
             record.step(RecordState.ANSWERED)
 
     def finish(self, partition: SharePartition, offset: int, error: OdradekError | None) -> None:
-        """Note the result of an acknowledgement. An offset that has no record here is a gap, or its
-        record was never returned to the application."""
+        """Note the result of an acknowledgement. If no record with this offset is held, the offset
+        is a gap, or the record was never returned to the application."""
         record = self._records.get((partition, offset))
         if record is not None and record.state is RecordState.ANSWERED:
             self._end(record, error)

@@ -19,8 +19,8 @@ class AbortedBatches:
     __slots__ = ("_producers", "_waiting")
 
     def __init__(self, aborted: Sequence[AbortedTransaction] | None) -> None:
-        # Sorted by first offset, because brokers need not sort them (F-09); in reverse, to pop from
-        # the end.
+        # Brokers need not sort the transactions (F-09). The lowest first offset is last, because
+        # `pop` takes the last element.
         self._waiting = sorted(aborted or (), key=attrgetter("first_offset"), reverse=True)
         self._producers: set[int] = set()
 

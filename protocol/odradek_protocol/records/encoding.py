@@ -37,7 +37,8 @@ class _Varints(dict[int, bytes]):
 
 
 class _NullKeys(dict[int, bytes]):
-    """The bytes of a null key and of the value length after it, by value length."""
+    """A cache of the bytes of a null key and the value length after it. The key is the value
+    length."""
 
     __slots__ = ()
 

@@ -114,10 +114,11 @@ class NumberedEvent(Struct):
 class DescribeBrokerResponse(Message):
     """The response.
 
-    `now_ms`: the broker's clock; `started_ms`: its start. `console_url`: the address of the console
-    that the broker serves, if it serves one. `connections_total`: the number of connections that
-    match the filter. `next_after`: the value of `after` for the next request, which then returns
-    only later events. Events and samples are in order, oldest first.
+    `now_ms`: the present time by the broker's clock. `started_ms`: the time at which the broker
+    started. `console_url`: the address of the broker's console, if there is one.
+    `connections_total`: the number of connections that match the filter. `next_after`: the value of
+    `after` for the next request, which then returns only later events. Events and samples are
+    sorted by time, oldest first.
     """
 
     throttle_time_ms: int = field(INT32)

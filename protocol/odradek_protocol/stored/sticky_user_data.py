@@ -21,8 +21,8 @@ class PreviousPartitions(Struct):
 
 @message(versions="0-1")
 class StickyUserData(Message):
-    """The user data of `sticky`: a member's partitions and, in version 1 (KIP-341), their
-    generation."""
+    """The user data of `sticky`: a member's partitions and, in version 1 (KIP-341), the generation
+    in which the member owned these partitions."""
 
     previous_assignment: list[PreviousPartitions] = field(array(PreviousPartitions))
     generation: int = field(INT32, "1+", default=NO_GENERATION, ignorable=True)
