@@ -1,5 +1,5 @@
-"""The replay of a commit journal after a crash: its records, for the logs that are recovered
-(L-50).
+"""The replay of a commit journal after a crash: the logs that are recovered get back the records
+that only the journal has (L-50).
 
 Only an index of the journal stays in memory; batches are read when a log has lost them.
 """

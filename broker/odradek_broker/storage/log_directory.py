@@ -375,8 +375,8 @@ class LogDirectory:
 
     def forget_checkpoints(self, key: TopicPartition) -> None:
         """Remove a partition's name from the checkpoints, before a new partition of the name begins
-        at 0: after a crash the new partition must not get the offsets of the old one, because its
-        records below them would be lost (L-10, L-30). Raises DataDirectoryError."""
+        at 0. Otherwise, after a crash, the new partition would get the offsets of the old one, and
+        would lose all records below these offsets (L-10, L-30). Raises DataDirectoryError."""
         if key not in self._checkpointed:
             return
         self._points_generation += 1  # A file that a worker has prepared has the old name.

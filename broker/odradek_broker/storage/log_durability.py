@@ -215,10 +215,10 @@ class LogDurability:
     # ---- flushing the files
 
     def begin_flush(self) -> FlushTicket | None:
-        """A ticket for all bytes and names that are not on disk yet; None if there are none, or if
-        they must not be flushed.
+        """A ticket for all bytes and names that are not on disk yet; None if everything is on disk,
+        or if this log must not be flushed.
 
-        Call `ticket.sync()` in a worker thread, then `finish_flush` on the loop's.
+        Call `ticket.sync()` in a worker thread, then `finish_flush` on the loop's thread.
         """
         log = self._log
         if log.offline or not log.loaded:

@@ -89,7 +89,8 @@ def segment_facts(
 
 
 def _newest_ms(segment: Segment, files: Files) -> int:
-    """The largest timestamp of a segment, or its file's modification time if it has none (L-21)."""
+    """The largest timestamp of a segment; without timestamps, the modification time of the
+    segment's file (L-21)."""
     timestamp, _ = with_rebuild(segment, lambda: segment.indexes.largest_timestamp)
     return timestamp if timestamp >= 0 else files.modified_ms(segment.path)
 

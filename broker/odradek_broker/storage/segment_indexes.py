@@ -522,8 +522,9 @@ class SegmentIndexes:
 
     @property
     def largest_timestamp(self) -> tuple[int, int]:
-        """(largest timestamp, last offset of the first batch that has it); (-1, base) if none.
-        Retention needs it often, so it stays in memory when the indexes are unloaded."""
+        """(largest timestamp, last offset of the first batch that has it); (-1, base offset) if no
+        batch has a timestamp. Retention often needs these two values, so they stay in memory when
+        the indexes are unloaded."""
         if not (self.loaded or self._summarized or self._summarize()):
             self._need()
         return self._max_timestamp, self._max_timestamp_offset

@@ -70,7 +70,7 @@ class KnownTopics(Protocol):
 @dataclass(slots=True)
 class StartReport:
     """The result of a start. `recovered`: one report for each log that was recovered, after a crash
-    or because a file of it is missing, even if nothing was wrong with it. `problems`: texts about
+    or because a file of the log is missing, even if no damage was found. `problems`: texts about
     logs that are offline and files whose content was computed again."""
 
     clean: bool

@@ -148,8 +148,8 @@ class SegmentSwap:
 
 
 def finish_swaps(files: Files, directory: str) -> None:
-    """Finish the swaps that were committed, at a start. Files of other swaps are left to the
-    caller. Raises OSError."""
+    """Finish the swaps of this broker that were committed, when the broker starts. The files of
+    other swaps stay unchanged. Raises OSError."""
     names = set(files.list(directory))
     for name in sorted(names):
         stem, _, suffix = name.partition(".")

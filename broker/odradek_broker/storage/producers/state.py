@@ -593,8 +593,8 @@ class ProducerStateManager:
         return self._transactions.first_unstable_offset
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        """Set the high watermark, whenever it moves: transactions whose marker is below it no
-        longer hold the LSO back.
+        """Set the high watermark; called whenever it moves. Transactions whose marker is below the
+        high watermark no longer hold the LSO back.
         """
         self._transactions.high_watermark_moved(high_watermark)
 
