@@ -39,7 +39,7 @@ def kafka_python(address: str) -> Iterator[Any]:
 
 @pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
 def member(request: pytest.FixtureRequest, address: str, new_topic: NewTopic) -> Iterator[Member]:
-    """A member of a new group that owns its two partitions."""
+    """The only member of a new group, which owns both partitions of a topic."""
     client: Client = request.param
     topic = new_topic(2)
     member = Member(client, address, f"admin-{topic}", topic)

@@ -110,7 +110,7 @@ def assignment(indexes: frozenset[int], user_data: bytes | None = None) -> bytes
 
 
 def classic_group(world: GroupWorld, **how: Any) -> ClassicMember:
-    """A stable classic group of one member that owns all partitions."""
+    """A stable classic group whose only member owns all partitions."""
     member = ClassicMember(world, **how)
     assert member.enter().error_code == E.NONE
     assert member.sync(ALL) is E.NONE

@@ -148,7 +148,7 @@ class Topics:
 
 
 class CoordinatorWorld(ABC):
-    """The node of a coordinator that owns all partitions of one internal topic."""
+    """A node whose coordinator owns all partitions of one internal topic."""
 
     def __init__(
         self, metadata: Topics, internal_topic: str, *, partitions: int, topic_exists: bool

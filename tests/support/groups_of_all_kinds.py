@@ -85,7 +85,7 @@ def _shares(admin: Admin, share: ShareConsumer, group: str) -> Callable[[], Awai
 
 @asynccontextmanager
 async def _streams_group(admin: Admin, bootstrap: str, topic: str) -> AsyncIterator[None]:
-    """A member of a streams group that runs the tasks of its only subtopology, "words"."""
+    """A streams group with one member, which runs the tasks of the only subtopology, "words"."""
     group = f"{topic}-streams"
     await admin.alter_configs(
         {ConfigResource.group(group): {"streams.initial.rebalance.delay.ms": "0"}}

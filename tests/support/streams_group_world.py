@@ -57,7 +57,7 @@ def tasks(**partitions: Iterable[int]) -> list[StreamsTaskIds]:
 
 
 class StreamsGroupWorld(GroupWorld):
-    """The node of a group coordinator with streams groups that compute assignments without a
+    """A node with a group coordinator. Assignments of streams groups are computed without a
     delay."""
 
     def __init__(self, *, delay_ms: int = 0, interval_ms: int = 0, **settings: Any) -> None:

@@ -33,7 +33,7 @@ class TransactionalClient(Protocol):
     """The calls that tests make to a client library."""
 
     name: str
-    #: The exception of a producer whose transactional id another producer has taken over.
+    #: The exception of a producer after another producer has taken over the transactional id.
     fenced: tuple[type[BaseException], ...]
 
     def producer(

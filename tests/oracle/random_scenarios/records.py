@@ -33,8 +33,8 @@ _TOPICS: Sequence[Mapping[str, str]] = (
     {"max.message.bytes": "200"},
     {"cleanup.policy": "compact"},
 )
-#: The first version of ListOffsets that supports each special timestamp except -3 (the largest
-#: timestamp).
+#: Special timestamp -> the first version of ListOffsets that supports the timestamp. The special
+#: timestamp -3 (the largest timestamp) is left out.
 _SPECIAL_TIMES = {-6: 11, -5: 9, -4: 8, -2: 1, -1: 1}
 PRODUCERS = Ask(
     "DescribeProducers",

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class Beginning:
     """The state of the checker when an observation begins.
 
-    `least`: the least offset that each partition may have, with its source. `resets`: the number of
-    resets of each partition that have begun.
+    `least`: the least offset that each partition may have, with its source. `resets`: for each
+    partition, the number of resets that have begun.
     """
 
     least: Mapping[str, tuple[int, str]]

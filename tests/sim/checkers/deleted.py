@@ -12,7 +12,7 @@ class Deletions:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        #: The highest log start of each partition that was seen, or that a client has requested.
+        #: For each partition: the highest log start that was seen, or that a client has requested.
         self.highest_starts: dict[Place, int] = {}
         self._acknowledged: dict[Place, int] = {}
 

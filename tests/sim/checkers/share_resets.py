@@ -67,7 +67,7 @@ class ShareResets:
         self._now_ms = now_ms
         self._violated = violated
         self._server: Server | None = None
-        #: The number of unanswered requests that name each share partition.
+        #: For each share partition: the number of unanswered requests that name this partition.
         self._asked: Counter[Place] = Counter()
         self._starts: dict[Place, int] = {}
         self._changed: set[Place] = set()
