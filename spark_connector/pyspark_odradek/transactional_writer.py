@@ -168,8 +168,8 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         return self._write(iterator, terms, begun, two_phase=self.options.commit_id is not None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Decide the job. Raises SinkError. After the error, either no row is visible, or all rows
-        will become visible."""
+        """Decide the job. After a SinkError, either all rows of the job will become visible, or
+        none."""
         terms, outcomes = self._job_of(messages), _outcomes(messages)
         _warn_of_timeout(messages)
         if self.options.commit_id is None:

@@ -209,7 +209,7 @@ class FetchPlan:
 @dataclass(slots=True)
 class FetchedRecords:
     """The records of one pass over the buffer. `advanced`: true if positions moved, perhaps only
-    over control records and aborted data (K-13)."""
+    past control records and aborted data (K-13)."""
 
     records: Records
     count: int

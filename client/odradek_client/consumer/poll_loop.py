@@ -101,12 +101,12 @@ class PollLoop:
         rows: Rows | None = None,
         joining_ms: float = 0,
     ) -> FetchedRecords:
-        """Return up to `limit` records, only of the partitions `only` if given; with `rows`, add
-        the records to `rows`.
+        """Return up to `limit` records. If `only` is given, return only records of these
+        partitions. With `rows`, add the records to `rows` instead.
 
-        Returns no records after `timeout_ms`, or earlier if positions moved over records that are
-        not returned (K-13). `timeout_ms` does not include the time until the first assignment of
-        the group, up to `joining_ms`.
+        The result is empty after `timeout_ms`. The result is empty earlier if positions moved past
+        records that are not returned (K-13). If the group has not assigned partitions yet, the
+        poll first waits for the assignment, for at most `joining_ms`.
         """
         deadline_ms = self._network.now_ms() + timeout_ms
         joined_by_ms = self._network.now_ms() + joining_ms

@@ -117,8 +117,8 @@ class NodeConnection:
         self.begun_at = 0.0
         #: True while an attempt that `connect_soon` began has not succeeded.
         self.requested = False
-        #: The failed authentication of an attempt that `connect_soon` began, until the next
-        #: attempt.
+        #: The error of the last attempt, if `connect_soon` began the attempt and the authentication
+        #: failed.
         self.refusal: AuthenticationFailed | None = None
 
 
@@ -315,8 +315,8 @@ class Connections:
     async def _ready_or_refused(
         self, node_id: int, channel: Channel, node: NodeConnection, called_at: float
     ) -> BrokerConnection | None:
-        """The connection when it is ready; None if the broker refused an attempt that began before
-        the call."""
+        """The connection, once it is ready. None if the broker refused the authentication of an
+        attempt that began before `called_at`."""
         while node.connection is None:
             wait = node.retry_at - self._loop().time()
             if wait <= 0:

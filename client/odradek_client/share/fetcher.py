@@ -594,7 +594,8 @@ class ShareFetcher:
         self.counts.bytes += len(data.records or b"")
         pending = node.pending.get(partition)
         for offset in batch.offsets:
-            # The broker would apply a pending earlier acknowledgement to this acquisition.
+            # A pending acknowledgement is of an earlier acquisition of this record, but the broker
+            # would apply it to the new acquisition.
             self.held.lent_again(partition, offset)
             if pending is not None:
                 pending.drop(offset)

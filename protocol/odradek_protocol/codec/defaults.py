@@ -13,8 +13,8 @@ S = TypeVar("S", bound=Struct)
 
 
 def struct_maker(cls: type[S], **shared: Any) -> Callable[[], S]:
-    """A function that makes structs or messages with the defaults of their fields. A call of
-    this function takes a third of the time of a call of the class with keyword arguments.
+    """A function that makes instances of `cls` with the defaults of the fields. The function takes
+    a third of the time that the class itself takes with keyword arguments.
 
     `shared`: the values of some fields. All instances share these objects, so they must not be
     changed.

@@ -403,8 +403,8 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
 
 
 _SIX_BYTES = Struct("6B")
-# The most bytes that are read without a check against the end of the data: length (2 bytes),
-# attributes (1), timestamp delta without its last byte (9), six bytes from this last byte on.
+# The limit of the bytes that are read without a check against the end of the data: the length (2),
+# the attributes (1), the timestamp delta without its last byte (9), and the six bytes after these.
 _LOOKAHEAD_BYTES = 2 + 1 + 9 + 6
 
 

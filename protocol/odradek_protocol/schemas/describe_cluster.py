@@ -1,6 +1,6 @@
 """DescribeCluster (key 60): the brokers and the controller.
 
-Versions: 1 asks for brokers or controllers; 2 can include fenced brokers.
+Versions: in 1 the request asks for brokers or for controllers; in 2 it can ask for fenced brokers.
 
 Left out: controllers (the answer is MISMATCHED_ENDPOINT_TYPE, as on any broker's listener); fenced
 brokers, because a single broker is never fenced.

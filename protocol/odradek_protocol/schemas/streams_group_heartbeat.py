@@ -83,8 +83,7 @@ class TaskOffset(Struct):
 class StreamsGroupHeartbeatRequest(Message):
     """The request. `member_epoch` 0 joins, -1 leaves.
 
-    A null field is unchanged. If tasks are null, the tasks of the last heartbeat apply; for any
-    other field, the value that was last sent applies.
+    Null means that the value of a field has not changed since the member last sent it.
     """
 
     group_id: str = field(STRING)
