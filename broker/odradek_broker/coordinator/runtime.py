@@ -473,7 +473,8 @@ class StoredRecord(Protocol):
 
     @property
     def is_control(self) -> bool:
-        """True for the marker of a transaction; a core gets no such record."""
+        """True for the marker of a transaction. The runtime does not pass a marker to the core as a
+        record."""
         ...
 
 

@@ -42,7 +42,7 @@ class Timers(Generic[Name]):
         return None if found is None else found[0]
 
     def set(self, name: Name, at_ms: int) -> None:
-        """Set the deadline of `name` to `at_ms`, in place of the deadline that it may have."""
+        """Set the deadline of `name` to `at_ms`; an earlier deadline of `name` is replaced."""
         entry = self._deadlines.get(name)
         self._sequence += 1
         self._deadlines[name] = (at_ms, self._sequence)

@@ -30,7 +30,7 @@ class Watched(Protocol):
 
     @property
     def data_waiters(self) -> dict[Waiter, None]:
-        """The callbacks, which are called in this order when the partition has changed."""
+        """The callbacks for a change of the partition, called in the order of this dict."""
         ...
 
 

@@ -61,8 +61,8 @@ class RequestedPartition:
     """A partition of a fetch.
 
     `error`: the reason why the partition cannot be read, or NONE. `turn`: the position in the
-    reading order of the session. `up_to_date_at`: the partition while the session is up to date at
-    it, or None.
+    reading order of the session. `up_to_date_at`: the partition of this broker; None while
+    the session is not up to date at this partition.
     """
 
     topic: str

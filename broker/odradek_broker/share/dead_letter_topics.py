@@ -155,9 +155,9 @@ class DeadLetterTopics:
 def given_up_records(
     log: PartitionLog, ranges: Iterable[GivenUp], *, copy: bool
 ) -> Iterator[DeadLetter | None]:
-    """The dead letters of offsets that are given up, whether the log still has their record or not
-    (H-204). The log is read while the iterator advances; it yields None before each read, so that
-    the caller may pause."""
+    """The dead letters of offsets that are given up. Records before the start of the log also get
+    dead letters (H-204). The log is read while the iterator advances. The iterator yields None
+    before each read, so that the caller may pause."""
     chunk = _Chunk(0, 0, [])
     for first, last, count, reason in ranges:
         offset = first

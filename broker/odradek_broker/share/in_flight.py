@@ -261,7 +261,8 @@ class Run:
             self.member_id = NOBODY
             self.deadline_ms = now_ms + DEAD_LETTER_RETRY_MS
         elif expired:
-            # The lock expired while the change was being written, and `expire` skips such records.
+            # The lock expired while the change was being written. `expire` skips the records of a
+            # change that is being written.
             self.give_back(now_ms, change.settings)
             self.deadline_ms = None
 

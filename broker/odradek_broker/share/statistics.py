@@ -74,8 +74,8 @@ class TopicStatistics:
 
 
 class GroupStatistics:
-    """The answered fetches of a group: their number, the sum of their percentages of partitions
-    with records to acquire, and the sum of their waits."""
+    """The answered fetches of a group: their number, the sum of their waits, and the sum of the
+    percentages of requested partitions that were `fetchable` (see `ShareStatistics.answered`)."""
 
     __slots__ = ("fetchable_percent", "fetches", "waited_ms")
 

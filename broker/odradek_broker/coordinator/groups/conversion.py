@@ -363,8 +363,8 @@ class GroupConversion:
             ending.append((group_metadata.encode_key(group_id), None))
         if classic.state is GroupState.EMPTY:
             reason = ConversionReason.GROUP_EMPTY
-            # The epoch continues from the last generation, because a conversion must not decrease
-            # the number.
+            # The group epoch begins with the last generation: a conversion must not lead from a
+            # generation to a smaller epoch.
             epoch = max(FIRST_EPOCH, classic.generation)
             group = ConsumerGroup(group_id, epoch=epoch)
         else:

@@ -299,8 +299,8 @@ class GroupCoordinator:
     ) -> Deferred[FetchedOffsets]:
         """Fetch committed offsets; `partitions` None: all offsets of the group (O-08).
 
-        A member of a consumer group sends its id and epoch, and is refused if they are no longer
-        valid (O-21).
+        A member of a consumer group sends its id and epoch, and is refused if the id or the epoch
+        is no longer valid (O-21).
         """
         return self.shards.read(
             group_id,

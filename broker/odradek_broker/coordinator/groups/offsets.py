@@ -117,7 +117,8 @@ class Committed:
 
 
 class OffsetStore:
-    """The committed offsets of all groups of one partition, and those of open transactions."""
+    """The committed offsets, and the pending offsets of open transactions, of all groups of one
+    partition of `__consumer_offsets`."""
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, Committed]] = {}

@@ -21,7 +21,7 @@ class ConsumerGroupSettings(Protocol):
 
 
 class GroupSettings(ConsumerGroupSettings, Protocol):
-    """The settings of groups of all protocols, except those that are read by name."""
+    """The settings for groups of all protocols, except settings that are read by name."""
 
     @property
     def group_min_session_timeout_ms(self) -> int: ...

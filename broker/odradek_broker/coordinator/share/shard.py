@@ -242,8 +242,9 @@ class ShareShard:
     def write(
         self, key: ShareKey, change: ShareState, deferred: Deferred[StateResult], now: Instant
     ) -> Outcome:
-        """Apply a change to the state: merge the batches of the change, and take its start offset
-        unless that is -1 (H-105), and its position of dead letters unless that is None (H-206)."""
+        """Merge the batches of a change into the state. The start offset of the change replaces the
+        stored one unless it is -1 (H-105). The position of dead letters of the change replaces the
+        stored one unless it is None (H-206)."""
         stored = self.partitions.get(key)
         if stored is None:
             return _refused(deferred, _E.INVALID_REQUEST, f"Write {_UNINITIALIZED}")

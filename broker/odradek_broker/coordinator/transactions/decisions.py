@@ -277,7 +277,7 @@ def decide_add_partitions(
     current: Transaction | None, call: AddCall, pending: bool, wall_ms: int
 ) -> Decision:
     """The effect of an AddPartitionsToTxn (T-20). `pending` is true while another transition
-    is not durable; it is checked before the identity (KAFKA-18660)."""
+    is not durable; `pending` is checked before the identity (KAFKA-18660)."""
     if current is None:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
     if pending or current.state.is_prepared:
@@ -381,8 +381,8 @@ def decide_end(
     pending = pending or current.state.is_prepared
     if call.version >= VERSION_2:
         if pending:
-            # `pending` is checked before the identity, because a producer that has begun its next
-            # transaction has an identity that is not stored yet, and must not be fenced for it.
+            # A producer that has begun its next transaction has an identity that is not stored yet.
+            # Such a producer must not be fenced, so `pending` is checked before the identity.
             return Decision(_E.CONCURRENT_TRANSACTIONS)
         return _end_v2(current, call, fresh_id, wall_ms)
     producer_id, epoch = current.identity

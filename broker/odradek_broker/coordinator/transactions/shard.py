@@ -93,8 +93,8 @@ class TransactionSettings(Protocol):
 _E = ErrorCode
 _S = TransactionState
 
-#: Fault points after a record is durable, where a test can end the broker. The keys are the
-#: recorded state, or the cause of the record.
+#: Fault points at which a test can end the broker once a record is durable. A key is the recorded
+#: state, or the cause of the record.
 _DECISION_DURABLE = {
     _S.PREPARE_COMMIT: FaultPoint.PREPARE_COMMIT_DURABLE,
     _S.PREPARE_ABORT: FaultPoint.PREPARE_ABORT_DURABLE,

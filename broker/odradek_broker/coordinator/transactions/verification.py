@@ -1,5 +1,6 @@
 """The verification of transactional batches: a batch waits until the coordinator has added its
-partition to the transaction, or has confirmed that the partition is part of it (T-61, T-62, T-68).
+partition to the transaction, or has confirmed that the transaction has the partition already (T-61,
+T-62, T-68).
 
 Nearly all batches are appended immediately, because their producer has a transaction open in the
 partition already. The first batch of a transaction needs a request to the coordinator, and later
@@ -42,9 +43,9 @@ class TransactionVerifier(Protocol):
     ) -> Deferred[Mapping[TopicPartition, ErrorCode]]:
         """Verify that the partitions are part of the producer's open transaction.
 
-        With `add`, missing partitions are added durably (T-61, as T-20); otherwise they get
-        TRANSACTION_ABORTABLE (T-62). The error codes are the coordinator's; the leader maps them to
-        those of its API.
+        With `add`, missing partitions are added durably, as by AddPartitionsToTxn (T-61, T-20);
+        otherwise they get TRANSACTION_ABORTABLE (T-62). The error codes are the coordinator's; the
+        leader maps them to the error codes of its API.
         """
         ...
 
@@ -102,8 +103,8 @@ class TransactionVerification:
     requests that connections may have in flight (N-14).
 
     `verifies`: the present value of `transaction.partition.verification.enable`. While it is false,
-    producers of version 1 are trusted to have added their partitions; those of version 2 never add
-    them beforehand (T-61).
+    producers of version 1 are trusted to have added their partitions, and only the batches of
+    producers of version 2 are verified, because they never add partitions themselves (T-61).
     """
 
     def __init__(

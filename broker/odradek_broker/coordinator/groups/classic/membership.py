@@ -310,8 +310,8 @@ class ClassicMembership:
                 answer.skip_assignment = True
                 answer.members = list_members(group, group.protocol)
             else:
-                # In versions without SkipAssignment, a member that receives its own id as the
-                # leader's computes an assignment, but this generation has an assignment already.
+                # In versions without SkipAssignment, a member that learns that it is the leader
+                # computes an assignment, but this generation has an assignment already.
                 answer.leader, answer.members = old_leader or "", []
         out.replies.append(
             Reply(call.deferred, answer, lambda error: join_error(error, call.request.member_id))

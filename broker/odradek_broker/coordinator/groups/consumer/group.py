@@ -308,8 +308,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
 
     def _disown(self, member: ConsumerMember) -> None:
         for partition in (*each_partition(member.assigned), *each_partition(member.pending)):
-            # Compaction keeps the latest record of each member, so during a load a newer record of
-            # another member that owns the partition may have been applied already.
+            # Compaction keeps only the latest record of each member. So during a load, a newer
+            # record may already have given this partition to another member.
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]
 

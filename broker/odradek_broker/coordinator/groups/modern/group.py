@@ -67,8 +67,8 @@ class ModernMember(ABC):
         return None
 
     def may_own(self, owned: Any) -> bool:
-        """True if a member that did not receive its last answer may own the partitions or tasks
-        `owned`. `owned` None: the heartbeat does not report them."""
+        """True if a member that did not receive its last answer could have the partitions or tasks
+        `owned`. `owned` None: the heartbeat does not report partitions or tasks."""
         return True
 
     @property
