@@ -185,8 +185,8 @@ def _rank(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def live_bootstrap(request: pytest.FixtureRequest) -> str:
-    """The address in `--bootstrap`; without this option, that of a broker of this project with the
-    settings for tests of users."""
+    """The address in `--bootstrap`; without this option, the address of a broker that the fixture
+    `odradek_broker_session` starts."""
     named = live_brokers.elsewhere(request.config)
     if named is not None:
         return named.bootstrap

@@ -163,8 +163,8 @@ def _hung_up_on(broker: BrokerProcess) -> int:
 
 @pytest.fixture
 def hung_up_on(broker: BrokerProcess) -> Callable[[int], None]:
-    """Checks that exactly `count` connections were closed since the test began, and that the log
-    has at most as many lines about them."""
+    """Checks that the broker has closed exactly `count` connections since the test began, and that
+    the log has at most `count` lines about them."""
     before, lines = _hung_up_on(broker), broker.log.count(_CLOSED)
 
     def check(count: int) -> None:

@@ -143,7 +143,7 @@ def test_s14_an_abort_prevents_a_later_decision_and_keeps_an_earlier_one(query: 
 
 @pytest.mark.full
 def test_s14_the_second_of_two_attempts_at_a_task_is_aborted(query: Query) -> None:
-    """With speculation, both attempts may write the rows; Spark then uses the message of the first
+    """With speculation, both attempts can write the rows. Here Spark uses the message of the first
     attempt."""
     writer = query.writer()
     first = query.task(0, 0, "a", writer=writer)

@@ -151,7 +151,8 @@ def user(bootstrap: str, unique_topic: str) -> User:
 
 
 def batches(monkeypatch: pytest.MonkeyPatch, user: User) -> Query:
-    """Write two batches in one run. The third batch fails in this run, and succeeds in the next."""
+    """Write three batches. The first run commits two batches and fails in the third; the next run
+    commits the third."""
     query = Query(monkeypatch, user.bootstrap, user.names["copies"])
     query.options = user.sink_options
     for batch in range(2):

@@ -259,8 +259,8 @@ def test_tasks_of_both_formats_have_the_same_ranges(
 
     theirs, ours = of_both(ranges)
     if bounds == "edges" and split == {"maxRecordsPerPartition": "30"}:
-        # Spark's own format counts rows before it knows the start and end offsets, and does not
-        # split them.
+        # Spark's own format computes the sizes of ranges before it knows their start and end
+        # offsets, so it splits no range.
         assert (theirs[0], ours[0]) == (2, 5)
     else:
         assert theirs == ours

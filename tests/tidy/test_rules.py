@@ -19,7 +19,7 @@ DESIGN = ROOT / "docs" / "understand" / "design.md"
 FOLDERS = ("benchmarks", "broker", "client", "docs", "protocol", "spark_connector", "tests")
 SUFFIXES = {".c", ".md", ".py", ".pyi", ".toml"}
 
-#: Rules without a test that has their number -> the reason.
+#: Rule -> the reason why no test has the number of the rule in its name.
 WITHOUT_TEST: dict[str, str] = {}
 
 _WRITTEN = re.compile(r"^- \*\*([^*]+)\*\*", re.MULTILINE)

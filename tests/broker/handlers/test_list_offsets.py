@@ -1,4 +1,5 @@
-"""ListOffsets: ends and times (rules L-15, L-16 and the table above them)."""
+"""ListOffsets: ends and times (rules L-15 and L-16, and the table before L-15 in
+docs/rules/log.md)."""
 
 from __future__ import annotations
 

@@ -372,7 +372,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
     # --- What must hold ---
 
     def _state_of(self, number: int) -> RecordState | None:
-        """The state of an offset in the share partition; None if it is not in flight."""
+        """The state of an offset in the share partition; None if the offset is not in flight."""
         for batch in self.partition.in_flight:
             if batch.first <= number <= batch.last:
                 return batch.run_at(number).state

@@ -220,8 +220,8 @@ def test_k08_a_poll_combines_partitions_up_to_the_cap() -> None:
 
 
 def test_k09_polls_of_ten_partitions_follow_the_worked_example() -> None:
-    """Ten partitions of 1000 records, at most 100 a poll: exact results, fetches and order of the
-    buffer."""
+    """Ten partitions of 1,000 records, and at most 100 records a poll: the exact results and
+    fetches, and the order of the partitions in the buffer."""
     scene = Scene(leaders=[1] * 10)
     first = scene.fetch()
     assert [number for number, _ in asked(first)] == list(range(10))

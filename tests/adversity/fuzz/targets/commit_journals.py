@@ -2,8 +2,9 @@
 
 After a power cut the newest batches are only in the journal. One log is compacted, and its active
 segment was created just before the power cut: the end of the previous segment is only in the
-journal. In the first byte, bit 0 corrects the checksums of the header and the blocks, bit 1 also
-those of the batches. The rest is a list of changes: a position in three bytes, and the new byte.
+journal. Bit 0 of the first byte: the checksums of the header and the blocks are corrected. Bit 1:
+these and the checksums of the batches are corrected. The rest is a list of changes: a position in
+three bytes, and the new byte.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Record batches: read by the pure and the compiled codec, checked as in a Produce request,
 fetched by the client.
 
-In the first byte, bit 0 corrects the length and the checksum of the first batch, so that inputs
-reach the checks after those of length and checksum. The other bits choose the settings of the
-topic.
+If bit 0 of the first byte is set, the length and the checksum of the first batch are corrected, so
+that inputs reach the later checks. The other bits choose the settings of the topic.
 """
 
 from __future__ import annotations

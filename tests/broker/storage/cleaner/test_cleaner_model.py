@@ -67,7 +67,7 @@ def test_l27_a_crash_at_any_operation_loses_nothing(seed: int) -> None:
         _check_between(batches_of(recovered), before, after)
         assert not [path for path in disk.paths() if path.endswith((".swap", ".cleaned"))]
         compact(recovered, disk, history.now_ms, history.cleaned_to)
-        # Markers are not compared: this cleaning may remove more of them.
+        # Markers are not compared: the cleaning after the recovery can remove further markers.
         assert _visible(batches_of(recovered)) == _visible(after)
 
 
