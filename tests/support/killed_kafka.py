@@ -80,7 +80,7 @@ class CleanedByKafka:
         return {f"{self.sources[0]:020d}.log": self.cleaned, **kept}
 
     def kills(self) -> Iterator[Kill]:
-        """Yield the state after a kill before each of Kafka's renamings, and after the last one.
+        """Yield the state after each possible kill: before each renaming, and after the last one.
 
         The order of renamings is Kafka's (LogSegment.changeFileSuffixes,
         UnifiedLog.replaceSegments).

@@ -87,8 +87,8 @@ class Sink:
             self._world.note(name, f"gave up: {problem}")
 
     async def committed(self) -> Logs:
-        """Read all committed records after every transaction has ended, or has had enough time to
-        end."""
+        """Wait until all transactions have ended, or have had enough time to end. Then read all
+        committed records."""
         until_ms = self._world.now_ms + _END_MS
         while self._world.now_ms < until_ms and any(self._still_open()):
             await self._world.sleep(500)
