@@ -34,7 +34,7 @@ LEAVE_STATIC_EPOCH = -2
 
 # --- States of share partitions (KIP-932) ---------------------------------------------------------
 
-#: The number of records that are completely delivered is not known.
+#: As the number of completely delivered records: the number is not known.
 NO_DELIVERY_COUNT = -1
 
 # --- Fetch sessions (KIP-227) ---------------------------------------------------------------------

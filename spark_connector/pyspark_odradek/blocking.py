@@ -146,7 +146,7 @@ class Imports:
         self._modules = 0
 
     def spare(self) -> None:
-        """Exclude the modules that were imported since the last call from garbage collection. Each
+        """Exclude from garbage collection the modules that were imported since the last call. Each
         task calls this method.
         """
         if self._left == 0 or len(sys.modules) == self._modules:

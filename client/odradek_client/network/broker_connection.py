@@ -65,8 +65,8 @@ from odradek_protocol.tls.problems import at_client, is_certain
 
 #: The limit of requests that wait to be written; `submit` refuses more.
 QUEUE_MAX = 10_000
-#: The time after which an answer is late, and the interval of the calls of `connection_late`. A
-#: late answer is no error.
+#: The time after which an answer is late (which is no error), and the interval between later calls
+#: of `connection_late`.
 LATE_S = 2.0
 LATE_AGAIN_S = 0.5
 #: The requests that a broker answers only when other members of the group have sent theirs.
@@ -566,8 +566,8 @@ class BrokerConnection:
             self._close(f"the connection to {self.host}:{self.port} was lost{while_what}: {reason}")
 
     async def _look_into(self, reason: str) -> None:
-        """Probe if the broker has ended the connection without an answer because the listener
-        requires SASL."""
+        """Find out by a probe if the broker has ended the connection because the listener requires
+        SASL."""
         where = f"{self.host}:{self.port}"
         mechanisms = await mechanisms_wanted(self.host, self.port, self._settings.tls)
         if mechanisms is None:

@@ -246,8 +246,8 @@ class Sequences:
 
 
 def _is_later(sequence: int, than: int) -> bool:
-    """True if `sequence` is after `than`. The two are at most half the range apart, so a wrap can
-    be told from a lower sequence."""
+    """True if `sequence` is after `than`. The distance of the two is at most half the range, so a
+    sequence after a wrap is not taken for a lower sequence."""
     if than == NO_SEQUENCE:
         return True
     return 0 < (sequence - than) % _SEQUENCES < 1 << 30

@@ -100,7 +100,7 @@ class DeliveryLog:
 
     def answered(self, trouble: OdradekError | None, now_ms: float) -> None:
         """Note batches that were acknowledged (`trouble` is None), or that were refused and will be
-        sent again. `trouble`: the last reason of a refusal."""
+        sent again. `trouble`: the reason of the last refusal."""
         if trouble is None:
             self._refused_since_ms = None
             return

@@ -198,8 +198,8 @@ class TxnRequestHandler:
             self.operation.finish(error)
 
     def codes(self, response: Any) -> dict[TopicPartition | None, ErrorCode]:
-        """The error codes in an answer by partition. The key is None if the answer is not about
-        partitions."""
+        """The error code of each partition in an answer. If the answer is not about partitions,
+        the key is None."""
         return {None: _E.of(response.error_code)}
 
     def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:

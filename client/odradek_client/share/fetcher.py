@@ -184,9 +184,8 @@ class ShareFetcher:
             self._add(batch.node_id, batch.partition, offset, release, now_ms)
 
     def collect(self, limit: int, now_ms: float) -> list[ShareRecord]:
-        """Take up to `limit` buffered records, or raise the error that the last call left. If
-        unreadable records follow readable records, this call returns the readable records, and the
-        next call raises the error."""
+        """Take up to `limit` buffered records. If unreadable records follow readable records, this
+        call returns the readable records, and the next call raises the error."""
         if self._errors:
             raise self._errors.pop(0)
         found: list[ShareRecord] = []
@@ -594,8 +593,7 @@ class ShareFetcher:
         self.counts.bytes += len(data.records or b"")
         pending = node.pending.get(partition)
         for offset in batch.offsets:
-            # A pending acknowledgement is of an earlier acquisition of this record, but the broker
-            # would apply it to the new acquisition.
+            # An acknowledgement of an earlier acquisition must not apply to this acquisition.
             self.held.lent_again(partition, offset)
             if pending is not None:
                 pending.drop(offset)

@@ -130,8 +130,8 @@ class ArrowRecords:
 
     def check(self, max_bytes: int, partitions: int) -> None:
         """Check all rows, for a topic with this number of partitions. UnwritableRow for a row that
-        cannot be a record, RowTooLarge for a row whose batch would exceed `max_bytes`; the first
-        such row is reported."""
+        cannot be a record, RowTooLarge for a row whose batch would exceed `max_bytes`; the error
+        is about the first wrong row."""
         wrong = self._columns.check(max_bytes, partitions)
         if wrong is None:
             return

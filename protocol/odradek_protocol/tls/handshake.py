@@ -49,7 +49,8 @@ class TellingSSLObject(ssl.SSLObject):
 
 
 async def telling(connect: Coroutine[Any, Any, tuple[Any, P]]) -> P:
-    """The protocol of the connection that `connect`, such as `loop.create_connection(...)`, opens.
+    """Open a connection with `connect`, such as `loop.create_connection(...)`. Returns the protocol
+    of the connection.
 
     Raises the exceptions of `connect`, or the ssl.SSLError that ended the handshake, after the
     alert was sent.

@@ -326,7 +326,7 @@ def commit_job(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action,
 
 def abort_job(terms: Terms, participants: tuple[Participant, ...]) -> Generator[Action, Any, bool]:
     """Give up a failed job (S-16). False if a transaction of the job is already committed; then
-    all its transactions are committed."""
+    all transactions of the job are committed."""
     decided = False
     if participants:
         fates = yield Describe(terms.writer.run, participants)

@@ -122,7 +122,8 @@ class Rebalance:
             except Exception as error:  # noqa: BLE001  raised below
                 failure = error
             if self.assignment is not assignment:
-                # This consumer has left, or received a newer assignment, while the listener ran.
+                # The assignment is outdated: while the listener ran, this consumer has left, or has
+                # received a newer assignment.
                 if failure is not None:
                     raise failure
                 return False
