@@ -209,8 +209,8 @@ def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> Confi
 
 
 def broker_synonyms(config: BrokerConfig, row: Setting, key: str) -> list[SynonymEntry]:
-    """The values of a broker setting, strongest first, its default last. As in Kafka, the list
-    begins with the first value that was given under the name `key`."""
+    """The values of a broker setting, strongest first, its default last. As in Kafka, the values
+    before the first value under the name `key` are left out."""
     synonyms = [
         SynonymEntry(name, given[name], source)
         for source, given in config.layers

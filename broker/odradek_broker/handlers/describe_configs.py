@@ -187,8 +187,8 @@ def _loggers(resource: DescribeConfigsResource, levels: Mapping[str, str]) -> De
 
 
 def _in_force(node: Node, entry: ConfigEntry) -> ConfigEntry:
-    """The entry with the value in force, if the configuration does not have this value: the
-    addresses for clients, which are known when the broker listens (N-12), and the default of
+    """The entry with the value in force. Two entries differ from the configuration: the advertised
+    addresses, which are known when the broker listens (N-12), and the default of
     security.inter.broker.protocol."""
     if entry.name == "advertised.listeners":
         addresses = node.advertised_addresses().items()

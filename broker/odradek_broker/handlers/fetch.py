@@ -363,8 +363,8 @@ class Fetch:
 def _aborted(
     partition: Partition, start: int, bound: int, records: bytes
 ) -> list[AbortedTransaction]:
-    """The aborted transactions with records in the answer, which begins at `start` (F-08, F-09).
-    Raises StorageError."""
+    """The aborted transactions with records in the answer (F-08, F-09). `start`: the offset at
+    which the answer begins. Raises StorageError."""
     aborted = partition.log.aborted_transactions(start, bound) if records else []
     if not aborted:
         return []

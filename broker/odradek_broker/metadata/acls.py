@@ -93,8 +93,8 @@ class CreationResult:
 def create_acls(
     metadata: ClusterMetadata, wanted: Sequence[AclCreation]
 ) -> tuple[list[MetadataRecord], list[CreationResult]]:
-    """The records of the valid ACLs that do not exist yet, and an answer for each creation, in
-    their order."""
+    """The records of the valid ACLs that do not exist yet, and an answer for each creation, in the
+    order of `wanted`."""
     records: list[MetadataRecord] = []
     results = []
     made: set[Acl] = set()
@@ -184,7 +184,8 @@ class FilterResult:
 def delete_acls(
     metadata: ClusterMetadata, filters: Sequence[FilterData]
 ) -> tuple[list[MetadataRecord], list[FilterResult]]:
-    """The records that remove the matching ACLs, and an answer for each filter, in their order.
+    """The records that remove the matching ACLs, and an answer for each filter, in the order of
+    `filters`.
 
     An ACL that two filters match is in the answers for both.
     """

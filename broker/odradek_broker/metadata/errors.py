@@ -1,4 +1,4 @@
-"""The refusal of an entry of an admin request, and records that contradict the state."""
+"""The errors for refused entries of admin requests, and for records that contradict the state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 class AdminError(Exception):
-    """The refusal of an entry of an admin request, with an error code and a message."""
+    """The error for a refused entry of an admin request, with an error code and a message."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)

@@ -145,8 +145,8 @@ class MetadataLog:
     def _replay_snapshot(
         self, directory: SnapshotDirectory, log: PartitionLog
     ) -> list[StoredSnapshot]:
-        """Replay the newest readable snapshot that does not end below the log start. Returns it and
-        the older usable snapshots, oldest first."""
+        """Replay the newest readable snapshot that does not end below the log start. Returns the
+        usable snapshots, oldest first; the snapshot that was replayed is the last."""
         usable: list[StoredSnapshot] = []
         for snapshot in directory.find():
             if snapshot.end_offset < log.log_start_offset:

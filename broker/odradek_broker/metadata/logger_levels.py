@@ -31,8 +31,8 @@ def describe_loggers(
 
 
 def is_of_loggers(changes: ResourceChanges) -> bool:
-    """True for a change of single levels of loggers. A request that replaces all levels
-    (AlterConfigs) is refused, as in Kafka."""
+    """True for a change of single levels of loggers. AlterConfigs, which replaces all levels, is
+    refused elsewhere, as in Kafka."""
     return changes.resource_type == RESOURCE_BROKER_LOGGER and not changes.replaces
 
 

@@ -130,8 +130,8 @@ class NewTopic:
 def create_topics(
     metadata: ClusterMetadata, wanted: Sequence[NewTopic], quota: TakeQuota = unlimited
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
-    """The records of the valid topics, and one answer per name. `quota`: the client's remaining
-    quota.
+    """The records of the valid topics, and one answer for each topic name. `quota`: the client's
+    remaining quota.
 
     If the request has too many partitions, all of its topics are refused, as in Kafka.
     """

@@ -185,8 +185,8 @@ def _counted_families(node: Node) -> Families:
 
 
 def _fetch_families(node: Node) -> Families:
-    """The percentage of a fetch's partitions from which records could be acquired, and the time
-    that the fetch waited for such partitions."""
+    """Two summaries of the fetches of each group: the percentage of a fetch's partitions from which
+    records could be acquired, and the time that a fetch waited until there were records."""
     used = Summary(
         "kafka_server_sharegroupmetrics_requesttopicpartitionsfetchratio",
         "Percentage of the partitions of a fetch from which records could be acquired.",

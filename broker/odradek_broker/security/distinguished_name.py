@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
-#: The attributes with a keyword in RFC 2253; all others are written with their object id, in hex.
+#: The attributes with a keyword in RFC 2253. Any other attribute is written as its object id, with
+#: its value in hex.
 _KEYWORDS = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",

@@ -34,7 +34,7 @@ from odradek_protocol.sasl.scram import (
     new_credential,
 )
 
-#: The length of an invented salt in bytes: the length of salts of Kafka's tools.
+#: The length of an invented salt in bytes, which is that of the salts that Kafka's tools make.
 _SALT_BYTES = 26
 
 #: The maximum number of computed credentials of tokens that are kept.

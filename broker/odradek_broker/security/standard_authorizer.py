@@ -25,8 +25,8 @@ from odradek_protocol.acls import (
 )
 from odradek_protocol.lazy_tuple import NamedTuple
 
-#: For each operation, the operations whose permission implies its permission (A-20). Denials imply
-#: nothing.
+#: For each operation, the other operations whose permission includes this operation (A-20). The
+#: table is not used for denials.
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset(
         {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}

@@ -56,8 +56,9 @@ class FaultControl:
     # --- Orders ---
 
     def order(self, order: object) -> dict[str, Any]:
-        """Carry out an order, and return what it has affected; or add its rule, and return the rule
-        as `list` shows it. Raises BadOrder and TooManyRules."""
+        """Carry out an order that takes effect immediately, and return what was affected. For any
+        other order, add a rule, and return the rule as `list` shows it. Raises BadOrder and
+        TooManyRules."""
         now_ms = self._node.clock.monotonic_ms()
         parsed = parse_order(order, now_ms)
         log.warning("a fault is injected on request", order=order)
@@ -208,7 +209,7 @@ class FaultControl:
         return answer
 
     def _late(self, rule: Rule, answer: HandlerReply) -> Reply:
-        """The answer after a fault (delay, drop or cut) of a request that was already handled."""
+        """The answer to a request that was handled, after it was delayed, dropped or cut off."""
         if rule.action is Action.CUT:
             return CloseConnection(_TEXT)
         answered: Deferred[HandlerReply] = Deferred()

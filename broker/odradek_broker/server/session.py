@@ -42,8 +42,8 @@ Answer = Callable[[memoryview], EncodedReply | Deferred[EncodedReply]]
 
 #: The time that a connection that is being closed has for the responses to its earlier requests.
 _HANG_UP_S = 5.0
-#: The bytes of requests and responses of one connection, without Produce and Fetch, after which
-#: other connections get their turn.
+#: The bytes of requests and responses of one connection after which other connections get their
+#: turn. Produce and Fetch are not counted.
 _TURN_BYTES = 256 * 1024
 #: The bytes that are counted for each request in addition to its size.
 _REQUEST_BYTES = 128

@@ -180,7 +180,7 @@ class _Reader:
                 self._read_counted(source or self._named(span), value, _COUNTED[field])
 
     def _named(self, span: Span) -> str:
-        """The name of a metric, for a message in which the data precedes the name."""
+        """The name of a metric whose message has the data before the name."""
         names = list(self._spans(span, 1))
         return self._name(names[-1]) if names else ""
 

@@ -106,7 +106,7 @@ def dump_file(
 
 
 def _journal_rows(file: File) -> Rows:
-    """The entries that a start after a crash would read, in the same order. Raises Damaged."""
+    """The entries in the order in which a start after a crash would read them. Raises Damaged."""
     try:
         header = decode_header(file.read_at(0, ALIGN_BYTES))
     except (CorruptJournal, UnknownJournal) as problem:
