@@ -30,7 +30,7 @@ SETTINGS = [
     "log.cleaner.backoff.ms=50",
     "log.cleaner.delete.retention.ms=1000",
     "log.segment.delete.delay.ms=500",
-    # The limit makes cleanings slow, so that most kills happen during one.
+    # The limit makes cleanings slow, so that most kills happen during a cleaning.
     "log.cleaner.io.max.bytes.per.second=40000000",
 ]
 CONFIG = {

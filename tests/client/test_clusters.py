@@ -216,7 +216,7 @@ def test_many_clusters_leave_no_folders_or_descriptors(clusters: Clusters) -> No
             clusters.create().close()
         wait_until(lambda: len(list(root.iterdir())) <= 2, "the folders are deleted", 30.0)
         counts.append(len(list(descriptors.iterdir())))
-    # Each spare broker that is just starting has a pipe.
+    # A spare broker has a pipe while it starts, so the number of open descriptors varies.
     assert max(counts) <= min(counts) + 4
 
 

@@ -38,7 +38,7 @@ def read(spark: SparkSession, spark_broker: str) -> Callable[..., DataFrame]:
 
 
 def numbered(partition: int, count: int, start: int = 0) -> Records:
-    """Records for `produce`, whose value is their offset, and whose timestamps are one second
+    """Records for `produce`. The value of each record is its offset; the timestamps are one second
     apart."""
     return [(partition, None, b"%d" % n, T0 + n * 1000, []) for n in range(start, start + count)]
 

@@ -96,7 +96,8 @@ def test_a_topic_recreated_before_a_query_begins_is_no_data_loss(
 def test_records_after_the_end_of_available_now_are_no_data_loss(
     spark_broker: str, topic: str, produce: Produce
 ) -> None:
-    """With availableNow, Spark asks for the end of a run first, and then for its start."""
+    """With availableNow, Spark asks for the end offsets of a run first, and then for its start
+    offsets."""
     put(produce, topic, 5)
     stream = reader(spark_broker, topic, startingOffsets="latest")
     stream.prepareForTriggerAvailableNow()

@@ -25,7 +25,8 @@ Answer = tuple[int, int]
 
 
 async def send(client: RawClient, sequence: int) -> Answer:
-    """Send a batch of one record, whose value is its sequence. Returns (error, base offset)."""
+    """Send a batch of one record. Its value is the sequence as text. Returns (error, base
+    offset)."""
     batch = batch_of(
         b"%d" % sequence,
         # a producer whose records are old would expire immediately

@@ -423,8 +423,8 @@ def test_i06_i07_producer_ids_and_epochs_of_a_request_never_decrease(
 
 
 def test_i07_the_epoch_of_a_partition_named_often_is_raised_once(world: MirrorWorld) -> None:
-    """A request names a partition 5,000 times: its epoch is raised to the highest. The request
-    also names topics and partitions that do not exist."""
+    """A request names a partition 5,000 times, and the epoch of the partition is raised to the
+    highest of the request. The request also names topics and partitions that do not exist."""
     epochs = random.Random(1).sample(range(1, 50_000), 5_000)
     request = [
         world.wanted(batch(0, leader_epoch=-1, producer_id=epoch), epoch=epoch) for epoch in epochs

@@ -543,7 +543,7 @@ def test_d7_both_produce_codecs_have_the_same_effects_for_random_steps(
 
 
 def few_bytes() -> bytes:
-    """Records shorter than a batch header, in which the byte of the magic is 2."""
+    """Fewer bytes than a batch header has. The magic byte among them is 2."""
     return bytes(16) + b"\2" + bytes(30)
 
 

@@ -391,7 +391,7 @@ async def test_n03_answers_keep_their_order_if_a_produce_wakes_an_earlier_fetch(
     start_broker: StartBroker,
 ) -> None:
     """With page-cache durability the produce wakes the fetch before the answer of the produce is
-    ready. Requests after the produce must not be answered before it."""
+    ready. Requests after the produce must not be answered before the produce."""
     broker = await start_broker(log_durability="page-cache")
     client = await broker.client()
     await client.create_topic("t")

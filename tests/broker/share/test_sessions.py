@@ -41,7 +41,8 @@ class World:
         connection: int = 1,
         acknowledges: bool = False,
     ) -> list[int] | ErrorCode:
-        """The partitions that the session plans to fetch, or the error."""
+        """The partitions that the session plans to fetch; an error code if the request is
+        refused."""
         plan = self.plan(
             epoch,
             *partitions,

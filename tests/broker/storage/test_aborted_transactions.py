@@ -412,8 +412,8 @@ def test_l20_the_index_rebuild_of_a_deleted_segment_is_dropped(
 def test_l20_an_index_rebuild_starts_again_after_retention(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """Retention removes the first segment. The producer snapshot at its end has the open
-    transactions."""
+    """Retention removes the first segment. The producer snapshot at the end of this segment has the
+    open transactions."""
     workers = Workers(log)
     ruin(log, files)
     with pytest.raises(IndexesBeingRebuilt):

@@ -205,8 +205,8 @@ def test_l52_records_removed_by_compaction_are_not_restored() -> None:
 
 @pytest.mark.parametrize("checkpoint_lost", [False, True])
 def test_l32_a_gap_in_a_log_that_was_never_compacted_is_truncated(checkpoint_lost: bool) -> None:
-    """A cleaning would have written the recovery point first, so the gap is damage. If the
-    checkpoint is lost, the gap is accepted and reported."""
+    """A cleaning writes the recovery point before it leaves gaps. This gap is above the recovery
+    point, so it is damage. If the checkpoint is lost, the gap is accepted and reported."""
     world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=frozenset({"compact"}))
     world.start()
     log = world.create("t", IDS[0])

@@ -124,7 +124,8 @@ def test_p06_batches_with_another_magic_are_refused(
 
 
 def test_p06_the_beginning_of_a_second_batch_is_ignored(log: PartitionLog) -> None:
-    """Bytes with which a batch can begin are ignored, as in Kafka; other bytes are damage."""
+    """After a batch, bytes with which another batch can begin are ignored, as in Kafka. Other bytes
+    after a batch are damage."""
     sound = bytes(make_batch(2))
     append(log, memoryview(bytearray(sound + sound[:70])))
     append(log, memoryview(bytearray(sound + b"\0")))

@@ -110,8 +110,8 @@ async def test_k05_a_node_has_one_fetch_in_flight() -> None:
 
 
 async def test_k09_the_whole_consumer_follows_the_worked_example(broker: LogBroker) -> None:
-    """Ten partitions of 1,000 records, at most 100 a poll: results, fetches, order of the
-    buffer."""
+    """Ten partitions of 1,000 records, and at most 100 records a poll: the results, the fetches,
+    and the order of the partitions in the buffer."""
     for number in range(10):
         broker.add("t", number, 600, 400)
     async with a_consumer(broker, *range(10), max_poll_records=100) as consumer:

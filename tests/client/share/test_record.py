@@ -18,7 +18,7 @@ ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, Ackno
 
 
 class Holder:
-    """A consumer that records the calls of its records."""
+    """A fake consumer that notes the calls that its records make."""
 
     def __init__(self) -> None:
         self.said: list[Any] = []

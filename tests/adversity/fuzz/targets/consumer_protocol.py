@@ -4,7 +4,7 @@ user data (G-52, K-52).
 The first byte chooses the kind of the message. A message that was read can be written again, and
 the written bytes are read as the same message. If bit 7 of the first byte is set, the rest is the
 subscriptions of several members, each prefixed by its length in two bytes: the leader assigns the
-partitions to them (K-50 to K-55).
+partitions to these members (K-50 to K-55).
 """
 
 from __future__ import annotations

@@ -135,7 +135,8 @@ def test_d11_the_number_of_groups_without_members_is_limited(
     kept = world.new_id(group="a")
     world.new_id(group="b", session_ms=20_000)
     assert world.join(group="c").result().error_code == E.COORDINATOR_NOT_AVAILABLE
-    # Group a gets a member, and the pending id of b expires: another group can be created.
+    # Group a gets a member, and the pending member id of group b expires: another group can be
+    # created.
     assert world.join(kept, group="a").result().error_code == E.NONE
     world.new_id(group="c", session_ms=30_000)
     assert world.join(group="d").result().error_code == E.COORDINATOR_NOT_AVAILABLE

@@ -1013,8 +1013,8 @@ def test_t65_an_abort_of_an_empty_transaction_raises_the_epoch(world: Transactio
 def test_t65_a_producer_with_the_next_epoch_waits_for_the_markers(
     world: TransactionWorld, commit: bool, again: bool
 ) -> None:
-    """A producer that ends its next transaction before it has sent a record has the new epoch,
-    while the markers of the previous transaction are in flight."""
+    """A producer ends its next transaction without having sent a record. Its request has the new
+    epoch, while the markers of the previous transaction are in flight."""
     who = world.begin()
     world.verify(who, T0, add=True)
     world.markers.hold = True

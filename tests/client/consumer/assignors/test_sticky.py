@@ -297,7 +297,7 @@ def test_k53_two_cooperative_rebalances_never_give_a_partition_two_owners(
     assert withheld <= {each for had in held.values() for each in had}
     final = cooperate(partition_counts, second, given, 3)
     check_once(final, second, partition_counts)
-    # The second of the rebalances revokes nothing.
+    # The second rebalance revokes nothing.
     for name, partitions in given.items():
         assert set(partitions) <= set(final[name])
     assert cooperate(partition_counts, second, final, 4) == final
