@@ -20,7 +20,8 @@ from odradek_protocol.schemas.list_partition_reassignments import (
 def handle(
     node: Authorized, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """An empty list; a refusal has all partitions of the request, without replicas, as in Kafka."""
+    """An empty list, because no replica moves. A refusal lists all partitions of the request,
+    without replicas, as in Kafka."""
     if node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return ListPartitionReassignmentsResponse(error_message=None)
     return ListPartitionReassignmentsResponse(

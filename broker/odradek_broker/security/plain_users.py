@@ -137,7 +137,7 @@ class PlainUsers:
         return name in self._passwords or name in self._hashes
 
     def use_hashes(self, hashes: Mapping[str, PasswordHash]) -> None:
-        """Use these users and hashes in place of all earlier ones."""
+        """Replace all earlier hashes of users by `hashes`."""
         self._right.clear()
         self._hashes = dict(hashes)
         if self._hashes:

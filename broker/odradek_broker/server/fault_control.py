@@ -209,7 +209,7 @@ class FaultControl:
         return answer
 
     def _late(self, rule: Rule, answer: HandlerReply) -> Reply:
-        """The answer to a request that was handled, after it was delayed, dropped or cut off."""
+        """The answer to a request that was handled; a fault delays, drops or cuts the answer."""
         if rule.action is Action.CUT:
             return CloseConnection(_TEXT)
         answered: Deferred[HandlerReply] = Deferred()

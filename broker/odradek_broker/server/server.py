@@ -422,8 +422,7 @@ class Server:
             raise
 
     def _log_disk_problems(self, directory: LogDirectory) -> None:
-        """Log when writes begin to fail and when they work again, and partitions that go
-        offline."""
+        """Log each problem of a data directory or of a partition, and the end of a problem."""
         disk = directory.disk
         disk.on_failing = lambda problem: log.error(
             "the data directory cannot be written: Produce requests are refused until it can",

@@ -68,8 +68,8 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """True if the subscription was requested after the last push, or if the push interval has
-        passed since the last push. If True, this push is noted as accepted."""
+        """True for the first push, for a push after a new request for the subscription, and for a
+        push at least one interval after the last push. If True, this push is noted as accepted."""
         get_ms, push_ms = self.last_get_ms, self.last_push_ms
         asked_since = push_ms is None or (get_ms is not None and get_ms > push_ms)
         if not asked_since and now_ms - (push_ms or 0) < self.wanted.interval_ms:

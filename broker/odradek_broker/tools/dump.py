@@ -79,8 +79,8 @@ def dump_file(
     wait: Callable[[], None] = no_wait,
 ) -> Rows:
     """The rows of one file of `topic`. Raises Damaged after all rows before the damage were
-    yielded, and OSError. A batch with a wrong checksum raises no error: its row has `valid` False.
-    `wait`: see `SegmentFile`."""
+    yielded. Also raises OSError. A batch with a wrong checksum raises no error: its row has `valid`
+    False. `wait`: see `SegmentFile`."""
     reader = _SMALL.get(name.kind)
     if reader is not None:
         yield from islice(reader(_text(files, path), selection), selection.count)

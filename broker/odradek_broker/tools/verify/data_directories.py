@@ -118,8 +118,8 @@ class DataDirectoriesCheck:
             )
             return
         if self._live or not metadata.readable:
-            # The comparison needs readable metadata, and no broker may create or delete topics
-            # meanwhile.
+            # The topics are compared only if the metadata is readable, and if no running broker
+            # creates or deletes topics at the same time.
             return
         for each in self._all:
             for partition, topic_id in each.topic_ids.items():

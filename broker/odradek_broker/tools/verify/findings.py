@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """Passes each finding to `report` immediately, up to a limit for each file."""
+    """Passes each finding to `report` immediately, up to a limit for each file and severity."""
 
     def __init__(self, report: Callable[[Finding], None]) -> None:
         self._report = report
