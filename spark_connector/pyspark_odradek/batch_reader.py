@@ -83,14 +83,15 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one range, in offset order."""
         if not isinstance(partition, RangePartition):
-            # To a plan without partitions Spark adds a partition, which has nothing to read.
+            # Spark adds a partition to a plan without partitions. The added partition has nothing
+            # to read.
             return iter(())
         return read_range(blocking.network(self.options.client), partition, self.options)
 
 
 class FilteringBatchReader(BatchReader):
     """The reader for Spark with `spark.sql.python.filterPushdown.enabled`; without the setting,
-    Spark refuses a reader with this method."""
+    Spark refuses a reader with the method `pushFilters`."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Remember the filters that reduce what is read. Spark applies all filters to the rows

@@ -294,7 +294,7 @@ class EncodedRecords:
         return list(zip(*columns, strict=True))
 
     def timestamps(self) -> list[int]:
-        """An empty list. No list is made, because the caller has the timestamps as a column."""
+        """Always empty, because the caller has the timestamps as a column."""
         return []
 
     def build(

@@ -66,8 +66,8 @@ _NOT_OURS = frozenset(
 
 
 def settings_for(settings: Mapping[str, str], config: type[Settings]) -> dict[str, Any]:
-    """The settings of a sink that a client of another kind also has. `config`: the class of that
-    client's settings."""
+    """The part of a sink's settings that another kind of client also has. `config`: the class of
+    the settings of that client."""
     rows = config.rows()
     return {name: value for name, value in settings.items() if name in rows}
 

@@ -28,13 +28,13 @@ _NAMED_MAX = 5
 
 
 class Read(NamedTuple):
-    """Read the log -> Found: the query's newest valid record. The read covers all records that
-    were acknowledged before it."""
+    """Read the log -> Found: the query's newest record that counts. All records that were
+    acknowledged before the read are covered."""
 
 
 class Append(NamedTuple):
-    """Append to the log -> None. Afterwards the log has to be read, because the record may not have
-    been appended, or may be appended later (S-04).
+    """Append to the log -> None. Afterwards the log has to be read, because it is unknown whether
+    the record was appended, or will be appended later (S-04).
     """
 
     record: Record
