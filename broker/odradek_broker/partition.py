@@ -38,9 +38,9 @@ class UpToDateSession(Protocol):
         """Note that the partition's offsets have changed, or that the partition has failed or was
         deleted.
 
-        The partition removes this object before the call. During the call, a parked fetch of the
-        session adds itself to the partition's `data_waiters`, and the partition calls these waiters
-        next.
+        Before the call, the partition removes this object from `Partition.up_to_date_sessions`.
+        During the call, a parked fetch of the session adds itself to the partition's
+        `data_waiters`, and the partition calls these waiters next.
         """
         ...
 
@@ -124,8 +124,8 @@ class Partition:
         return self.log.log_end_offset
 
     def check_leader_epoch(self, epoch: int) -> ErrorCode:
-        """The error for a client with this leader epoch; NONE if it is the partition's epoch, or -1
-        (F-11)."""
+        """The error for a client with this leader epoch; NONE for the partition's own epoch, and
+        for -1 (F-11)."""
         if epoch == -1 or epoch == self.leader_epoch:
             return ErrorCode.NONE
         if epoch < self.leader_epoch:

@@ -351,8 +351,8 @@ class ReplicaManager:
         return retired
 
     def prune(self, topic: str, offsets: Mapping[int, int]) -> None:
-        """Delete the records of an internal topic below an offset of each partition. Records of a
-        partition that cannot be written at present are deleted later."""
+        """Delete the records of an internal topic below an offset of each partition. If a
+        partition cannot be written at present, its records are deleted later."""
         partitions = self._partitions.get(topic, {})
         self._logs.delete_records(
             [

@@ -315,7 +315,7 @@ class Shards(Generic[C]):
         return self._partition_for(key, count) if count else None
 
     def find(self, key: str) -> tuple[Runtime[C] | None, ErrorCode]:
-        """The runtime of a key, and the error if it is not available (G-20, T-58, D8)."""
+        """The runtime of a key, and the error if the runtime is not available (G-20, T-58, D8)."""
         error = self._error or self._check_key(key)
         if error is not ErrorCode.NONE:
             return None, error

@@ -52,14 +52,14 @@ class ConnectionQuotas:
         self._accept_at_ms: dict[str, int] = {}
 
     def update(self, address: str | None, limit: float | None) -> None:
-        """Set the limit of connections per second from an address; None removes the limit. The
-        address None stands for all addresses without their own limit."""
+        """Set the limit of connections per second from an address; a limit of None is no limit. An
+        address of None stands for every address without its own limit."""
         name = None if address is None else _address_of(address)
         self._rates.update(quota_entity([(CLIENT_ID, name)]), limit)
 
     def admit(self, host: str, listener: str = "") -> Admission:
-        """Count an accepted connection if it may stay; the caller calls `closed` when such a
-        connection ends."""
+        """Count a new connection, unless a limit refuses it. The caller calls `closed` at the end
+        of each connection that was not refused."""
         address = _address_of(host)
         now_ms = self._clock.monotonic_ms()
         self._count_all(now_ms, listener)

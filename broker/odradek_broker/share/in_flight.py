@@ -104,7 +104,7 @@ class ShareSettings(NamedTuple):
 
 
 class GivenUpBecause(Enum):
-    """The reason why an existing record is archived, in Kafka's words for its dead letter."""
+    """The reason why an existing record is archived, in the words of Kafka's dead letters."""
 
     REJECTED = "Offset rejected by client."
     TOO_OFTEN = "Offset delivery count exceeded the threshold."
@@ -138,8 +138,8 @@ class Change:
         self.ranges: list[tuple[Batch, int, int]] = []
 
     def add(self, batch: Batch, run: Run, reason: GivenUpBecause | None = None) -> None:
-        """Note a run that has taken its new state. `reason`: the reason for its dead letter if it
-        is archived."""
+        """Note a run that has taken its new state. `reason`: the reason for the dead letters
+        of an archived run."""
         run.change = self
         if reason and run.state is _S.ARCHIVED and self.settings.dead_letter_topic:
             self.given_up.append(GivenUp(run.first, run.last, run.count, reason))

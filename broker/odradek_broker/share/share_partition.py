@@ -87,7 +87,7 @@ class Refused(Exception):
 
 
 class InvalidState(ValueError):
-    """A stored state that cannot be that of a share partition."""
+    """A stored state that no share partition can have."""
 
 
 class GapWindow:
@@ -170,7 +170,7 @@ class SharePartition:
 
     @property
     def anything_acquired(self) -> bool:
-        """True if members have records."""
+        """True if a member has acquired records."""
         return any(run.state is _S.ACQUIRED for batch in self.in_flight for run in batch.runs)
 
     @property
@@ -187,7 +187,7 @@ class SharePartition:
         return counts
 
     def run_at(self, offset: int) -> Run | None:
-        """The run of an offset in flight; None if it is not in flight."""
+        """The run with an offset; None if the offset is not in flight."""
         batch = self.in_flight.floor(offset)
         return batch.run_at(offset) if batch is not None and offset <= batch.last else None
 

@@ -188,8 +188,8 @@ def deletion_error(group: AnyGroup | None) -> ErrorCode:
 
 def offset_deletion_error(group: AnyGroup | None) -> ErrorCode:
     """The error that forbids every deletion of the group's offsets; NONE if deletions are possible.
-    The offsets of a group with members can be deleted only if it is a group of consumers or of
-    streams: the topics that other clients use are unknown (O-14)."""
+    In a group with members, they are possible only if the members are consumers or streams clients,
+    because the topics that other clients use are unknown (O-14)."""
     if isinstance(group, ShareGroup):
         return ErrorCode.GROUP_ID_NOT_FOUND
     error = deletion_error(group)

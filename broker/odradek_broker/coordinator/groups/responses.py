@@ -50,7 +50,7 @@ def list_members(group: ClassicGroup, protocol: str | None) -> list[JoinGroupRes
 def join_answer(
     group: ClassicGroup, member: Member, generation: int, protocol: str | None
 ) -> JoinGroupResponse:
-    """The answer to a member of a completed join phase; its leader gets all members."""
+    """The answer to a member of a completed join phase; the leader gets the list of members."""
     leads = group.leader_id == member.member_id
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,

@@ -2,8 +2,9 @@
 
 Share partitions are spread over the partitions of `__share_group_state` (H-101), which is created
 at the first call; this broker coordinates the share partitions of the internal partitions that it
-leads. Each partition has a `ShareShard` that decides and a `Runtime` that writes. Leaders of share
-partitions and the group coordinator call this module directly, other brokers by requests.
+leads. Each partition has a `ShareShard` that decides and a `Runtime` that writes. The group
+coordinator and the leaders of share partitions call this module directly; other brokers send
+requests.
 """
 
 from __future__ import annotations

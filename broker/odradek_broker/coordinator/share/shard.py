@@ -481,7 +481,7 @@ def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> tuple[Sta
 def merge_into(
     settled: tuple[StateBatch, ...], batches: Sequence[StateBatch], start_offset: int
 ) -> tuple[tuple[StateBatch, ...], bool]:
-    """The result of `merge_batches` for `settled` and `batches`, and true if it is also settled.
+    """The result of `merge_batches` for `settled` and `batches`; and true if the result is settled.
 
     Only the settled batches that one of `batches` may touch are looked at, because a share
     partition may have thousands of settled batches.

@@ -195,7 +195,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         return Refusal(_E.GROUP_ID_NOT_FOUND, message)
 
     def find(self, group_id: str) -> G:
-        """The group with an id. Raises Refusal if there is none, or if it has another type."""
+        """The group with an id. Raises Refusal if no group of this type has the id."""
         group = self.groups.get(group_id)
         if group is None:
             raise self.missing(group_id)

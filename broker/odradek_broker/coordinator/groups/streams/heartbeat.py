@@ -140,8 +140,8 @@ class OpenedStreamsGroup(NamedTuple):
 
 
 class GroupChange(NamedTuple):
-    """The effects of a heartbeat under construction: the group, its next epoch and topology, and
-    the statuses to answer.
+    """The effects of a heartbeat: the group, its next epoch and topology, and the statuses to
+    answer.
     """
 
     group: StreamsGroup
