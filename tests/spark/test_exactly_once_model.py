@@ -132,7 +132,7 @@ HUNTING = (
 
 
 def hunt(seeds: int) -> str:
-    """The violation that random walks within several bounds find, "" if there is none."""
+    """The violation that random walks within several bounds find; "" if they find none."""
     for seed in range(seeds):
         for bounds in HUNTING:
             found = Explorer(bounds).at_random(seed, walks=80)

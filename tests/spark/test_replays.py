@@ -199,7 +199,8 @@ def test_s07_a_row_without_a_topic_is_refused_by_a_replay_too(query: Query) -> N
 def test_s07_a_stream_restarted_with_another_topic_fails_and_loses_no_batch(
     query: Query, other: str
 ) -> None:
-    """The batch was decided for the old topic, and Spark has not recorded its commit."""
+    """The batch was decided for the old topic, and Spark has not recorded the commit of the
+    batch."""
     query.commit(0, query.tasks(0, ["a"]))
     moved = query.restarted()
     moved.options = {**query.options, "topic": other}

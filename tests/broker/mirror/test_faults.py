@@ -96,8 +96,8 @@ def test_i09_a_crash_at_any_disk_operation_loses_no_answered_records(
 def test_i08_a_gap_at_the_log_start_survives_crashes_without_epoch_checkpoint(
     world: MirrorWorld,
 ) -> None:
-    """A start that has no checkpoint of the log start takes the first offset of the leader
-    epochs."""
+    """A start without a checkpoint of the log start takes the first offset in the leader epochs as
+    the log start."""
     source = SourceLog()
     source.leader_epoch = 3
     source.skip(20)

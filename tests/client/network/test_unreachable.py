@@ -1,4 +1,4 @@
-"""A client logs long before its timeout that no broker answers (C-79)."""
+"""Long before its timeout, a client logs that no broker answers (C-79)."""
 
 from __future__ import annotations
 

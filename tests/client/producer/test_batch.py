@@ -1,4 +1,4 @@
-"""The result of a batch, as the holders of its deliveries get it."""
+"""The result of a batch, as programs get it from the deliveries of their records."""
 
 from __future__ import annotations
 

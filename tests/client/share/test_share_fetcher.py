@@ -474,7 +474,7 @@ def test_k76_close_waits_for_the_request_in_flight() -> None:
 
 
 class Run:
-    """Random steps of an application, of its leaders and of the network."""
+    """Random steps of an application, of the partitions' leaders and of the network."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance

@@ -97,7 +97,7 @@ def _twin(codec: ModuleType | None) -> Iterator[None]:
 
 
 def _alike(call: Callable[[], Any]) -> Any:
-    """The result of both codecs, or the BatchError that both raise, as text."""
+    """The result of both codecs; if both raise a BatchError, its class name and its text."""
     answers = []
     for codec in _TWINS:
         with _twin(codec):

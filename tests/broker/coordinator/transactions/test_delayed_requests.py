@@ -1,9 +1,9 @@
-"""Requests that the network delayed until the end of their transaction, and requests of fenced
+"""Requests that the network delayed past the end of their transaction, and requests of fenced
 producers.
 
-Version 2 of the transaction protocol refuses them all. Version 1 cannot distinguish the
-transactions of one producer. The tests show which requests it accepts, because Kafka accepts them
-too and users have to know (T-30, T-62, T-63).
+Version 2 of the transaction protocol refuses all these requests. Version 1 cannot distinguish the
+transactions of one producer. The tests show which requests version 1 accepts, because Kafka accepts
+the same requests, and users have to know (T-30, T-62, T-63).
 """
 
 from __future__ import annotations

@@ -220,8 +220,8 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @invariant()
     def markers_of_one_epoch_agree(self) -> None:
-        """The producer ids and epochs of the markers in a partition never decrease, even if one is
-        repeated."""
+        """The producer ids and epochs of the markers in a partition never decrease, even if a
+        marker is repeated."""
         for written in self.world.markers.written.values():
             epochs = [(mark.producer_id, mark.epoch) for mark in written]
             assert epochs == sorted(epochs), "markers never go back"
