@@ -9,13 +9,17 @@ name must match as a whole.
 The syntax: literals, `.`, classes (with ranges, negation, POSIX names, `\\d \\w \\s` and their
 opposites), groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one
 line), alternatives, `* + ? {n,m}` greedy or not, the anchors `^ $ \\A \\z`, `\\b \\B`, `\\Q...\\E`,
-and escapes of characters.
+Unicode classes (`\\pL`, `\\p{Greek}`), and escapes of characters. Scripts are only known for ASCII
+characters, because names have no others. As in Kafka's library (RE2/J), a `{` that begins no
+repetition is a literal, but cannot be repeated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from string import hexdigits
+from unicodedata import category
 
 from odradek_protocol.lazy_dataclass import dataclass
 
@@ -99,15 +103,9 @@ def negated(test: CharacterTest) -> CharacterTest:
     return lambda character: not test(character)
 
 
-#: The test of each Perl class, keyed by the letter after the backslash.
-PERL_CLASSES: dict[str, CharacterTest] = {
-    "d": _is_digit,
-    "D": negated(_is_digit),
-    "w": is_word,
-    "W": negated(is_word),
-    "s": _is_space,
-    "S": negated(_is_space),
-}
+#: The test of each Perl class, keyed by the letter after the backslash; the upper-case letter means
+#: the opposite.
+PERL_CLASSES: dict[str, CharacterTest] = {"d": _is_digit, "w": is_word, "s": _is_space}
 
 #: The test of each POSIX class, keyed by the name in `[[:name:]]`.
 POSIX_CLASSES: dict[str, CharacterTest] = {
@@ -122,8 +120,47 @@ POSIX_CLASSES: dict[str, CharacterTest] = {
     "xdigit": lambda c: c in "0123456789abcdefABCDEF",
 }
 
+#: The general categories that RE2/J knows: the first letters, and the names with two letters.
+_CATEGORIES = (
+    "C Cc Cf Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So"
+    " Z Zl Zp Zs"
+)
+CATEGORIES = frozenset(_CATEGORIES.split())
+
+#: The scripts that RE2/J knows and that have no ASCII character.
+_SCRIPTS = (
+    "Arabic Armenian Avestan Balinese Bamum Batak Bengali Bopomofo Brahmi Braille Buginese Buhid"
+    " Canadian_Aboriginal Carian Cham Cherokee Coptic Cuneiform Cypriot Cyrillic Deseret Devanagari"
+    " Egyptian_Hieroglyphs Ethiopic Georgian Glagolitic Gothic Greek Gujarati Gurmukhi Han Hangul"
+    " Hanunoo Hebrew Hiragana Imperial_Aramaic Inherited Inscriptional_Pahlavi"
+    " Inscriptional_Parthian Javanese Kaithi Kannada Katakana Kayah_Li Kharoshthi Khmer Lao Lepcha"
+    " Limbu Linear_B Lisu Lycian Lydian Malayalam Mandaic Meetei_Mayek Mongolian Myanmar"
+    " New_Tai_Lue Nko Ogham Ol_Chiki Old_Italic Old_Persian Old_South_Arabian Old_Turkic Oriya"
+    " Osmanya Phags_Pa Phoenician Rejang Runic Samaritan Saurashtra Shavian Sinhala Sundanese"
+    " Syloti_Nagri Syriac Tagalog Tagbanwa Tai_Le Tai_Tham Tai_Viet Tamil Telugu Thaana Thai"
+    " Tibetan Tifinagh Ugaritic Unknown Vai Yi"
+)
+FOREIGN_SCRIPTS = frozenset(_SCRIPTS.split())
+
+#: The characters outside of ASCII that a comparison without case takes for an ASCII letter.
+_OTHER_CASES = {"s": "\u017f", "k": "\u212a"}
+
 #: The control character of each escape, keyed by the letter after the backslash.
 CONTROL_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
+
+
+def _unicode_class(name: str) -> CharacterTest | None:
+    """The test of a general category or a script, by its name; None if there is none with the
+    name."""
+    if name == "Any":
+        return lambda _: True
+    if name in CATEGORIES:
+        return lambda character: category(character).startswith(name)
+    if name == "Latin":
+        return lambda character: character.isascii() and character.isalpha()
+    if name == "Common":
+        return lambda character: character.isascii() and not character.isalpha()
+    return (lambda _: False) if name in FOREIGN_SCRIPTS else None
 
 
 def at_start(name: str, position: int) -> bool:
@@ -155,6 +192,7 @@ PROGRAM_STEPS_MAX = 5_000
 _REPEAT_MAX = 1_000
 _NESTING_MAX = 100
 _PATTERNS_KEPT = 256
+_FLAGS = frozenset("imsU-")
 
 
 class PatternError(ValueError):
@@ -171,12 +209,17 @@ def compile_pattern(text: str) -> Pattern:
 
 
 def _unquoted(text: str) -> str:
-    """The expression without \\Q...\\E: each character between them is escaped."""
+    """The expression without \\Q...\\E: each character between them is escaped. In a class, \\Q is
+    an unknown escape."""
     made = []
     at = 0
     while at < len(text):
         pair = text[at : at + 2]
-        if pair == "\\Q":
+        if pair[0] == "[":
+            end = _end_of_class(text, at)
+            made.append(text[at:end])
+            at = end
+        elif pair == "\\Q":
             end = text.find("\\E", at)
             inner = text[at + 2 : end if end >= 0 else len(text)]
             made += [held if held.isalnum() else "\\" + held for held in inner]
@@ -185,6 +228,22 @@ def _unquoted(text: str) -> str:
             made.append(pair if pair[0] == "\\" else pair[0])
             at += len(made[-1])
     return "".join(made)
+
+
+def _end_of_class(text: str, at: int) -> int:
+    """The position after the class that begins at `at`."""
+    at += 2 if text.startswith("[^", at) else 1
+    begin = at
+    while at < len(text) and (text[at] != "]" or at == begin):
+        close = text.find(":]", at) if text.startswith("[:", at) else -1
+        at = close + 2 if close >= 0 else at + (2 if text[at] == "\\" else 1)
+    return at + 1
+
+
+def _cases(character: str) -> set[str]:
+    """The character and its other cases."""
+    lower = character.lower()
+    return {character, lower, character.upper(), _OTHER_CASES.get(lower, lower)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +264,8 @@ class _Parser:
         self.ignore_case = False
         self.any_character = False
         self.steps: list[Instruction] = []
+        #: The position of each named group; a repeated group is parsed again.
+        self.names: dict[str, int] = {}
 
     def pattern(self) -> Pattern:
         part = self._alternatives()
@@ -258,8 +319,8 @@ class _Parser:
 
     def _literal(self, character: str) -> _Part:
         if self.ignore_case:
-            both = {character.lower(), character.upper()}
-            return self._one(lambda given: given in both)
+            folded = character.casefold()
+            return self._one(lambda given: given.casefold() == folded)
         return self._one(lambda given: given == character)
 
     # --- The grammar ---
@@ -291,6 +352,9 @@ class _Parser:
         bounds = self._bounds()
         if bounds is None:
             return part
+        repeated = self.text[start:done]
+        if repeated == "{" or (repeated.startswith("(?") and set(repeated[2:-1]) <= _FLAGS):
+            raise self._error(f"a repetition of {repeated}")
         least, most = bounds
         after = self.at
 
@@ -378,19 +442,48 @@ class _Parser:
             return self._where(at_end)
         if character == "\\":
             return self._escape()
-        if character in "*+?":
-            self.at -= 1
+        self.at -= 1
+        if self._bounds() is not None:
             raise self._error("a repetition of nothing")
+        self.at += 1
         return self._literal(character)
 
     def _escape(self) -> _Part:
         character = self._next()
-        if character in PERL_CLASSES:
-            return self._one(PERL_CLASSES[character])
+        test = self._known_class(character)
+        if test is not None:
+            return self._one(test)
         places = {"A": at_start, "z": at_end, "b": at_boundary, "B": not_at_boundary}
         if character in places:
             return self._where(places[character])
         return self._literal(self._escaped(character))
+
+    def _known_class(self, character: str) -> CharacterTest | None:
+        """The test of the class after a backslash; None if it is no class."""
+        if character not in "pP":
+            perl = PERL_CLASSES.get(character.lower())
+            return None if perl is None else self._folded(perl, opposite=character.isupper())
+        name = self._next()
+        if name == "{":
+            close = self.text.find("}", self.at)
+            name = self.text[self.at : max(close, self.at)]
+            self.at = close + 1
+            if close < 0:
+                raise self._error("a \\p{ without its }")
+        test = _unicode_class(name.removeprefix("^"))
+        if test is None:
+            raise self._error(f"the Unicode class {name[:20]} is not known")
+        return self._folded(test, opposite=name.startswith("^") != (character == "P"))
+
+    def _folded(self, test: CharacterTest, *, opposite: bool = False) -> CharacterTest:
+        """The test with the flag for upper and lower case, and then its opposite."""
+        folded = test
+        if self.ignore_case:
+
+            def folded(character: str) -> bool:
+                return any(map(test, _cases(character)))
+
+        return negated(folded) if opposite else folded
 
     def _escaped(self, character: str) -> str:
         """The character that an escape means."""
@@ -398,10 +491,19 @@ class _Parser:
             return CONTROL_CHARACTERS[character]
         if character == "x":
             return self._hexadecimal()
-        if not character.isalnum():
+        if character == "0" or (character in "1234567" and self._octal_digit()):
+            digits = character
+            while len(digits) < 3 and self._octal_digit():
+                digits += self._next()
+            return chr(int(digits, 8))
+        if not (character.isascii() and character.isalnum()):
             return character
         self.at -= 1
         raise self._error(f"\\{character} is not known")
+
+    def _octal_digit(self) -> bool:
+        """True if an octal digit follows."""
+        return self.at < len(self.text) and self.text[self.at] in "01234567"
 
     def _hexadecimal(self) -> str:
         if self._take("{"):
@@ -409,12 +511,14 @@ class _Parser:
             digits = self.text[self.at : max(close, self.at)]
             self.at = close + 1
         else:
-            digits = self.text[self.at : self.at + 2]
+            digits = self.text[self.at : self.at + 2].ljust(2, "?")
             self.at += 2
         try:
-            return chr(int(digits, 16))
+            if set(digits) <= set(hexdigits):
+                return chr(int(digits, 16))
         except (ValueError, OverflowError):
-            raise self._error(f"\\x{digits[:10]} is no character") from None
+            pass
+        raise self._error(f"\\x{digits[:10]} is no character")
 
     def _group(self) -> _Part:
         self.depth += 1
@@ -440,15 +544,17 @@ class _Parser:
             name = self.text[self.at : max(close, self.at)]
             if not name or not all(map(is_word, name)):
                 raise self._error("a group without a name")
+            if self.names.setdefault(name, self.at) != self.at:
+                raise self._error(f"another group named {name}")
             self.at = close + 1
             return False
-        value = True
+        value, complete = True, True
         while True:
             character = self._next()
-            if character == ")":
-                return True
-            if character == ":":
-                return False
+            if character in "):" and complete:
+                return character == ")"
+            # After a minus, at least one flag must follow.
+            complete = character != "-"
             if character == "-" and value:
                 value = False
             elif character == "i":
@@ -471,38 +577,33 @@ class _Parser:
             tests.append(self._class_item())
             first = False
         self.at += 1
-        folded = self.ignore_case
-
-        def within(character: str) -> bool:
-            cases = {character, character.lower(), character.upper()} if folded else {character}
-            return any(test(given) for given in cases for test in tests) != negative
-
-        return within
+        return lambda character: any(test(character) for test in tests) != negative
 
     def _class_item(self) -> CharacterTest:
-        if self._peek("[:"):
+        if self._peek("[:") and ":]" in self.text[self.at :]:
             return self._named_class()
         low = self._next()
         if low == "\\":
             kind = self._next()
-            if kind in PERL_CLASSES:
-                return PERL_CLASSES[kind]
+            known = self._known_class(kind)
+            if known is not None:
+                return known
             low = self._escaped(kind)
         if not self._peek("-") or self._peek("-]"):
-            return lambda character: character == low
+            return self._folded(lambda character: character == low)
         self.at += 1
         high = self._next()
         if high == "\\":
             high = self._escaped(self._next())
         if high < low:
             raise self._error(f"the range {low}-{high} is empty")
-        return lambda character: low <= character <= high
+        return self._folded(lambda character: low <= character <= high)
 
     def _named_class(self) -> CharacterTest:
         close = self.text.find(":]", self.at)
         name = self.text[self.at + 2 : max(close, self.at + 2)]
         test = POSIX_CLASSES.get(name.removeprefix("^"))
-        if close < 0 or test is None:
+        if test is None:
             raise self._error(f"[:{name[:20]}:] is not known")
         self.at = close + 2
-        return negated(test) if name.startswith("^") else test
+        return self._folded(test, opposite=name.startswith("^"))

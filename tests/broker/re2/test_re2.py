@@ -16,6 +16,8 @@ NAMES = st.text(alphabet="abAB01._-", max_size=8)
 ATOMS = st.sampled_from(
     ["a", "b", "A", "0", r"\.", ".", "[ab]", "[^a]", "[a-b0]", r"\d", r"\w", r"\W", r"[\d_.-]"]
 )
+#: Names that none of the expressions below match.
+OTHERS = ["", "aaa", "k--", "K-", "s--", "0-0-"]
 REPEATS = st.sampled_from(["", "", "", "*", "+", "?", "*?", "{2}", "{1,}", "{0,2}", "{1,3}?"])
 
 
@@ -73,7 +75,8 @@ def test_g117_the_syntax_of_re2_is_supported(text: str, name: str, matches: bool
 
 @pytest.mark.parametrize(
     "text",
-    ["(", ")", "a)", "[", "[a", "*", "a**", "(?=a)", "(?!a)", "(?<!a)b", r"(a)\1", "\\", r"\p{L}",
+    ["(", ")", "a)", "[", "[a", "*", "a**", "(?=a)", "(?!a)", "(?<!a)b", r"(a)\1", "\\", r"\p{Foo}", r"\p{L", r"\8", r"\1",
+         r"\x4", "{1}", "a{*", "|{2}", "(?-)", "(?i-)", "(?i)*", r"[\Qa\E]", "(?P<n>a)(?P<n>b)",
      "a{3,2}", "a{1001}", "[b-a]", "(?x)a", "(?P<>a)", "[[:nothing:]]", r"\xzz", "(" * 200,
      "a" * 5_000, "((a{100}){100}){100}"],
 )  # fmt: skip
@@ -99,3 +102,30 @@ def test_g117_any_text_is_an_expression_or_an_error(text: str) -> None:
     except PatternError:
         return
     pattern.matches("ab01.-")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (r"\101\x{42}\060", ["AB0"]),
+        (r"\0", ["\0"]),
+        ("\\\u00e9?a", ["a", "\u00e9a"]),
+        (r"\pL\PL\p{Nd}\p{^L}", ["a-0_", "B.1-"]),
+        (r"[\p{Lu}0]+", ["AB0"]),
+        (r"\p{Latin}\p{Common}\P{Greek}\PC", ["a-bc"]),
+        (r"(?i)\p{Lu}[\p{Lu}]", ["ab", "AB"]),
+        ("(?i)\u017f\u212a", ["sk", "SK"]),
+        ("(?i)[\u017f]", ["s", "S"]),
+        (r"(?i)\W", ["-"]),
+        ("{a{", ["{a{"]),
+        ("[[:alpha]", ["a", "[", ":"]),
+        (r"(?:(?P<n>a)){2}", ["aa"]),
+        (r"\Qa.[\E]", ["a.[]"]),
+    ],
+)
+def test_g117_an_expression_means_the_same_as_in_the_library_of_kafka(
+    text: str, names: list[str]
+) -> None:
+    compiled = compile_pattern(text)
+    for name in [*names, *OTHERS]:
+        assert compiled.matches(name) == (name in names), name

@@ -148,7 +148,8 @@ class _Converted:
             self._known.add(on)
             return [ask]
         self._due.add(on)
-        return [Send(ask), Wait(80)]
+        # Before the first generation Kafka cannot convert the group.
+        return [Send(ask), Wait(80 if known else 300)]
 
     def _sync(self, on: str) -> list[Step]:
         random = self._random
