@@ -307,7 +307,7 @@ def _of_every_broker(static: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_setting(key: str) -> Setting | None:
-    """The row of a key, of a synonym or of a key for one listener; None if there is none."""
+    """The row of a key, which may be a synonym or a key for one listener; None without a row."""
     return SETTING_OF_KEY.get(key) or NO_EFFECT_SETTINGS.get(key) or listener_setting(key)
 
 

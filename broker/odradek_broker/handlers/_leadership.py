@@ -29,7 +29,7 @@ def partition_leadership(node: PartitionAndMetadataParts, topic: Topic, index: i
 
 
 def missing_partition(node: PartitionAndMetadataParts, name: str, index: int) -> str | None:
-    """The message about a partition that does not exist; None for an existing one.
+    """The message about a partition that does not exist; None if the partition exists.
 
     The message does not repeat the topic's name, because a request may have many partitions of a
     topic with a long name.

@@ -1,7 +1,8 @@
 """DescribeLogDirs (key 35): the data directories, and the size of each partition in them (A-18,
 L-42).
 
-The metadata log is left out, and so is its directory if it is not one of log.dirs, as in Kafka.
+The metadata log is left out, as in Kafka. Its directory is left out too, unless it is one of
+log.dirs.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
 
 
 def _transactional_producer(records: Buffer | None) -> tuple[int, int] | None:
-    """(producer id, epoch) of a transactional batch, None for any other.
+    """(producer id, epoch) of a transactional batch; None for any other batch.
 
     Anything but a batch of magic 2 is not transactional; the log refuses it (P-07).
     """

@@ -120,7 +120,7 @@ class ClusterMetadata:
         #: Called with settings before they are recorded. Raises ConfigError for well-formed
         #: settings that cannot be used.
         self.check_config: Callable[[BrokerConfig], None] = lambda _: None
-        #: The reason why the dynamic settings of the broker are not used; empty if they are.
+        #: The reason why the dynamic settings of the broker are not used; empty if they are used.
         self.config_problem = ""
         self._random = randomness
         self._names_by_id: dict[bytes, str] = {}
@@ -305,7 +305,7 @@ class ClusterMetadata:
     @property
     def consumer_groups_off(self) -> str:
         """The reason why groups of the consumer protocol (KIP-848) are not served; empty if they
-        are."""
+        are served."""
         if not self.config.serves_consumer_groups:
             return CONSUMER_GROUPS_OFF
         if not self.feature_levels[GROUP_VERSION]:
@@ -333,14 +333,14 @@ class ClusterMetadata:
 
     @property
     def share_groups_off(self) -> str:
-        """The reason why share groups (KIP-932) are not served; empty if they are."""
+        """The reason why share groups (KIP-932) are not served; empty if they are served."""
         if not self.feature_levels[SHARE_VERSION]:
             return f"Share groups are switched off: the feature {SHARE_VERSION} is at level 0."
         return ""
 
     @property
     def streams_groups_off(self) -> str:
-        """The reason why streams groups (KIP-1071) are not served; empty if they are."""
+        """The reason why streams groups (KIP-1071) are not served; empty if they are served."""
         if not self.feature_levels[STREAMS_VERSION]:
             return f"Streams groups are switched off: the feature {STREAMS_VERSION} is at level 0."
         return ""

@@ -180,7 +180,8 @@ class MetadataLog:
         return usable
 
     def maintain(self) -> list[str]:
-        """Take a snapshot and trim the log if due; returns the problems since the last call."""
+        """Let the snapshotter take and delete snapshots that are due. Returns the problems since the
+        last call."""
         refusals, self._refusals = self._refusals, []
         return refusals + ([] if self._snapshotter is None else self._snapshotter.maintain())
 

@@ -91,7 +91,7 @@ class DelegationTokens:
         return base64.b64encode(self.hmac_of(token_id)).decode()
 
     def put(self, token: DelegationToken) -> None:
-        """Add a token, or replace the one with the same id."""
+        """Add a token, or replace the token with the same id."""
         self._by_id[token.token_id] = token
         if self._key:
             self._ids[self.hmac_of(token.token_id)] = token.token_id

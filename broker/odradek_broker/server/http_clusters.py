@@ -110,7 +110,7 @@ class ClusterRelay:
         process.stdin.close()
         with suppress(ProcessLookupError):
             # A child that this program has forked may have inherited the other end of the pipe, so
-            # closing it here may not end the process.
+            # closing it here does not always end the process.
             process.terminate()
         try:
             async with asyncio.timeout(_END_S):
