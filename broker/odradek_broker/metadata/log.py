@@ -180,7 +180,7 @@ class MetadataLog:
         return usable
 
     def maintain(self) -> list[str]:
-        """Let the snapshotter take and delete snapshots that are due. Returns the problems since the
+        """Let the snapshotter take and delete snapshots, if due. Returns the problems since the
         last call."""
         refusals, self._refusals = self._refusals, []
         return refusals + ([] if self._snapshotter is None else self._snapshotter.maintain())
