@@ -471,7 +471,7 @@ class Node:
             self._on_fatal(f"all data directories have failed, the last one was {directory.path}")
 
     def _topic_deleted(self, name: str, topic_id: bytes) -> Deferred[None]:
-        """Drop the state of a deleted topic; the coordinators delete their records about it."""
+        """Drop the state of a deleted topic, here and in the coordinators."""
         self.mirrors.forget(topic_id)
         self.share_partitions.forget_topic(topic_id)
         deleted = [self.groups.topic_deleted(name), self.share_state.topic_deleted(topic_id)]

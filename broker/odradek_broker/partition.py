@@ -31,8 +31,8 @@ Waiter = Callable[[], None]
 
 
 class UpToDateSession(Protocol):
-    """A partition of a fetch session that is up to date: the client knows all of the partition's
-    records and offsets."""
+    """A partition at which a fetch session is up to date: the client knows all records and offsets
+    of the partition."""
 
     def moved(self) -> None:
         """Note that the partition's offsets have changed, or that the partition has failed or was
@@ -285,7 +285,8 @@ class Partition:
             waiter()
 
     def notify_sessions(self) -> None:
-        """Notify all sessions that are up to date here that the partition has changed."""
+        """Notify all sessions that are up to date at this partition of a change of the
+        partition."""
         if self.up_to_date_sessions:
             sessions, self.up_to_date_sessions = self.up_to_date_sessions, {}
             for session in sessions:

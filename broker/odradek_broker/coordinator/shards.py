@@ -186,8 +186,8 @@ class Shards(Generic[C]):
 
     @property
     def cores(self) -> list[C]:
-        """The cores of all partitions, to read. A core may be loading, or have state that is not
-        durable yet."""
+        """The cores of all partitions, for reading only. A core may be loading, or have state that
+        is not durable yet."""
         return [runtime.core for runtime in self]
 
     # --- Start and end ---

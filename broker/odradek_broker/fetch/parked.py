@@ -3,9 +3,9 @@
 A parked fetch watches its partitions. The fetch is answered when one of them has enough new data or
 can no longer be read, when max.wait.ms is over, or when the broker stops; it is dropped when its
 client disconnects. A partition calls its watchers (`Partition.data_waiters`) when its high
-watermark or its last stable offset moves, when its log goes offline and when it is deleted. A
-fetch session watches the partitions at which it is up to date; when one of these partitions
-changes, the session adds it to its parked fetch (`fetch/sessions.py`).
+watermark or its last stable offset moves, when its log goes offline and when the partition is
+deleted. A fetch session watches the partitions at which it is up to date; when one of these
+partitions changes, the session adds it to its parked fetch (`fetch/sessions.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Fetch(Protocol[A_co]):
 
 
 class ParkedFetches:
-    """The parked fetches of one broker; its length is their number."""
+    """The parked fetches of one broker; `len()` is the number of parked fetches."""
 
     __slots__ = ("_parked", "_timeouts")
 

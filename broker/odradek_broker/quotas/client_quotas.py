@@ -135,8 +135,8 @@ class ClientQuotas(Generic[U]):
 
     def applied(self, user: str, client_id: str) -> Applied:
         """The quota that applies to a client (see `find`). If no quota applies, the limit is
-        infinite, and the usage is counted for the entity to which a quota that is set later would
-        apply (Q-02)."""
+        infinite; the usage is counted under the user, the client id or both, according to the kinds
+        of the existing quotas (Q-02)."""
         found = self.find(user, client_id)
         if found is not None:
             return found

@@ -147,8 +147,8 @@ class SharePartitions:
     # --- Leading ---
 
     def lead(self, key: ShareKey, topic: str) -> LedPartition | ErrorCode:
-        """The share partition, which begins to load at its first use, or the reason why it cannot
-        be led."""
+        """The share partition, or the reason why it cannot be led. At its first use, the share
+        partition begins to load."""
         led = self._led.get(key)
         if led is not None and self.check(led) is _E.NONE:
             led.forgotten = False

@@ -441,7 +441,7 @@ class SharePartition:
         return ended
 
     def _acquired_runs(self, batch: Batch, wanted: _Wanted) -> list[Run]:
-        """The acquired runs of a batch that a filter selects. A run is split at the start offset,
+        """The acquired runs that a filter selects in a batch. A run is split at the start offset,
         because records before it do not become available again."""
         runs = [run for run in batch.runs if run.state is _S.ACQUIRED and wanted(run)]
         if not runs or not batch.begins_before(self.start_offset):

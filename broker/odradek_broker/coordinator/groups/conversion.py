@@ -4,8 +4,7 @@ G-150 to G-156).
 
 The converted group is computed as records. A member that owned a partition before owns it
 afterwards; a member has to revoke the partitions that it perhaps owns and that are not assigned to
-it.
-Records and answers are returned to the caller, which writes and sends them.
+it. Records and answers are returned to the caller, which writes and sends them.
 """
 
 from __future__ import annotations

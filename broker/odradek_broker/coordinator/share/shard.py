@@ -323,8 +323,8 @@ class ShareShard:
         self.timers.set(name, now.monotonic_ms + interval_ms)
 
     def _prune(self) -> Outcome:
-        """Request the deletion of records that no load needs, when the snapshots that replace them
-        are durable (H-106)."""
+        """Once the snapshots up to now are durable, request the deletion of the records that no
+        load needs (H-106)."""
         offset = self.redundant_until()
 
         def durable(error: ErrorCode, now: Instant) -> Outcome:

@@ -254,6 +254,7 @@ class TransactionCoordinator:
             yield from shard.transactions.values()
 
     def transaction(self, transactional_id: str) -> Transaction | None:
-        """The state of a transactional id, to read; None if this broker does not have it."""
+        """The state of a transactional id, for reading only; None if this broker does not have
+        it."""
         runtime, _ = self.shards.find(transactional_id)
         return None if runtime is None else runtime.core.transactions.get(transactional_id)

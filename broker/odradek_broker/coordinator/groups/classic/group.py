@@ -233,8 +233,8 @@ StateObserver = Callable[["ClassicGroup", GroupState, GroupState], None]
 class Member:
     """A member of a classic group. `protocols`: (name, metadata), in order of preference.
 
-    `is_new`: its first join is still parked. The member may not know its id yet, so it cannot
-    heartbeat (G-27).
+    `is_new`: its first join is still parked. The member perhaps does not know its id yet, so it
+    cannot heartbeat (G-27).
     """
 
     member_id: str

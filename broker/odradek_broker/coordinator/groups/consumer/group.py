@@ -131,8 +131,8 @@ class ConsumerMember(ModernMember):
 
     @property
     def stale_epoch_error(self) -> ErrorCode:
-        """The error for an OffsetCommit or OffsetFetch whose epoch is not the member's; for a
-        member that speaks the classic protocol the epoch is a generation."""
+        """The error for an OffsetCommit or OffsetFetch whose epoch is not the member's. The epoch
+        of a member that speaks the classic protocol is a generation."""
         classic = self.classic is not None
         return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
 
@@ -188,8 +188,8 @@ class ConsumerMember(ModernMember):
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """The id and the number of partitions of a subscribed topic, when the subscriptions were last
-    resolved."""
+    """The id that a subscribed topic had, and the number of its partitions, when the subscriptions
+    were last resolved."""
 
     topic_id: bytes
     partitions: int

@@ -160,7 +160,7 @@ class ConsumerGroups(
     def check_group_size(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None
     ) -> None:
-        """Raise Refusal if the member is new and the group full (G-112)."""
+        """Raise Refusal if the member is new and the group is full (G-112)."""
         if member_id not in group.members and (instance_id or "") not in group.static_ids:
             self.check_size(group)
 

@@ -267,9 +267,9 @@ class _Assignment:
         return True
 
     def _least_loaded(self, member_ids: Sequence[str], without: Task | None = None) -> str | None:
-        """The least loaded member among `member_ids`; with `without`, among the members whose
-        process does not have this task. As in Kafka, a later member replaces an earlier choice only
-        if both the process and the member have less load."""
+        """The least loaded member among `member_ids`. If the task `without` is given, members whose
+        process has this task are left out. As in Kafka, a later member replaces an earlier choice
+        only if both the process and the member have less load."""
         if not member_ids:
             return None
         first = self._process_of[member_ids[0]]

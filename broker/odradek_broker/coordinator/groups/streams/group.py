@@ -240,8 +240,8 @@ def _held(
     warmup: Sequence[StoredTasks],
     default_epoch: int,
 ) -> HeldTasks:
-    """The tasks in a record. If the record has no epochs for active tasks, as in older brokers,
-    every active task gets `default_epoch`."""
+    """The tasks in a record. If the record has no epochs for active tasks, because an older
+    broker wrote it, every active task gets `default_epoch`."""
     epochs: dict[Task, int] = {}
     for each in active:
         known = each.assignment_epochs
