@@ -104,8 +104,10 @@ def _values_of(topic: CreatableTopic) -> dict[str, str | int | None]:
     # replication factor and the number of partitions.
     if topic.replication_factor != -1 and not topic.assignments:
         values[REPLICATION_FACTOR] = topic.replication_factor
-    if topic.num_partitions != -1:
-        values[NUM_PARTITIONS] = len(topic.assignments) or topic.num_partitions
+    if topic.assignments:
+        values[NUM_PARTITIONS] = len(topic.assignments)
+    elif topic.num_partitions != -1:
+        values[NUM_PARTITIONS] = topic.num_partitions
     return values
 
 

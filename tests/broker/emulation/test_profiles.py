@@ -8,8 +8,11 @@ from odradek_broker.config.broker import parse_config
 from odradek_broker.config.types import ConfigError
 from odradek_broker.emulation.profiles import PROFILES
 from odradek_broker.emulation.served import served_apis
+from odradek_broker.server.emulated_handlers import _broken_rule, _values_of
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
 from odradek_protocol.message import Versions
+from odradek_protocol.schemas.create_topics import CreatableReplicaAssignment, CreatableTopic
 
 #: APIs that a profile has only in versions that Kafka 4.0 removed.
 TOO_OLD = {("event-hubs", ApiKey.OFFSET_FOR_LEADER_EPOCH)}
@@ -72,3 +75,18 @@ def test_the_error_for_an_unknown_profile_lists_the_known_ones() -> None:
 def test_every_topic_rule_of_a_profile_has_a_source(name: str) -> None:
     for rule in PROFILES[name].topic_rules:
         assert "." in rule.source and "/" in rule.source
+
+
+@pytest.mark.parametrize(("count", "refused"), [(32, False), (33, True)])
+@pytest.mark.parametrize("assigned", [False, True])
+def test_a_limit_of_partitions_also_counts_assigned_partitions(
+    count: int, refused: bool, assigned: bool
+) -> None:
+    topic = CreatableTopic(name="t", num_partitions=-1 if assigned else count)
+    if assigned:
+        topic.assignments = [
+            CreatableReplicaAssignment(partition_index=index, broker_ids=[1])
+            for index in range(count)
+        ]
+    broken = _broken_rule(PROFILES["event-hubs"], _values_of(topic))
+    assert (broken is not None and broken[0] is ErrorCode.INVALID_PARTITIONS) == refused
