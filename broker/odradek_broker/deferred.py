@@ -99,7 +99,7 @@ class Deferred(Generic[T]):
         return self  # type: ignore[return-value]
 
     def abandon(self) -> None:
-        """Note that nothing waits for the value any more."""
+        """Called when nothing waits for the value any more."""
         if not self.abandoned and not self.done:
             self.abandoned = True
             if self.on_abandon is not None:

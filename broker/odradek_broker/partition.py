@@ -35,7 +35,7 @@ class UpToDateSession(Protocol):
     of the partition."""
 
     def moved(self) -> None:
-        """Note that the partition's offsets have changed, or that the partition has failed or was
+        """Called when the partition's offsets have changed, or the partition has failed or was
         deleted.
 
         Before the call, the partition removes this object from `Partition.up_to_date_sessions`.

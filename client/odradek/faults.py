@@ -17,7 +17,7 @@ from typing import Any, Self
 from odradek.http_orders import HttpOrders
 from odradek_client.errors import OdradekError
 
-#: (method, path after /faults, order) to the answer.
+#: The function that sends an HTTP request: (method, path after /faults, body) to the answer.
 Send = Callable[[str, str, dict[str, Any] | None], Any]
 Apis = str | Sequence[str]
 

@@ -547,7 +547,7 @@ _UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 
 
 def meaning(value: Any) -> Any:
-    """A value that kafka-python has decoded, in the form of the files."""
+    """A value that kafka-python has decoded, in the form in which the golden files have it."""
     if isinstance(value, list):
         return [meaning(item) for item in value]
     if isinstance(value, uuid.UUID):

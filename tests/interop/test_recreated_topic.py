@@ -42,7 +42,7 @@ class Writer:
         self._topics_made = 0
 
     def topic_was_made(self) -> None:
-        """Note that the topic was created again, and forget all records that were sent before."""
+        """Called when the topic was created again, and forget all records that were sent before."""
         self._topics_made += 1
         self.acknowledged = []
 

@@ -78,6 +78,6 @@ def test_tagged_fields_have_tags_and_no_tag_is_used_twice(module: ModuleType) ->
 @EVERY_MODULE
 def test_null_is_the_default_of_nullable_fields_only(module: ModuleType) -> None:
     for spec in _fields(module):
-        # Kafka gives fields of records no default, even if they may be null.
+        # In Kafka a field of the type "records" has no default, even if it may be null.
         if spec.default is None and spec.type is not RECORDS:
             assert any(version in spec.nullable for version in spec.versions), spec.name

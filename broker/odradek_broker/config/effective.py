@@ -183,9 +183,9 @@ def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -
 
 
 def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> ConfigEntry:
-    """Describe a setting under one of its names. As in Kafka, a name that was not given has its own
-    default, even if the setting was given under another name. Only a synonym in the same unit
-    without a default of its own (`broker.id`) has the setting's value."""
+    """Describe a setting under one of its names. As in Kafka, a name that was not given shows its
+    own default, even if the setting was given under another name. A synonym that has the same unit
+    and no default of its own (`broker.id`) shows the setting's value."""
     synonyms = broker_synonyms(config, row, name)
     synonym = next((each for each in row.synonyms if each.name == name), None)
     if synonyms:

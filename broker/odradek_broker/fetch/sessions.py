@@ -208,7 +208,7 @@ class FetchPlan:
         return [each for each in answers if each[0].changed_by(each[1])]
 
     def note_sent(self, answers: Answers) -> None:
-        """Note that the client knows the state in all these answers, including answers that
+        """Called when the client knows the state in all these answers, including answers that
         `included` omits because nothing has changed."""
         for requested, answer in answers:
             # After an error no offset counts as sent, so that the next fetch reports the recovery.

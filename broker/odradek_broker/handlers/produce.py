@@ -500,7 +500,7 @@ class _Produce:
         return reply
 
     def _durable(self, waiting: _WaitingBatch, error: ErrorCode) -> None:
-        """Note that a batch became durable, or that it never will be."""
+        """Called when a batch is durable, and when it is certain that it never will be."""
         if waiting not in self.open:
             return
         self.open.discard(waiting)

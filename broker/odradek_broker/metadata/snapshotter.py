@@ -98,7 +98,7 @@ class MetadataSnapshotter:
         self._last_record_ms = last_record_ms
 
     def appended(self, size_bytes: int, now_ms: int) -> None:
-        """Note that the log has grown. `now_ms`: wall time."""
+        """Called when the log has grown. `now_ms`: wall time."""
         self._bytes_since += size_bytes
         self._last_record_ms = now_ms
 

@@ -1,4 +1,5 @@
-"""Metrics that clients pushed, as kafka_client_*, and counts of pushes and limits (M-20)."""
+"""Metrics that clients pushed, as kafka_client_*; how often clients pushed, and how often a limit
+was reached (M-20)."""
 
 from __future__ import annotations
 

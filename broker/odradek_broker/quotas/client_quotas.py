@@ -70,8 +70,9 @@ U = TypeVar("U", bound=Usage)
 
 
 class Applied(NamedTuple):
-    """The quota that applies to a client (infinite if there is none), and the client whose usage is
-    limited. ANY as `user` or `client_id`: the sum over all users or all client ids is limited."""
+    """The quota that applies to a client: its limit (infinite if there is none), and the user and
+    client id whose usage is added up. ANY as `user` or `client_id`: all users, or all client ids,
+    are added up."""
 
     limit: float
     user: str

@@ -240,7 +240,7 @@ class Authentication:
         return AuthenticationAnswer(ErrorCode.NONE, "", step.token, self._complete(step))
 
     def _complete(self, end: Authenticated) -> int:
-        """Note that the client has authenticated; returns the lifetime of its session in ms, 0 if
+        """Called when the client has authenticated; returns the lifetime of its session in ms, 0 if
         it is unlimited."""
         self._move(Event.AUTHENTICATED)
         lifetime_ms = self._listener.session_lifetime_ms(self._mechanism, end.expires_at_ms)

@@ -95,7 +95,7 @@ class UnauthenticatedConnections:
         return True
 
     def ended(self, close: Close) -> None:
-        """Note that a connection has authenticated or is closed, and so is no longer
+        """Called when a connection has authenticated or is closed, and so is no longer
         unauthenticated."""
         host = self._connections.pop(close, None)
         if host is None:
@@ -187,7 +187,7 @@ class SaslListener:
         return False
 
     def ended(self, close: Close) -> None:
-        """Note that a connection has authenticated or is closed, and so is no longer
+        """Called when a connection has authenticated or is closed, and so is no longer
         unauthenticated."""
         self._unauthenticated.ended(close)
 

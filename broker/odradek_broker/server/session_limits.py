@@ -77,7 +77,7 @@ class SessionLimits:
         return max(self.total_bytes_max - self.bytes_held, 0)
 
     def arriving(self, receiving: Receiving, held_bytes: int, size_bytes: int) -> bool:
-        """Note that `held_bytes` of a request of `size_bytes` have arrived on a connection;
+        """Called when `held_bytes` of a request of `size_bytes` have arrived on a connection;
         `held_bytes` is 0 if the connection has no unfinished request. Returns False if the
         connection must not be read until `read_on` is called."""
         before = self._unfinished.get(receiving, 0)

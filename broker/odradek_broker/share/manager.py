@@ -253,8 +253,8 @@ class SharePartitions:
         letters: Letters | ErrorCode,
         asked_ms: int,
     ) -> None:
-        """Begin to serve a share partition; dead letters that are not in the stored state become
-        part of its state (H-206)."""
+        """Begin to serve a share partition. Its state gets the dead letters that are missing from
+        the stored state (H-206)."""
         if led.error is not _E.NONE:
             return
         if isinstance(letters, ErrorCode):
@@ -299,7 +299,7 @@ class SharePartitions:
         self.tell(NothingAcquired(led.key, member_id, reason))
 
     def move_log_start(self, led: LedPartition, log_start_offset: int) -> None:
-        """Note that the log begins at a later offset (H-166)."""
+        """Called when the log begins at a later offset (H-166)."""
         state = led.state
         if state is not None and state.start_offset < log_start_offset:
             before = state.start_offset

@@ -230,7 +230,7 @@ class SharePartition:
         return gaps if gaps is not None and gaps.end == self.end_offset else None
 
     def pass_gaps(self, offset: int) -> None:
-        """Note that all records before an offset were acquired or do not exist."""
+        """Called when all records before an offset were acquired or do not exist."""
         gaps = self.open_gaps()
         if gaps is None or offset > gaps.end:
             self.gaps = None
@@ -474,9 +474,8 @@ class SharePartition:
     # --- Records that do not exist (H-165 to H-167) ---
 
     def move_log_start(self, log_start_offset: int) -> None:
-        """Note that the log start has moved: records before it are neither delivered nor
-        acknowledged.
-        """
+        """Called when the log start has moved: records before it are neither delivered nor
+        acknowledged."""
         if log_start_offset <= self.start_offset:
             return
         removed = sum(

@@ -104,7 +104,7 @@ class DiskWatch:
             self.on_unreadable(name, reason)
 
     def works(self) -> None:
-        """Note that `trial_bytes` could be written."""
+        """Called when `trial_bytes` could be written."""
         if self.problem:
             over, self.problem = self.problem, ""
             self._largest_bytes = 0

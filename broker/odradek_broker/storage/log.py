@@ -452,8 +452,8 @@ class PartitionLog:
         end_before, self.log_end_offset = self.log_end_offset, last_offset + 1
         if header.leader_epoch > self._epochs.latest:
             # The first epoch begins at the log start, even if there is a gap before the first
-            # batch: a broker that starts without a checkpoint of log starts takes the log start
-            # from the first epoch.
+            # batch: if a broker finds no checkpoint of log start offsets when it starts, it takes
+            # the log start from the first epoch.
             starts = base_offset if self._epochs.entries else end_before
             self._epochs.assign(header.leader_epoch, starts)
             self._files.write_epochs()

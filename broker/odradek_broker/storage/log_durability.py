@@ -182,20 +182,20 @@ class LogDurability:
     # ---- opening, closing, truncation
 
     def opened(self, end_offset: int) -> None:
-        """Note that the files are open, and that everything in them is on disk."""
+        """Called when the files are open, and everything in them is on disk."""
         self._gaps_known = True
         self.durable_offset = self.synced_offset = end_offset
         for segment in self._files.segments:
             segment.pin_dirty = self._log.config.durability == "fsync"
 
     def recovery_failed(self) -> None:
-        """Note that a sync after recovery has failed: the next start scans the same files again
+        """Called when a sync after recovery has failed: the next start scans the same files again
         (L-30)."""
         self.synced_offset = min(self.synced_offset, self.start.recovery_point)
         self._gaps_known = self.start.gaps_known
 
     def closed(self, log_start_offset: int, *, clean: bool) -> None:
-        """Note that the files are closed. Files with unsynced bytes are remembered, because they
+        """Called when the files are closed. Files with unsynced bytes are remembered, because they
         may have to be synced before a part of the journal is used again."""
         if self.synced_offset < self.durable_offset:
             self._left_unsynced = [segment.path for segment in self._files.segments.unsynced()]
@@ -208,7 +208,7 @@ class LogDurability:
         )
 
     def truncated(self, end_offset: int) -> None:
-        """Note that the log was truncated at an offset, and that the rest was synced."""
+        """Called when the log was truncated at an offset, and the rest was synced."""
         self.durable_offset = min(self.durable_offset, end_offset)
         self.synced_offset = end_offset
 

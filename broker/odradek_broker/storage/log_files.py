@@ -65,9 +65,8 @@ class PartitionDirectory:
         self.written([path])
 
     def written(self, paths: Iterable[str]) -> None:
-        """Note that the files at `paths` were written: the next flush syncs them and their
-        names.
-        """
+        """Called when the files at `paths` were written: the next flush syncs them and their
+        names."""
         self._unsynced_paths.update(paths)
         self.dirty = True
 

@@ -143,7 +143,7 @@ class Segment:
             self.drop_handle()
 
     def unpin(self) -> None:
-        """Note that a flush that used the handle has ended."""
+        """Called when a flush that used the handle has ended."""
         self.sync_pins -= 1
         if self.closing and not self.sync_pins:
             self.handles.forget(self)
@@ -235,7 +235,7 @@ class Segment:
     # ---- sealing and truncating
 
     def set_sealed(self, sealed: bool) -> None:
-        """Note that another segment is active from now on, or that this one is active again."""
+        """Called when another segment becomes active, or this one becomes active again."""
         self.sealed = sealed
         self.indexes.keep()
 

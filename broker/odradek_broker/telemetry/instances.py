@@ -186,7 +186,7 @@ class ClientInstances:
         return instance
 
     def _move(self, instance: ClientInstance, connection_id: int) -> None:
-        """Note that an instance has sent a request on this connection."""
+        """Called when an instance has sent a request on this connection."""
         instance_id = instance.instance_id
         self._instances.move_to_end(instance_id)
         if instance.connection_id != connection_id:

@@ -375,7 +375,7 @@ class ClusterHost:
         process.ended.add_done_callback(lambda _: self._has_ended(cluster, process))
 
     def _has_ended(self, cluster: Cluster, process: BrokerProcess) -> None:
-        """Note that a broker has ended although no order has stopped it."""
+        """Called when a broker has ended although no order has stopped it."""
         if cluster.process is process and cluster.state is State.RUNNING:
             cluster.process = None
             cluster.change(State.STOPPED)

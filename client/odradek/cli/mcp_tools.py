@@ -204,7 +204,7 @@ class Tools:
         """The history of a subject in sentences that the broker recorded; Odradek's brokers only.
 
         `subject`: txn (name is a transactional id), producer (a producer id), group (a group id),
-        share (a share group; with `topic`, `partition` and `offset` one record for it), partition
+        share (a share group; `topic`, `partition` and `offset` select a single record), partition
         (TOPIC-NUMBER) or client (a client id). `limit`: the largest number of events; the newest
         ones are returned."""
         from odradek_client.admin.history import Subject

@@ -175,7 +175,7 @@ async def _nothing_at(admin: Admin, tp: TopicPartition, offset: int) -> Refusal:
 
 
 async def value(asked: Asked) -> Stream:
-    """The bytes of a key, a value or a header, as a file."""
+    """The bytes of a key, a value or a header, as a file that the browser downloads."""
     query = asked.query
     part = query.text("part", "value")
     found, _ = await _find(await asked.session.admin(), query)

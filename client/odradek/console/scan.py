@@ -83,8 +83,8 @@ class Scan:
         }
 
     def took(self, partition: int, next_offset: int) -> None:
-        """Note that a partition was read up to `next_offset`, exclusive. The partition becomes the
-        last in the order, so that the next fetch begins with the other partitions."""
+        """Called when a partition was read up to `next_offset`, exclusive. The partition becomes
+        the last in the order, so that the next fetch begins with the other partitions."""
         span = self.spans.pop(partition)
         self.spans[partition] = span
         span.at = max(span.at, next_offset)

@@ -40,11 +40,11 @@ _EVENTS_MAX = 1_000
 #: The maximum number of subjects of each type that are offered for choice.
 _OFFERED_MAX = 200
 _RECENT_EVENTS = 1_000
-#: The maximum times for which a history without new events is kept: the first for the subject
-#: itself, the second for one of its clients, the third for both if the console cannot request new
-#: events.
+#: The maximum time for which the history of the shown subject is kept without new events.
 _STATES_S = 5.0
+#: The same time for the history of one of the subject's clients.
 _CLIENTS_S = 60.0
+#: The time for any history if the console cannot request new events.
 _UNFOLLOWED_S = 3.0
 _HISTORIES_MAX = 200
 #: Smaller differences of clocks are ignored.

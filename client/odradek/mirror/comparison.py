@@ -180,7 +180,7 @@ class PartitionComparison:
         self._advance()
 
     def end(self, side: Side) -> None:
-        """Note that a side has no more batches, and compare as far as possible. Raises
+        """Called when a side has no more batches, and compare as far as possible. Raises
         BatchError."""
         self._ended[side] = True
         self._advance()

@@ -114,11 +114,11 @@ class Progress(Protocol):
         size_bytes: int,
         timestamp_ms: int = -1,
     ) -> None:
-        """Note that all records before `next_offset` are durable at the target."""
+        """Called when all records before `next_offset` are durable at the target."""
         ...
 
     def failed(self, tp: TopicPartition, why: str) -> None:
-        """Note that a partition is no longer copied."""
+        """Called when a partition is no longer copied."""
         ...
 
     @property

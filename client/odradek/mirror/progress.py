@@ -152,7 +152,7 @@ class Progress:
         size_bytes: int,
         timestamp_ms: int = -1,
     ) -> None:
-        """Note that all records before `next_offset` are durable at the target."""
+        """Called when all records before `next_offset` are durable at the target."""
         state = self.partitions[tp]
         state.copied = next_offset
         if timestamp_ms >= 0:
@@ -161,7 +161,7 @@ class Progress:
         self.bytes += size_bytes
 
     def failed(self, tp: TopicPartition, why: str) -> None:
-        """Note that a partition is no longer copied."""
+        """Called when a partition is no longer copied."""
         self.failures[tp] = why
 
     def snapshot(self, now_s: float, now_ms: int) -> Snapshot:

@@ -216,7 +216,7 @@ class SimulatedTransport(asyncio.Transport):
             self._hand_on()
 
     def arrive_end(self) -> None:
-        """Note that the peer has closed."""
+        """Called when the peer has closed."""
         self._ended = True
         self._hand_on()
 
@@ -250,7 +250,7 @@ class SimulatedTransport(asyncio.Transport):
             rest = rest[count:]
 
     def taken(self, size_bytes: int) -> None:
-        """Note that the peer's protocol has read this number of bytes."""
+        """Called when the peer's protocol has read this number of bytes."""
         self.unread_bytes -= size_bytes
         if self._paused and self.unread_bytes <= self._low_bytes and not self._lost:
             self._paused = False

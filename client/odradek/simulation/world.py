@@ -110,7 +110,7 @@ class World:
             self.trace.append(f"{self.now_ms:>9} ms  {who:<12} {what}")
 
     def violated(self, checker: str, what: str) -> None:
-        """Note that a property does not hold."""
+        """Called when a property does not hold."""
         self.violations.append(f"{checker}: {what}")
         self.note("CHECKER", f"{checker}: {what}")
 

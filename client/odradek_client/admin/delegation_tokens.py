@@ -33,8 +33,8 @@ from odradek_protocol.schemas.renew_delegation_token import (
 
 _ABOUT = "delegation token"
 _USER = "User"
-#: The period in a request if the caller gives none: a token is created or renewed for the broker's
-#: default period, or expires immediately.
+#: The period in a request if the caller gives none. A request to create or renew a token then uses
+#: the broker's default period; a request to expire one lets it expire immediately.
 _UNSET_MS = -1
 
 

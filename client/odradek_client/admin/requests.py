@@ -324,7 +324,8 @@ class AdminRequests:
     # --- topics that were just created ------------------------------------------------------------
 
     def remember_created(self, topic: str, partitions: int | None) -> None:
-        """Note that the controller has created a topic, with this number of partitions if known."""
+        """Called when the controller has created a topic, with this number of partitions if
+        known."""
         self._created[topic] = partitions, self._network.now_ms()
         self._created.move_to_end(topic)
         while len(self._created) > _CREATED_MAX:

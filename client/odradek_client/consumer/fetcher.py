@@ -298,7 +298,7 @@ class Fetcher:
     # --- answers ---
 
     def on_failure(self, plan: FetchPlan, now_ms: int) -> None:
-        """Note that a fetch got no usable answer. Its partitions are fetched again after a pause,
+        """Called when a fetch got no usable answer. Its partitions are fetched again after a pause,
         with new metadata."""
         self._in_flight.discard(plan.node_id)
         self._sessions[plan.node_id].restart()

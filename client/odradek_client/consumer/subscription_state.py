@@ -265,7 +265,8 @@ class SubscriptionState:
                 self.changes += 1
 
     def validated(self, partition: TopicPartition, checked_epoch: int) -> None:
-        """Note that the position is in the log of the leader of this epoch. Raises NotAssigned."""
+        """Called when the position is in the log of the leader of this epoch. Raises
+        NotAssigned."""
         state = self.state(partition)
         state.step(FetchState.FETCHING)
         state.checked_epoch = checked_epoch
@@ -287,7 +288,7 @@ class SubscriptionState:
         return {partition for partition, state in self._partitions.items() if state.paused}
 
     def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that partitions are about to be revoked: no more of their records are returned
+        """Called when partitions are about to be revoked: no more of their records are returned
         (K-31)."""
         for partition in partitions:
             state = self._partitions.get(partition)

@@ -230,14 +230,14 @@ class ProducerBatch:
     # --- results ---
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Note that the records are written."""
+        """Called when the records are written."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.written = True
         self._finish()
 
     def fail(self, error: OdradekError, record_errors: dict[int, str] | None = None) -> None:
-        """Note that the batch has failed: its records are not written, or may be written.
+        """Called when the batch has failed: its records are not written, or may be written.
         `record_errors`: the reasons by the index of the record in the batch."""
         self._error = error
         self._record_errors = record_errors or {}

@@ -137,7 +137,7 @@ class Sequences:
     # --- answers ----------------------------------------------------------------------------------
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
-        """Note that the records are in the log (C-24)."""
+        """Called when the records are in the log (C-24)."""
         sequences = self.of(batch.tp)
         last = next_sequence(batch.base_sequence, batch.record_count - 1)
         if batch.identity == sequences.identity:
@@ -155,7 +155,7 @@ class Sequences:
             in_flight.remove(batch)
 
     def leave_unresolved(self, batch: ProducerBatch) -> None:
-        """Note that a batch has finally failed, but may be in the log (C-40)."""
+        """Called when a batch has finally failed, but may be in the log (C-40)."""
         sequences = self.of(batch.tp)
         sequences.unresolved_at = next_sequence(batch.base_sequence, batch.record_count)
         self._unresolved.add(batch.tp)
@@ -287,7 +287,7 @@ class IdempotenceManager:
         self.sequences.rewrite_bumped(identity)
 
     def identity_refused(self) -> None:
-        """Note that there was no answer, or a retriable error."""
+        """Called when there was no answer, or a retriable error."""
         self.state = step(self.state, State.UNINITIALIZED)
 
     def bump_if_requested(self) -> bool:
@@ -322,15 +322,15 @@ class IdempotenceManager:
         return self.sequences.may_drain(batch, self.identity, first_goes_alone=True)
 
     def drained(self, batch: ProducerBatch) -> None:
-        """Note that a batch is sent (C-22)."""
+        """Called when a batch is sent (C-22)."""
         self.sequences.stamp(batch, self.identity)
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
-        """Note that the records are in the log (C-24)."""
+        """Called when the records are in the log (C-24)."""
         self.sequences.acknowledged(batch, base_offset)
 
     def gave_up(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
-        """Note that a stamped batch has finally failed.
+        """Called when a stamped batch has finally failed.
 
         With `may_be_written`, the result of the batch is unknown, and its sequences are unresolved
         (C-40). Otherwise the sequences are a gap that must be closed (C-45).
@@ -346,7 +346,7 @@ class IdempotenceManager:
             self.sequences.request_bump(batch.tp, ahead)
 
     def batch_failed(self, error: OdradekError) -> None:
-        """Note that a batch will never be written. Only a transactional producer reacts."""
+        """Called when a batch will never be written. Only a transactional producer reacts."""
 
     def out_of_order(self, batch: ProducerBatch) -> bool:
         """Request an epoch bump if needed. True if the batch is retried after

@@ -334,7 +334,7 @@ class TransactionManager:
 
     @fatal_if_illegal
     def batch_failed(self, error: OdradekError) -> None:
-        """Note that a batch will never be written, so that its transaction cannot be committed
+        """Called when a batch will never be written, so that its transaction cannot be committed
         (C-55, C-64)."""
         if self.state in {State.ABORTING, State.FATAL_ERROR}:
             return
@@ -403,13 +403,13 @@ class TransactionManager:
             self._started = True
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
-        """Note that the records are in the log (C-24)."""
+        """Called when the records are in the log (C-24)."""
         self.sequences.acknowledged(batch, base_offset)
         self._confirmed = True
 
     def gave_up(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
-        """Note that a stamped batch has finally failed. If the batch was certainly not written, the
-        gap is closed without a new epoch (C-45)."""
+        """Called when a stamped batch has finally failed. If the batch was certainly not written,
+        the gap is closed without a new epoch (C-45)."""
         fatal = self.state is State.FATAL_ERROR
         if not may_be_written and not fatal:
             self.sequences.close_gap(batch)

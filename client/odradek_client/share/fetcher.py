@@ -410,7 +410,7 @@ class ShareFetcher:
     # --- answers ----------------------------------------------------------------------------------
 
     def on_failure(self, plan: SharePlan, error: OdradekError, now_ms: float) -> None:
-        """Note that a request has no answer. A new session begins, and it is unknown whether the
+        """Called when a request has no answer. A new session begins, and it is unknown whether the
         acknowledgements were carried out."""
         node = self._nodes[plan.node_id]
         node.in_flight = None

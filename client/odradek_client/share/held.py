@@ -51,7 +51,7 @@ class HeldRecords:
         self.unanswered += 1
 
     def lent_again(self, partition: SharePartition, offset: int) -> None:
-        """Note that a record was acquired again, which means that its lock from an earlier
+        """Called when a record was acquired again, which means that its lock from an earlier
         acquisition has expired."""
         before = self._records.get((partition, offset))
         if before is not None:
@@ -89,7 +89,7 @@ class HeldRecords:
     # --- results ----------------------------------------------------------------------------------
 
     def answered(self, record: ShareRecord) -> None:
-        """Note that the application has acknowledged a record."""
+        """Called when the application has acknowledged a record."""
         if record.state is RecordState.ACQUIRED:
             self.unanswered -= 1
             self._handled.pop((record.place, record.offset), None)
@@ -172,7 +172,7 @@ class HeldRecords:
     def renewed(
         self, partition: SharePartition, offset: int, now_ms: float, deadline_ms: float
     ) -> None:
-        """Note that a lock was renewed."""
+        """Called when a lock was renewed."""
         self._ever_renewed = True
         record = self._records.get((partition, offset))
         if record is not None and record.state is RecordState.ACQUIRED:
@@ -182,7 +182,7 @@ class HeldRecords:
     def not_renewed(
         self, partition: SharePartition, offset: int, error: OdradekError, now_ms: float
     ) -> None:
-        """Note that a renewal has failed. The renewal is repeated until the lock expires, unless
+        """Called when a renewal has failed. The renewal is repeated until the lock expires, unless
         the broker has refused it. If the broker does not renew locks at all, no more renewals are
         sent for any record."""
         record = self._records.get((partition, offset))

@@ -54,7 +54,7 @@ class Holder(Protocol):
         """Undo `begin_handling`."""
 
     def note_decision(self, record: ShareRecord, decision: Reject | Release) -> None:
-        """Note that a handler has raised `Reject` or `Release`."""
+        """Called when a handler has raised `Reject` or `Release`."""
 
     def new_waiter(self) -> Any:
         """A new awaitable, with the methods `done` and `set_result`."""

@@ -86,7 +86,7 @@ class ShareSession:
         )
 
     def answered(self) -> None:
-        """Note that the broker has carried out the last request."""
+        """Called when the broker has carried out the last request."""
         self._epoch = 1 if self._epoch == INT32_MAX else self._epoch + 1
 
     def restart(self) -> None:

@@ -35,7 +35,8 @@ FIRST_WINDOW = 512
 WINDOW_FACTOR = 16
 #: The limit of the queries whose records are kept.
 VIEWS_MAX = 64
-#: If more records of one query than this are kept, those that are no longer needed are dropped.
+#: The number of kept records of one query above which the records that are no longer needed are
+#: dropped.
 ENTRIES_MAX = 1000
 _BACKOFF_S = 0.1
 

@@ -59,11 +59,11 @@ class Inherited(Protocol):
     """Names of processes that have ended; see `inheritance`."""
 
     def take(self) -> tuple[str, int] | None:
-        """(a name that belongs to this process from now on, the batch for which the name was last
-        used); None if there is no name."""
+        """Take a name, which belongs to this process from now on. Returns (the name, the batch for
+        which it was last used); None if there is no name."""
 
     def used(self, name: str, batch: int) -> bool:
-        """Note that a name will be used for a batch. False if the name must not be used."""
+        """Called when a name will be used for a batch. False if the name must not be used."""
 
 
 class Names:

@@ -77,8 +77,8 @@ class Inheritance:
         self._is_ready = False
 
     def take(self) -> tuple[str, int] | None:
-        """(a name that belongs to this process from now on, the newest batch for which the name was
-        used, or -1); None if no name can be taken."""
+        """Take a name, which belongs to this process from now on. Returns (the name, the newest
+        batch for which it was used), with -1 for no batch; None if no name can be taken."""
         try:
             if not self._is_ready:
                 self._prepare()
@@ -101,8 +101,8 @@ class Inheritance:
         return None
 
     def used(self, name: str, batch: int) -> bool:
-        """Note that a name will be used for `batch`. False if this could not be stored, so that the
-        name must not be used."""
+        """Called when a name will be used for `batch`. False if this could not be stored, so that
+        the name must not be used."""
         descriptor = self._locks.get(name)
         if descriptor is None:
             return True

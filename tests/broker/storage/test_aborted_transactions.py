@@ -475,7 +475,7 @@ def test_l36_an_index_rebuild_starts_again_after_a_truncation(
 
 
 def restarted(files: MemoryFiles, log: PartitionLog, *, clean: bool) -> PartitionLog:
-    """The log after a clean stop, or after a crash with the recovery point at its end."""
+    """The log after a clean stop, or after a crash with the recovery point at the log end."""
     if clean:
         return reopen(log, files, clean=True)
     log.durability.flush()

@@ -105,7 +105,8 @@ def delete_records(offset: int, partition: int = 0, name: str = "@t") -> Ask:
     )
 
 
-#: A wait in ms that exceeds the time limit for an answer: the broker must answer without waiting.
+#: A wait in ms for requests that a broker must answer without waiting: it is longer than the
+#: scenarios wait for an answer.
 _FOR_EVER_MS = 2**31 - 1
 #: A wait in ms that is long enough for requests on other connections to be handled before its end.
 _A_MOMENT_MS = 1500

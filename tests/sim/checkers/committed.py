@@ -36,7 +36,7 @@ class CommittedChecker:
         self._resets: dict[str, int] = {}
 
     def acknowledged(self, partition: str, offset: int, by: str) -> None:
-        """Note that a commit of this offset was answered without an error."""
+        """Called when a commit of this offset was answered without an error."""
         self._raise(partition, offset, f"acknowledged to {by}")
 
     def begin(self) -> Beginning:
@@ -65,19 +65,19 @@ class CommittedChecker:
         return self._least.get(partition, (0, ""))[0]
 
     def reset(self, partition: str, offset: int) -> None:
-        """Note that an administrator's reset to this offset was acknowledged."""
+        """Called when an administrator's reset to this offset was acknowledged."""
         self._unknown.pop(partition, None)
         self._least[partition] = (offset, "set by an administrator")
 
     def reset_may_come(self, partition: str) -> None:
-        """Note that an administrator's reset has begun: until its answer, any offset may be
+        """Called when an administrator's reset has begun: until its answer, any offset may be
         seen."""
         self._least.pop(partition, None)
         self._unknown[partition] = None
         self._resets[partition] = self._resets.get(partition, 0) + 1
 
     def not_reset(self, partition: str) -> None:
-        """Note that a reset was refused; an earlier attempt at it may have been carried out."""
+        """Called when a reset was refused; an earlier attempt at it may have been carried out."""
         self._unknown.pop(partition, None)
 
     def _raise(self, partition: str, offset: int, how: str) -> None:

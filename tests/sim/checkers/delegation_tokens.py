@@ -152,7 +152,7 @@ class TokenChecker:
     # --- Changes ---
 
     def creates(self, owner: str, requester: str) -> None:
-        """Note that a token is about to be created."""
+        """Called when a token is about to be created."""
         self._unanswered.append((owner, requester))
 
     def created(
@@ -176,7 +176,8 @@ class TokenChecker:
             yield f"{known.name} expires at {token.expiry_timestamp_ms} instead of {expiry_ms}"
 
     def changes(self, known: KnownToken, *, removes: bool) -> None:
-        """Note that an authorized user is about to change the expiry of a token or to remove it."""
+        """Called when an authorized user is about to change the expiry of a token or to remove
+        it."""
         known.changing = True
         bounds = replace(known.present, from_ms=self._now_ms())
         if removes:

@@ -21,7 +21,7 @@ class Deletions:
         self.highest_starts[place] = max(self.highest_starts.get(place, 0), start)
 
     def deleted(self, place: Place, start: int) -> None:
-        """Note that DeleteRecords was answered with this log start."""
+        """Called when DeleteRecords was answered with this log start."""
         self.saw_start(place, start)
         self._acknowledged[place] = max(self._acknowledged.get(place, 0), start)
 

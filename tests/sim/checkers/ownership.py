@@ -27,7 +27,7 @@ class OwnershipChecker:
         partitions: Collection[str],
         is_current: Callable[[str], bool],
     ) -> Iterator[str]:
-        """Note that a member owns exactly `partitions` in a generation (or member epoch). Yields
+        """Called when a member owns exactly `partitions` in a generation (or member epoch). Yields
         violations.
 
         `identity`: the instance id of a static member, otherwise the member id. `is_current`: True
@@ -49,14 +49,14 @@ class OwnershipChecker:
             claims[member] = True
 
     def released(self, member: str, partitions: Iterable[str]) -> None:
-        """Note that a member no longer owns these partitions: its listener has returned, or the
+        """Called when a member no longer owns these partitions: its listener has returned, or the
         member was killed."""
         for partition in partitions:
             self._claims.get(partition, {}).pop(member, False)
 
     def dropped(self, member: str) -> None:
-        """Note that the coordinator has removed a member: from now on its claims are ignored, even
-        if the member joins again before it learns of its removal."""
+        """Called when the coordinator has removed a member: from now on its claims are ignored,
+        even if the member joins again before it learns of its removal."""
         for claims in self._claims.values():
             if member in claims:
                 claims[member] = False

@@ -14,7 +14,7 @@ class ProcessedChecker:
         self._contiguous: dict[str, int] = {}
 
     def read(self, partition: str, offset: int) -> None:
-        """Note that a poll returned this record to a member."""
+        """Called when a poll returned this record to a member."""
         self._read.setdefault(partition, set()).add(offset)
 
     def committed(self, offsets: Mapping[str, int]) -> Iterator[str]:

@@ -154,7 +154,7 @@ class ShareDeliveries:
         return self._lives.get(place) or Life()
 
     def may_be_deleted(self, place: Place, before: int) -> None:
-        """Note that the records before an offset may be deleted."""
+        """Called when the records before an offset may be deleted."""
         self._deleted_before[place] = max(before, self._deleted_before.get(place, 0))
 
     def is_deleted(self, place: Place, offset: int) -> bool:
@@ -164,7 +164,8 @@ class ShareDeliveries:
     # --- Deliveries ---
 
     def acquiring(self, place: Place, offsets: Iterable[int], count: int) -> None:
-        """Note that the broker has acquired records for a member; the response may have to wait."""
+        """Called when the broker has acquired records for a member; the response may have to
+        wait."""
         offsets = list(offsets)
         self.touched(place, offsets)
         for offset in offsets:
@@ -179,7 +180,7 @@ class ShareDeliveries:
         since_ms: float,
         now_ms: float,
     ) -> Iterator[str]:
-        """Note that a member got records, at `since_ms` at the earliest and `now_ms` at the
+        """Called when a member got records, at `since_ms` at the earliest and `now_ms` at the
         latest."""
         life = self.life(place)
         judged = not self._resetting[place] and since_ms > life.began_ms
@@ -238,7 +239,7 @@ class ShareDeliveries:
             record.returning, record.due_ms = True, 0.0
 
     def _given_back(self, record: KnownRecord, now_ms: float) -> None:
-        """Note that the record is released at `now_ms` at the earliest, unless its lock ends
+        """Called when the record is released at `now_ms` at the earliest, unless its lock ends
         earlier."""
         record.returning = True
         record.due_ms = min(record.due_ms, now_ms + self._pause_ms(record.count))
@@ -248,7 +249,7 @@ class ShareDeliveries:
     def asked(
         self, place: Place, member: str, first: int, types: Sequence[int], last: int, now_ms: float
     ) -> list[Asked]:
-        """Note that a member acknowledges records. `types`: one type for all, or one for each
+        """Called when a member acknowledges records. `types`: one type for all, or one for each
         offset."""
         asked = []
         self.touched(place, range(first, last + 1))
@@ -265,7 +266,7 @@ class ShareDeliveries:
         return asked
 
     def confirmed(self, asked: Iterable[Asked], now_ms: float) -> Iterator[str]:
-        """Note that the broker has accepted acknowledgements."""
+        """Called when the broker has accepted acknowledgements."""
         for each in asked:
             if each.at_ms <= self.life(each.place).began_ms:
                 # The member had acquired the record before the share partition was reset.
@@ -297,7 +298,7 @@ class ShareDeliveries:
                 record.in_time = not record.returning
 
     def left(self, member: str, places: Iterable[Place], now_ms: float) -> None:
-        """Note that a member's session has ended: the broker releases the records that the member
+        """Called when a member's session has ended: the broker releases the records that the member
         had."""
         self._left_ms[member] = now_ms
         for place in places:
@@ -306,12 +307,12 @@ class ShareDeliveries:
                     self._given_back(record, now_ms)
 
     def restarted(self) -> None:
-        """Note that the broker was restarted, and has lost its memory of acquired records."""
+        """Called when the broker was restarted, and has lost its memory of acquired records."""
         for place in self.records:
             self.forgotten(place, -1.0)
 
     def forgotten(self, place: Place, now_ms: float) -> None:
-        """Note that a leader has lost its memory of acquired records and of pauses: it loads the
+        """Called when a leader has lost its memory of acquired records and of pauses: it loads the
         stored state again."""
         self._forgotten_ms[place] = now_ms
         for record in self.records.get(place, {}).values():
@@ -325,7 +326,7 @@ class ShareDeliveries:
         self._resetting[place] += 1
 
     def touched(self, place: Place, offsets: Iterable[int]) -> None:
-        """Note that these records are delivered or acknowledged, in case a reset has no response
+        """Called when these records are delivered or acknowledged, in case a reset has no response
         yet."""
         if self._resetting[place]:
             self._touched.setdefault(place, set()).update(offsets)
@@ -336,7 +337,7 @@ class ShareDeliveries:
         return self._resetting[place] > 1 or bool(self._touched.get(place))
 
     def reset_refused(self, place: Place) -> None:
-        """Note that a reset was refused and has changed nothing."""
+        """Called when a reset was refused and has changed nothing."""
         self._resetting[place] -= 1
         if not self._resetting[place]:
             self._touched.pop(place, None)
@@ -344,8 +345,8 @@ class ShareDeliveries:
     def begun_anew(
         self, place: Place, start_offset: int, now_ms: float, *, sure: bool = True
     ) -> None:
-        """Note that the share partition was reset to an offset. Without `sure`, the reset may have
-        failed."""
+        """Called when the share partition was reset to an offset. Without `sure`, the reset may
+        have failed."""
         touched = frozenset(self._touched.get(place, ()))
         self.reset_refused(place)
         self._lives[place] = Life(

@@ -75,7 +75,7 @@ class ShareMessages:
         sessions._left = leave
 
     def _happened(self, event: ShareEvent) -> None:
-        """Note that a leader has acquired records for members, or that it has forgotten all
+        """Called when a leader has acquired records for members, or has forgotten all
         acquired records."""
         if isinstance(event, Dropped | RecordsAcquired) and event.key.group_id == self._group_id:
             place = Place(*event.key[1:])

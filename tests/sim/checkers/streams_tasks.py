@@ -36,7 +36,7 @@ class TaskOwners:
         self._held: dict[str, Tasks] = {}
 
     def runs(self, member: str, process: str, tasks: Tasks) -> Iterator[str]:
-        """Note that a member runs exactly these tasks from now on. Yields violations."""
+        """Called when a member runs exactly these tasks from now on. Yields violations."""
         self._process[member] = process
         self._held[member] = Tasks(set(tasks.active), set(tasks.standby))
         if not self._is_current(member):
@@ -51,7 +51,7 @@ class TaskOwners:
         yield from _copies(member, tasks, member, tasks)
 
     def ended(self, member: str) -> None:
-        """Note that a member no longer runs any task: the member has left, has given up or was
+        """Called when a member no longer runs any task: the member has left, has given up or was
         killed."""
         self._held.pop(member, None)
 

@@ -23,8 +23,8 @@ class WatermarkChecker:
         self._shown: dict[tuple[str, int, bytes], int] = {}
 
     def restarted(self, *, promised: bool) -> None:
-        """Note that the broker was restarted: a log may now end earlier, but not below its earlier
-        high watermark.
+        """Called when the broker was restarted: a log may now end earlier, but not below its
+        earlier high watermark.
 
         `promised`: True if the last run's `log.durability` promises to keep the high watermark.
         """

@@ -110,7 +110,7 @@ class CompactedChurnWorkload(CompactionWorkload):
         self._world.note(name, f"has made {topic.name} anew")
 
     def _note_removal(self, topic: CompactedTopic) -> None:
-        """Note that all finished writes to a deleted topic are removed."""
+        """Called when all finished writes to a deleted topic are removed."""
         for writes in self._written.values():
             if writes.place.rpartition("-")[0] != topic.name:
                 continue

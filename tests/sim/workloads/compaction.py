@@ -203,13 +203,13 @@ class CompactionWorkload:
         self._acknowledge(topic, [write])
 
     def _is_over(self, topic: CompactedTopic, write: Write, offset: int) -> None:
-        """Note that the producer will not send a write again."""
+        """Called when the producer will not send a write again."""
         write.over = True
         if topic.life and write.life == topic.life:
             write.offset = offset
 
     def _acknowledge(self, topic: CompactedTopic, writes: list[Write]) -> None:
-        """Note that writes are acknowledged, unless their topic is or may be deleted."""
+        """Called when writes are acknowledged, unless their topic is or may be deleted."""
         for write in writes:
             if topic.life and write.life == topic.life:
                 write.fate = Fate.ACKNOWLEDGED

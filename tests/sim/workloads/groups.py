@@ -139,7 +139,7 @@ class GroupsWorkload:
             await world.sleep(random.choice((0, 50, 300)))
 
     def _removed(self, group_id: str, member_id: str) -> None:
-        """Note that the coordinator has removed a member."""
+        """Called when the coordinator has removed a member."""
         for name, member in self._members.items():
             if group_id == GROUP and member.consumer.group_metadata().member_id == member_id:
                 self._checkers.ownership.dropped(name)

@@ -58,7 +58,7 @@ class Checkpoint:
         return self.planned[batch]
 
     def commit(self, batch: int) -> None:
-        """Note that Spark has committed a batch in its own log."""
+        """Called when Spark has committed a batch in its own log."""
         self.committed = max(self.committed, batch)
 
 
@@ -230,7 +230,7 @@ class Deaths:
         self._chance = random.choice((0.0, 0.01, 0.02, 0.05))
 
     def reached(self, place: str, driver: Process) -> None:
-        """Note that the current process has reached a point: this process or the driver may be
+        """Called when the current process has reached a point: this process or the driver may be
         killed."""
         chance = self._chance * (_DECISIVE if place in _DECISIVE_PLACES else 1)
         if self._world.faults_over.is_set() or self._random.random() >= chance:

@@ -50,7 +50,7 @@ class Sink:
         await admin.create_topics([NewTopic(self.topic, _PARTITIONS)])
 
     def begin(self, client: str) -> Attempt:
-        """Note that a client begins a transaction."""
+        """Called when a client begins a transaction."""
         attempt = Attempt(f"{len(self.attempts)} of {client}")
         self.attempts.append(attempt)
         return attempt

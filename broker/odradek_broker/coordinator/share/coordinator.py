@@ -375,8 +375,8 @@ class ShareCoordinator:
     # --- Old records ---
 
     def _carry_out(self, runtime: Runtime[ShareShard]) -> None:
-        """Note that a shard no longer needs some records. The records of several shards are deleted
-        together."""
+        """Called when a shard no longer needs some records. The records of several shards are
+        deleted together."""
         shard = runtime.core
         if shard.prune_to is None:
             return

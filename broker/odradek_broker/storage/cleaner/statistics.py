@@ -57,14 +57,14 @@ class CleanerWatch(Protocol):
     """An observer of the cleaner's work on single logs."""
 
     def cleaned(self, where: TopicPartition, cleaned: LogCleaned, *, whole: bool) -> None:
-        """Note that a cleaning is over. `whole`: the cleaning reached the end of the records to
+        """Called when a cleaning is over. `whole`: the cleaning reached the end of the records to
         clean."""
         ...
 
     def failed(self, where: TopicPartition, problem: str) -> None:
-        """Note that a cleaning was given up."""
+        """Called when a cleaning was given up."""
         ...
 
     def left_alone(self, where: TopicPartition, problem: str) -> None:
-        """Note that a log will not be cleaned again before the next start of the broker."""
+        """Called when a log will not be cleaned again before the next start of the broker."""
         ...

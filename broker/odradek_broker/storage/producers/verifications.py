@@ -86,8 +86,8 @@ class Verifications(dict[int, Verification]):
         return known is not None and known.guard == guard
 
     def refuse(self, producer_id: int) -> None:
-        """Note that the coordinator has refused the producer. Its lowest sequence is kept, so that
-        no later batch of the producer overtakes the refused batch."""
+        """Called when the coordinator has refused the producer. Its lowest sequence is kept, so
+        that no later batch of the producer overtakes the refused batch."""
         known = self.get(producer_id)
         if known is None:
             return

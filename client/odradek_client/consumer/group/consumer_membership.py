@@ -450,7 +450,7 @@ class ConsumerMembership(EpochMembership):
         return any(topic_id not in names for topic_id in self.target.partitions)
 
     def reconciled(self, step: Reconciliation) -> None:
-        """Note that the member has the partitions of the step: acknowledge them with the next
+        """Called when the member has the partitions of the step: acknowledge them with the next
         heartbeat."""
         if self.state is not MemberState.RECONCILING:
             raise IllegalState(f"partitions were taken over while {self.state.value}")

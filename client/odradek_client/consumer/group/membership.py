@@ -93,7 +93,7 @@ class Membership(ABC):
     # --- polls ---
 
     def polled(self, now_ms: int) -> None:
-        """Note that the application has polled (K-35)."""
+        """Called when the application has polled (K-35)."""
         self._last_poll_ms = now_ms
 
     def poll_overdue(self, now_ms: int) -> bool:
@@ -131,8 +131,8 @@ class EpochMembership(Membership):
 
     @abstractmethod
     def fail(self, failure: OdradekError) -> None:
-        """Note that the group has refused this member; the next poll raises `failure`. No effect if
-        the member is not in the group."""
+        """Called when the group has refused this member; the next poll raises `failure`. No effect
+        if the member is not in the group."""
 
     @abstractmethod
     def left(self) -> None:

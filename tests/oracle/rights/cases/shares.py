@@ -6,7 +6,7 @@ from tests.oracle.group_steps import group
 from tests.oracle.rights.cells import Case, cluster_right, group_right, topic_right
 from tests.oracle.script import Ask, Batch, Step, Wait, coordinator, produced, topic
 
-#: Enable share groups; in a new Kafka they are enabled.
+#: Enable share groups. In a new cluster they are enabled already.
 _ON = Ask(
     "UpdateFeatures",
     {

@@ -207,7 +207,8 @@ class Rebalances:
         self.start(group, out, now, cause)
 
     def synced(self, group: ClassicGroup, member: Member) -> None:
-        """Note that the member has sent its SyncGroup; after the last one, cancel the deadline."""
+        """Called when the member has sent its SyncGroup; after the last one, cancel the
+        deadline."""
         group.pending_syncs.discard(member.member_id)
         if not group.pending_syncs:
             self.timers.cancel_sync(group)

@@ -129,8 +129,8 @@ class ShareRequests:
         )
 
     def carry_out(self, runtime: Runtime[GroupShard]) -> None:
-        """Have the share coordinator make the states that heartbeats have recorded as initializing
-        (H-21)."""
+        """Ask the share coordinator for the initial states of the share partitions that heartbeats
+        have recorded as initializing (H-21)."""
         wanted = runtime.core.share.initializations
         while wanted:
             self._initialize(wanted.pop(0))

@@ -184,7 +184,7 @@ class _Quota:
         self.each = -(-self._tasks // self._members) if self._members else 0
 
     def counted(self, count: int) -> None:
-        """Note that a member has this number of tasks."""
+        """Called when a member has this number of tasks."""
         if count == self.each:
             self._members -= 1
             self._tasks -= count
