@@ -10,12 +10,13 @@ The syntax: literals, `.`, classes (with ranges, negation, POSIX names, `\\d \\w
 opposites), groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one
 line), alternatives, `* + ? {n,m}` greedy or not, the anchors `^ $ \\A \\z`, `\\b \\B`, `\\Q...\\E`,
 Unicode classes (`\\pL`, `\\p{Greek}`), and escapes of characters. Scripts are only known for ASCII
-characters, because names have no others. As in Kafka's library (RE2/J), a `{` that begins no
+characters, because names of topics have no others. As in Kafka's library (RE2/J), a `{` that begins no
 repetition is a literal, but cannot be repeated.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from string import hexdigits
@@ -111,9 +112,14 @@ PERL_CLASSES: dict[str, CharacterTest] = {"d": _is_digit, "w": is_word, "s": _is
 POSIX_CLASSES: dict[str, CharacterTest] = {
     "alnum": lambda c: c.isascii() and c.isalnum(),
     "alpha": lambda c: c.isascii() and c.isalpha(),
+    "ascii": str.isascii,
+    "blank": lambda c: c in "\t ",
+    "cntrl": lambda c: c.isascii() and not c.isprintable(),
     "digit": _is_digit,
+    "graph": lambda c: c.isascii() and c.isprintable() and c != " ",
     "lower": lambda c: c.isascii() and c.islower(),
     "upper": lambda c: c.isascii() and c.isupper(),
+    "print": lambda c: c.isascii() and c.isprintable(),
     "punct": lambda c: c.isascii() and c.isprintable() and not c.isalnum() and c != " ",
     "space": lambda c: c in "\t\n\v\f\r ",
     "word": is_word,
@@ -190,9 +196,12 @@ PATTERN_CHARACTERS_MAX = 4_096
 #: The limit of the instructions of a compiled expression. Repetitions multiply instructions.
 PROGRAM_STEPS_MAX = 5_000
 _REPEAT_MAX = 1_000
+#: The maximum number of characters that are parsed; a repeated part is parsed again.
+_READ_MAX = 100_000
 _NESTING_MAX = 100
 _PATTERNS_KEPT = 256
 _FLAGS = frozenset("imsU-")
+_LAST = chr(0x10FFFF)
 
 
 class PatternError(ValueError):
@@ -208,42 +217,22 @@ def compile_pattern(text: str) -> Pattern:
     return _Parser(text).pattern()
 
 
-def _unquoted(text: str) -> str:
-    """The expression without \\Q...\\E: each character between them is escaped. In a class, \\Q is
-    an unknown escape."""
-    made = []
-    at = 0
-    while at < len(text):
-        pair = text[at : at + 2]
-        if pair[0] == "[":
-            end = _end_of_class(text, at)
-            made.append(text[at:end])
-            at = end
-        elif pair == "\\Q":
-            end = text.find("\\E", at)
-            inner = text[at + 2 : end if end >= 0 else len(text)]
-            made += [held if held.isalnum() else "\\" + held for held in inner]
-            at += len(inner) + (4 if end >= 0 else 2)
-        else:
-            made.append(pair if pair[0] == "\\" else pair[0])
-            at += len(made[-1])
-    return "".join(made)
-
-
-def _end_of_class(text: str, at: int) -> int:
-    """The position after the class that begins at `at`."""
-    at += 2 if text.startswith("[^", at) else 1
-    begin = at
-    while at < len(text) and (text[at] != "]" or at == begin):
-        close = text.find(":]", at) if text.startswith("[:", at) else -1
-        at = close + 2 if close >= 0 else at + (2 if text[at] == "\\" else 1)
-    return at + 1
-
-
 def _cases(character: str) -> set[str]:
-    """The character and its other cases."""
+    """The character and its other cases. Cases of several characters are left out."""
     lower = character.lower()
-    return {character, lower, character.upper(), _OTHER_CASES.get(lower, lower)}
+    cases = {character, lower, character.upper(), _OTHER_CASES.get(lower, lower)}
+    return {case for case in cases if len(case) == 1}
+
+
+def _merged(ranges: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The ranges in order, without overlaps."""
+    merged: list[tuple[str, str]] = []
+    for low, high in sorted(ranges):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], high)
+        else:
+            merged.append((low, high))
+    return merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +247,7 @@ class _Parser:
     """Reads an expression and writes its program."""
 
     def __init__(self, text: str) -> None:
-        self.text = _unquoted(text)
+        self.text = text
         self.at = 0
         self.depth = 0
         self.ignore_case = False
@@ -266,6 +255,9 @@ class _Parser:
         self.steps: list[Instruction] = []
         #: The position of each named group; a repeated group is parsed again.
         self.names: dict[str, int] = {}
+        #: The test of each class and its end, by its start and the flag for upper and lower case.
+        self.classes: dict[tuple[int, bool], tuple[CharacterTest, int]] = {}
+        self.read = 0
 
     def pattern(self) -> Pattern:
         part = self._alternatives()
@@ -291,6 +283,9 @@ class _Parser:
         if self.at >= len(self.text):
             raise self._error("more was expected")
         self.at += 1
+        self.read += 1
+        if self.read > _READ_MAX:
+            raise self._error("too many repetitions of long parts")
         return self.text[self.at - 1]
 
     # --- The program ---
@@ -340,28 +335,47 @@ class _Parser:
     def _sequence(self) -> _Part:
         whole = self._empty()
         while self.at < len(self.text) and not self._peek("|") and not self._peek(")"):
-            part = self._repeated()
-            self._lead(whole.end, part.start)
-            whole = _Part(whole.start, part.end)
+            parts = self._quoted() if self._take("\\Q") else [self._repeated(self._atom)]
+            for part in parts:
+                self._lead(whole.end, part.start)
+                whole = _Part(whole.start, part.end)
         return whole
 
-    def _repeated(self) -> _Part:
+    def _quoted(self) -> list[_Part]:
+        """The characters up to \\E. A repetition after \\E is of the last character."""
+        close = self.text.find("\\E", self.at)
+        end = close if close >= 0 else len(self.text)
+        if self.at == end:
+            self._take("\\E")
+            return []
+        parts = []
+        while self.at < end - 1:
+            parts.append(self._literal(self._next()))
+        return [*parts, self._repeated(self._last_quoted)]
+
+    def _last_quoted(self) -> _Part:
+        part = self._literal(self._next())
+        self._take("\\E")
+        return part
+
+    def _repeated(self, atom: Callable[[], _Part]) -> _Part:
+        """A part and the repetition after it, if there is one. `atom` parses the part."""
         start, flags = self.at, (self.ignore_case, self.any_character)
-        part = self._atom()
+        part = atom()
         done = self.at
         bounds = self._bounds()
         if bounds is None:
             return part
         repeated = self.text[start:done]
         if repeated == "{" or (repeated.startswith("(?") and set(repeated[2:-1]) <= _FLAGS):
-            raise self._error(f"a repetition of {repeated}")
+            raise self._error(f"a repetition of {repeated[:20]}")
         least, most = bounds
         after = self.at
 
         def again() -> _Part:
             # Each repetition needs separate instructions, so the part is parsed again.
             self.at, (self.ignore_case, self.any_character) = start, flags
-            made = self._atom()
+            made = atom()
             self.at = done
             return made
 
@@ -432,7 +446,7 @@ class _Parser:
         if character == "(":
             return self._group()
         if character == "[":
-            return self._one(self._class())
+            return self._one(self._class_once())
         if character == ".":
             every = self.any_character
             return self._one(lambda given: every or given != "\n")
@@ -542,7 +556,8 @@ class _Parser:
         if self._take("P<") or (self._take("<") and not (self._peek("=") or self._peek("!"))):
             close = self.text.find(">", self.at)
             name = self.text[self.at : max(close, self.at)]
-            if not name or not all(map(is_word, name)):
+            known = self.names.get(name) == self.at
+            if not known and not (name and all(map(is_word, name))):
                 raise self._error("a group without a name")
             if self.names.setdefault(name, self.at) != self.at:
                 raise self._error(f"another group named {name}")
@@ -567,20 +582,53 @@ class _Parser:
 
     # --- Classes ---
 
+    def _class_once(self) -> CharacterTest:
+        """The class after a `[`. If it was parsed before with the same flags, the test is the same
+        object."""
+        key = self.at, self.ignore_case
+        if key not in self.classes:
+            test = self._class()
+            self.classes[key] = test, self.at
+        test, self.at = self.classes[key]
+        return test
+
     def _class(self) -> CharacterTest:
         negative = self._take("^")
-        tests: list[CharacterTest] = []
+        characters: set[str] = set()
+        ranges: set[tuple[str, str]] = set()
+        named: dict[str, CharacterTest] = {}
         first = True
         while first or not self._peek("]"):
             if self.at >= len(self.text):
                 raise self._error("a [ without its ]")
-            tests.append(self._class_item())
+            start = self.at
+            item = self._class_item()
+            if isinstance(item, tuple):
+                ranges.add(item)
+            elif isinstance(item, str):
+                characters.add(item)
+            else:
+                named[self.text[start : self.at]] = item
             first = False
         self.at += 1
-        return lambda character: any(test(character) for test in tests) != negative
+        merged = _merged(ranges)
+        tests = tuple(named.values())
 
-    def _class_item(self) -> CharacterTest:
-        if self._peek("[:") and ":]" in self.text[self.at :]:
+        def plain(character: str) -> bool:
+            at = bisect_right(merged, (character, _LAST)) - 1
+            return character in characters or (at >= 0 and character <= merged[at][1])
+
+        folded = self._folded(plain)
+
+        def within(character: str) -> bool:
+            return (folded(character) or any(test(character) for test in tests)) != negative
+
+        ascii_members = frozenset(filter(within, map(chr, range(128))))
+        return lambda given: given in ascii_members if given < "\x80" else within(given)
+
+    def _class_item(self) -> str | tuple[str, str] | CharacterTest:
+        """A character, a range of characters, or the test of a class in the class."""
+        if self._peek("[:") and self.text.find(":]", self.at) >= 0:
             return self._named_class()
         low = self._next()
         if low == "\\":
@@ -590,14 +638,14 @@ class _Parser:
                 return known
             low = self._escaped(kind)
         if not self._peek("-") or self._peek("-]"):
-            return self._folded(lambda character: character == low)
+            return low
         self.at += 1
         high = self._next()
         if high == "\\":
             high = self._escaped(self._next())
         if high < low:
-            raise self._error(f"the range {low}-{high} is empty")
-        return self._folded(lambda character: low <= character <= high)
+            raise self._error(f"the range {low!r}-{high!r} is empty")
+        return low, high
 
     def _named_class(self) -> CharacterTest:
         close = self.text.find(":]", self.at)

@@ -76,7 +76,7 @@ def test_g117_the_syntax_of_re2_is_supported(text: str, name: str, matches: bool
 @pytest.mark.parametrize(
     "text",
     ["(", ")", "a)", "[", "[a", "*", "a**", "(?=a)", "(?!a)", "(?<!a)b", r"(a)\1", "\\", r"\p{Foo}", r"\p{L", r"\8", r"\1",
-         r"\x4", "{1}", "a{*", "|{2}", "(?-)", "(?i-)", "(?i)*", r"[\Qa\E]", "(?P<n>a)(?P<n>b)",
+         r"\x4", "{1}", "a{*", "|{2}", "(?-)", "(?i-)", "(?i)*", r"[\Qa\E]", r"\x\Q41\E", r"(?\Qi\E)", "(?P<n>a)(?P<n>b)",
      "a{3,2}", "a{1001}", "[b-a]", "(?x)a", "(?P<>a)", "[[:nothing:]]", r"\xzz", "(" * 200,
      "a" * 5_000, "((a{100}){100}){100}"],
 )  # fmt: skip
@@ -121,6 +121,10 @@ def test_g117_any_text_is_an_expression_or_an_error(text: str) -> None:
         ("[[:alpha]", ["a", "[", ":"]),
         (r"(?:(?P<n>a)){2}", ["aa"]),
         (r"\Qa.[\E]", ["a.[]"]),
+        (r"a{\Q2\E}", ["a{2}"]),
+        (r"\Qab\E{2}", ["abb"]),
+        ("[[:blank:][:cntrl:]]", [" ", "\0"]),
+        ("[[:blank:]][[:graph:]][[:ascii:]]", [" a\0"]),
     ],
 )
 def test_g117_an_expression_means_the_same_as_in_the_library_of_kafka(
@@ -129,3 +133,28 @@ def test_g117_an_expression_means_the_same_as_in_the_library_of_kafka(
     compiled = compile_pattern(text)
     for name in [*names, *OTHERS]:
         assert compiled.matches(name) == (name in names), name
+
+
+def test_g117_a_repeated_class_is_parsed_once() -> None:
+    """Each copy of a long class would cost time and memory in proportion to its length."""
+    pattern = compile_pattern("(?:[" + "b" * 4_000 + "z]{0,40}){40}")
+    tests = [step.test for step in pattern._program if step.test is not None]
+    assert len(tests) > 1_000
+    assert len(set(map(id, tests))) == 1
+
+
+def test_g117_long_parts_cannot_be_repeated_often() -> None:
+    with pytest.raises(PatternError, match="too many repetitions of long parts"):
+        compile_pattern("((?" + "i" * 3_900 + ")a){1000}")
+
+
+@pytest.mark.parametrize("text", [r"(?i)\pN+", r"(?i)\w", r"(?i)[\p{Nd}_]"])
+@pytest.mark.parametrize("name", ["\u00df", "\u0130"])
+def test_g117_a_character_whose_other_case_is_a_text_can_be_compared(text: str, name: str) -> None:
+    assert not compile_pattern(text).matches(name)
+
+
+def test_g117_an_error_about_surrogates_can_be_encoded() -> None:
+    with pytest.raises(PatternError) as caught:
+        compile_pattern(r"[\x{DFFF}-\x{D800}]")
+    assert str(caught.value).encode()
