@@ -10,8 +10,8 @@ The syntax: literals, `.`, classes (with ranges, negation, POSIX names, `\\d \\w
 opposites), groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one
 line), alternatives, `* + ? {n,m}` greedy or not, the anchors `^ $ \\A \\z`, `\\b \\B`, `\\Q...\\E`,
 Unicode classes (`\\pL`, `\\p{Greek}`), and escapes of characters. Scripts are only known for ASCII
-characters, because names of topics have no others. As in Kafka's library (RE2/J), a `{` that begins no
-repetition is a literal, but cannot be repeated.
+characters, because names of topics have no others. As in Kafka's library (RE2/J), a `{` that begins
+no repetition is a literal, but cannot be repeated.
 """
 
 from __future__ import annotations
