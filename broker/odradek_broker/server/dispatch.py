@@ -166,7 +166,14 @@ def _unserved(key: int) -> str:
 def _resolve(
     encoded: Deferred[EncodedReply], encode: Callable[[Any], EncodedReply], reply: Any
 ) -> None:
-    encoded.resolve(encode(reply))
+    answer: EncodedReply
+    try:
+        answer = encode(reply)
+    except Exception:
+        # The coordinator that has resolved this reply must go on with its other replies.
+        log.exception("a request failed unexpectedly")
+        answer = CloseConnection("a request failed in the broker; its log has the cause")
+    encoded.resolve(answer)
 
 
 class Dispatcher:

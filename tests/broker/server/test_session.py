@@ -11,7 +11,10 @@ from structlog.testing import capture_logs
 
 from broker_in_loop import RunningBroker, StartBroker
 from mirror_world import SOURCE
+from odradek_broker.deferred import Deferred
 from odradek_broker.platform import repeated_lines
+from odradek_broker.request import CloseConnection
+from odradek_broker.server.dispatch import _resolve
 from odradek_broker.server.host import divide_files
 from odradek_broker.server.session import Pause, Session
 from odradek_protocol import frames
@@ -490,3 +493,16 @@ async def test_n12_the_advertised_address_is_described(broker: RunningBroker) ->
     answer = await client.call(DescribeConfigsRequest(resources=[resource]), 4)
     (entry,) = answer.results[0].configs
     assert entry.value == f"PLAINTEXT://{broker.host}:{broker.port}"
+
+
+def test_d11_a_response_that_cannot_be_encoded_closes_only_its_connection() -> None:
+    """The code that resolves a parked reply resolves the replies of other connections after it."""
+
+    def encode(_: object) -> Any:
+        raise ValueError("surrogates not allowed")
+
+    encoded: Deferred[Any] = Deferred()
+    with capture_logs() as lines:
+        _resolve(encoded, encode, object())
+    assert isinstance(encoded.result(), CloseConnection)
+    assert [line["event"] for line in lines] == ["a request failed unexpectedly"]

@@ -400,7 +400,6 @@ class GroupConversion:
         classic = self._groups.get(group_id)
         if group_id in self._consumers or classic is None or classic.state is not GroupState.EMPTY:
             return None
-        self._observer(GroupConverted(group_id, "streams", ConversionReason.GROUP_EMPTY))
         return [] if classic.stored is None else [(group_metadata.encode_key(group_id), None)]
 
     # --- To a classic group ---

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
 from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
-from odradek_broker.coordinator.groups.events import Observer
+from odradek_broker.coordinator.groups.events import ConversionReason, GroupConverted, Observer
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall, ModernGroups
 from odradek_broker.coordinator.groups.partitions import Tasks, in_order
 from odradek_broker.coordinator.groups.refusals import (
@@ -132,11 +132,12 @@ def streams_heartbeat_error(error: ErrorCode, message: str | None = None) -> Str
 
 
 class OpenedStreamsGroup(NamedTuple):
-    """The group to which a member sends its heartbeat. `ending`: the tombstone of the empty classic
-    group that had the id."""
+    """The group to which a member sends its heartbeat. `converts`: an empty classic group has had
+    the id; `ending`: the tombstone of that group."""
 
     group: StreamsGroup
     ending: Sequence[Record] = ()
+    converts: bool = False
 
 
 class GroupChange(NamedTuple):
@@ -208,7 +209,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
 
     def _heartbeat(self, call: StreamsHeartbeatCall, out: Outcome, now: Instant) -> StreamsAnswer:
         request = call.request
-        group, ending = self._open(request)
+        group, ending, converts = self._open(request)
         out.records += ending
         owned = owned_tasks(request)
         before = group.members.get(request.member_id)
@@ -221,6 +222,9 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         if updated != before:
             out.records.append(make.member_record(group.group_id, updated))
         change = self._change(group, before, updated, request, owned, out)
+        if converts:
+            reason = ConversionReason.GROUP_EMPTY
+            self._observer(GroupConverted(group.group_id, "streams", reason))
         if not group.members:
             self._delay_assignment(group, now)
         epoch, target = self._target(change, updated, out.records, now)
@@ -246,7 +250,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
             ending = self._retire(group_id) if group_id in self._others else []
             if ending is None:
                 raise self.missing(group_id)
-            return OpenedStreamsGroup(StreamsGroup(group_id), ending)
+            return OpenedStreamsGroup(StreamsGroup(group_id), ending, group_id in self._others)
         if joins:
             self.check_size(group)
         return OpenedStreamsGroup(group)

@@ -11,10 +11,11 @@ from group_world import part
 from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_broker.coordinator.groups.offsets import FetchingMember
 from odradek_broker.coordinator.groups.streams.topology import StreamsStatusCode
+from odradek_broker.explain.history import Event
 from odradek_broker.explain.modern_groups import states_of_modern_group
-from odradek_broker.explain.sentences import sentence
+from odradek_broker.explain.sentences import EventKind, sentence
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.schemas.streams_group_heartbeat import UserEndpoint
+from odradek_protocol.schemas.streams_group_heartbeat import CopartitionGroup, UserEndpoint
 from streams_group_world import GROUP, StreamsGroupWorld, internal, subtopology, tasks, topology
 
 E = ErrorCode
@@ -223,6 +224,21 @@ def test_j16_j51_a_group_without_members_may_change_its_type(world: StreamsGroup
     world.restart()
     assert list(world.streams_group().members) == ["a"]
     assert world.fetch(("topic", 0)).parts[0].offset == 7
+
+
+def _conversions(world: StreamsGroupWorld) -> list[Event]:
+    events = [event for _, _, event in world.group_history.newest(-1)]
+    return [event for event in events if event.kind is EventKind.GROUP_CONVERTED]
+
+
+def test_j16_a_refused_join_converts_no_group(world: StreamsGroupWorld) -> None:
+    assert world.commit(7) is E.NONE
+    wrong = CopartitionGroup(source_topics=[5])
+    invalid = topology(subtopology(sources=["topic"], together=[wrong]))
+    assert error(world, "a", topology=invalid) is E.STREAMS_INVALID_TOPOLOGY
+    assert not _conversions(world)
+    assert error(world, "a") is E.NONE
+    assert len(_conversions(world)) == 1
 
 
 def test_j51_a_deleted_group_is_gone_with_its_offsets(world: StreamsGroupWorld) -> None:
