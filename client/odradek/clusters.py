@@ -147,7 +147,7 @@ class Clusters:
         return self._running().address
 
     def start(self) -> None:
-        """Start the process. ClusterRefused if the process does not start."""
+        """Start the process. Raises ClusterRefused if the process does not start."""
         if self._orders is not None:
             raise IllegalState("the process that makes clusters was started already")
         self._process = process = subprocess.Popen(
@@ -176,7 +176,7 @@ class Clusters:
         """Create a cluster and start it. `settings`: by Kafka's names; they override those of all
         clusters.
 
-        ClusterRefused for a bad setting, or if 256 clusters are open already.
+        Raises ClusterRefused for a bad setting, or if 256 clusters are open already.
         """
         orders = self._running()
         order = {"settings": _texts(settings)} if settings else None

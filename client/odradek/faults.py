@@ -59,7 +59,7 @@ def _fault(answer: dict[str, Any]) -> Fault:
 
 
 class Faults:
-    """The orders for faults of a broker. FaultRefused for an invalid order.
+    """The orders for faults of a broker. Raises FaultRefused for an invalid order.
 
     `api`: the name of a Kafka API, several of them, or "*". All methods with `api` accept
 

@@ -527,9 +527,8 @@ def instrument(
     """Record spans and metrics of a producer, a consumer or a share consumer. The client may be one
     of `odradek.sync`. Returns the client.
 
-    The providers are the global ones by default. TypeError for another object; ValueError if the
-    client is instrumented already.
-    """
+    The providers are the global ones by default. Raises TypeError for another object; raises
+    ValueError if the client is instrumented already."""
     inner = _asynchronous(client)
     traced = next((made for kind, made in _TRACED if isinstance(inner, kind)), None)
     if traced is None:
@@ -569,7 +568,7 @@ def processing(
     """A span for the processing of a record. The span is the current span inside the block. It has
     a link to the context in which the record was sent. An exception ends the span with an error.
 
-    ValueError if the client is not instrumented.
+    Raises ValueError if the client is not instrumented.
     """
     inner = _asynchronous(client)
     if inner not in _instrumented:

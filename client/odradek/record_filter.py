@@ -168,14 +168,14 @@ def _condition(word: str, expressions: bool) -> Condition:
 
 
 def parse_path_condition(text: str) -> Condition:
-    """A condition on a path: `$.total>=10`, or `$.total` if it has to exist. FilterError."""
+    """A condition on a path: `$.total>=10`, or `$.total` if it has to exist. Raises FilterError."""
     if not text.startswith("$"):
         raise FilterError(f"{text}: a path begins with $: $.name, $.list[0], $.list[*].name")
     return _condition(text, expressions=True)
 
 
 def condition(name: str, sign: str, value: str) -> Condition:
-    """A condition on one field. FilterError for an unknown field, operator or value.
+    """A condition on one field. Raises FilterError for an unknown field, operator or value.
 
     The operator `EXISTS` is for headers and paths that have to exist.
     """
@@ -292,7 +292,7 @@ class Path:
 
 
 def parse_path(text: str) -> Path:
-    """The path: `$.name`, `$.list[0]`, `$.list[*].name`, `$['odd name']`. FilterError."""
+    """The path: `$.name`, `$.list[0]`, `$.list[*].name`, `$['odd name']`. Raises FilterError."""
     steps: list[str | int | None] = []
     at = 1
     while at < len(text):

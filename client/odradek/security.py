@@ -57,7 +57,7 @@ class Security:
     `users`: passwords by name, for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. `tls`: encrypt
     connections, with a certificate that a new authority has signed; `ca_file` is the certificate of
     this authority. `superusers` may do everything. With `superusers` or `acls`, other users may do
-    only what ACLs allow. ValueError for a name or password that cannot be used.
+    only what ACLs allow. Raises ValueError for a name or password that cannot be used.
     """
 
     def __init__(

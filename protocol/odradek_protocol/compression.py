@@ -424,7 +424,8 @@ def _zstd_frame(
 def _walk_frames(
     data: Buffer, magic: int, frame: Callable[[memoryview, int], tuple[int, int]]
 ) -> int:
-    """An upper bound of the content of all frames. CompressionError for bytes outside of frames."""
+    """An upper bound of the content of all frames. Raises CompressionError for bytes outside of
+    frames."""
     view = memoryview(data)
     size = len(view)
     position = 0

@@ -192,7 +192,7 @@ def request_header_bytes(client_id: str | None, flexible: bool) -> int:
 
 
 def skip_tags(frame: Buffer, position: int) -> int:
-    """The position after the tagged fields of a header. DecodeError if the fields exceed the
+    """The position after the tagged fields of a header. Raises DecodeError if the fields exceed the
     frame."""
     try:
         count, position = decode_uvarint(frame, position)
@@ -255,7 +255,7 @@ def _framed(
 
 
 def decode_correlation_id(frame: Buffer) -> int:
-    """The correlation id of a response frame. DecodeError if it is too short."""
+    """The correlation id of a response frame. Raises DecodeError if it is too short."""
     if len(frame) < 4:
         raise DecodeError(f"a response of {len(frame)} bytes has no header")
     correlation_id: int = _CORRELATION.unpack_from(frame)[0]
@@ -273,7 +273,7 @@ def is_unsupported_version(frame: Buffer) -> bool:
 
 
 def decode_response(api: Api, version: int, frame: Buffer) -> Message:
-    """The body of a response frame. DecodeError for invalid bytes."""
+    """The body of a response frame. Raises DecodeError for invalid bytes."""
     position = 4
     if api.response_header_version(version) == 1:
         position = skip_tags(frame, position)

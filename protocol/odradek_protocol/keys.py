@@ -269,7 +269,7 @@ APIS: dict[ApiKey, Api] = {api.key: api for api in _ROWS}
 
 
 def api_of(request: Message | type[Message]) -> Api:
-    """The API of a request. KeyError if its class is no message of an API."""
+    """The API of a request. Raises KeyError if its class is no message of an API."""
     key: Any = request.api_key
     return APIS[key]
 

@@ -46,7 +46,7 @@ class Versions:
     @classmethod
     @cache  # cached, because the declarations use some fifty texts a few thousand times
     def parse(cls, text: str) -> Versions:
-        """The range of a text such as "3", "3-13", "9+" or "none". ValueError for any other
+        """The range of a text such as "3", "3-13", "9+" or "none". Raises ValueError for any other
         text."""
         if text == "none":
             return cls(1, 0)
@@ -332,7 +332,7 @@ def struct_layout(cls: Any, version: int, flexible: bool) -> Any:
 def layout(cls: type[Message], version: int) -> Any:
     """The construct of a message in one version: `.parse(bytes)` and `.build(instance)`.
 
-    ValueError if the message has no such version.
+    Raises ValueError if the message has no such version.
     """
     if version not in cls.versions:
         raise ValueError(f"{cls.__name__} has no version {version}")

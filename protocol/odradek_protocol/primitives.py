@@ -51,8 +51,8 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def decode_uvarint(buffer: Any, position: int) -> tuple[int, int]:
-    """(value, position after it). DecodeError for more than 32 bits; IndexError if the bytes end
-    first."""
+    """(value, position after it). Raises DecodeError for more than 32 bits; raises IndexError if
+    the bytes end first."""
     value = shift = 0
     while True:
         byte = buffer[position]

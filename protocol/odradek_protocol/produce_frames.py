@@ -228,8 +228,8 @@ def _read_flexible(
 
 
 def _size(frame: memoryview, position: int) -> tuple[int, int]:
-    """(a compact length, position after it). The length is -1 for null. IndexError for a varint
-    that is longer than necessary, or has more than four bytes."""
+    """(a compact length, position after it). The length is -1 for null. Raises IndexError for a
+    varint that is longer than necessary, or has more than four bytes."""
     value = shift = 0
     while True:
         byte = frame[position]

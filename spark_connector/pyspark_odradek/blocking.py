@@ -180,7 +180,7 @@ def shared() -> Shared:
 
 
 def network(settings: ClientSettings) -> NetworkClient:
-    """A started network client. SourceError if no broker is reached."""
+    """A started network client. Raises SourceError if no broker is reached."""
     here = shared()
     try:
         return here.networks.take(here.thread, settings)
@@ -189,7 +189,7 @@ def network(settings: ClientSettings) -> NetworkClient:
 
 
 def producer(settings: ClientSettings) -> Producer:
-    """A started producer. SinkError if no broker is reached."""
+    """A started producer. Raises SinkError if no broker is reached."""
     here = shared()
     try:
         return here.producers.take(here.thread, settings)
@@ -199,7 +199,7 @@ def producer(settings: ClientSettings) -> Producer:
 
 def brokers(settings: ClientSettings) -> Brokers:
     """The connections for exactly-once writes, after a check that the cluster supports such writes.
-    SinkError if no broker is reached."""
+    Raises SinkError if no broker is reached."""
     here = shared()
     try:
         return here.brokers.take(here.thread, settings)

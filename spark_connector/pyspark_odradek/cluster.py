@@ -187,7 +187,7 @@ class Patience:
 async def refresh(
     network: NetworkClient, subscription: Subscription, timeout_ms: float | None = None
 ) -> None:
-    """Get new metadata of the subscription. SourceError if no broker answers in time."""
+    """Get new metadata of the subscription. Raises SourceError if no broker answers in time."""
     network.cluster.want(_topics(subscription))
     network.cluster.set_all_topics(bool(subscription.pattern))
     if timeout_ms is None:
@@ -357,7 +357,7 @@ async def survey(
     partition that is already being read; `topic_ids`: the last known topic ids; this function
     updates the dict.
 
-    SourceError if the leader of a partition does not answer in time (`Patience`).
+    Raises SourceError if the leader of a partition does not answer in time (`Patience`).
     """
     partitions = await find_partitions(network, options, missing_ok=not options.fail_on_data_loss)
     recreated = set()
@@ -407,8 +407,8 @@ async def first_offsets(
 
 
 async def ensure_topic_ids(network: NetworkClient, topics: Collection[str]) -> dict[str, bytes]:
-    """The ids of topics, from the known metadata if possible. SourceError if no broker answers in
-    time."""
+    """The ids of topics, from the known metadata if possible. Raises SourceError if no broker
+    answers in time."""
     if any(topic not in network.cluster.topics for topic in topics):
         await refresh(network, Subscription(topics=tuple(topics)))
     return {topic: network.cluster.topic_id(topic) for topic in topics}

@@ -69,8 +69,8 @@ class RangeReader:
         return self.position >= self.wanted.end
 
     def remaining_ms(self, now_ms: float) -> float:
-        """The time in ms within which there must be new progress. SourceError if that time has
-        passed."""
+        """The time in ms within which there must be new progress. Raises SourceError if that time
+        has passed."""
         left = self.progress_ms + self.poll_timeout_ms - now_ms
         if left > 0:
             return left

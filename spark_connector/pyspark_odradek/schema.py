@@ -44,8 +44,8 @@ def schema_of(columns: Sequence[str]) -> StructType:
 
 
 def check_read_schema(schema: StructType, columns: Sequence[str]) -> None:
-    """Check the schema that the user gave by `.schema(...)`. SchemaError unless it is the schema of
-    the rows."""
+    """Check the schema that the user gave by `.schema(...)`. Raises SchemaError unless it is the
+    schema of the rows."""
     expected = schema_of(columns)
     if [(f.name, f.dataType) for f in schema] != [(f.name, f.dataType) for f in expected]:
         raise SchemaError(

@@ -217,7 +217,8 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         return self._terms(Writer(commit_query(commit_id, topic), self.nonce), version)
 
     def _job_of(self, messages: list[WriterCommitMessage | None]) -> Terms:
-        """The job in the messages of its tasks. SinkError if the messages have different jobs."""
+        """The job in the messages of its tasks. Raises SinkError if the messages have different
+        jobs."""
         writers = {each.writer for each in messages if isinstance(each, Prepared)}
         if not writers:
             return self._job()
@@ -259,7 +260,7 @@ def write_transaction(
 def counted(
     rows: Iterator[pa.RecordBatch], options: SinkOptions, places: Mapping[str, int]
 ) -> Outcome:
-    """Count all rows without writing them. SinkError for a row without a topic."""
+    """Count all rows without writing them. Raises SinkError for a row without a topic."""
     count = targets = 0
     for batch in rows:
         count += batch.num_rows

@@ -49,7 +49,7 @@ class Family:
     ) -> None:
         self.name = name
         self.labels = labels
-        #: The name of samples without a further suffix, such as `_sum`.
+        #: The name of the family's plain samples; others have this name and a suffix (`_sum`).
         self.sample = name + self.suffix
         head = self.sample
         self._lines = [

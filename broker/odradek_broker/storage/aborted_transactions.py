@@ -283,8 +283,8 @@ class AbortedTransactions:
         fill: Fill,
         background: BackgroundRunner,
     ) -> None:
-        """Start a rebuild, unless one is under way or impossible. Raises LogCorrupt; OSError if the
-        last attempt failed with an OSError other than that of a full disk."""
+        """Start a rebuild, unless one is under way or impossible. Raises LogCorrupt; raises OSError
+        if the last attempt failed with an OSError other than that of a full disk."""
         if not (broken.under_way or broken.damage or broken.failure):
             self._begin(segment, broken, all_segments, fill, background)
         if broken.damage:
@@ -378,7 +378,7 @@ class AbortedTransactions:
 
     def cut_behind(self, segment: Segment, entries: int, crc: int) -> None:
         """Cut a segment's index after a number of entries. Raises CorruptTransactionIndex if the
-        index does not begin with entries of this number and CRC; OSError."""
+        index does not begin with entries of this number and CRC; raises OSError."""
         self.forget(segment)
         cut_behind(self._files, segment.path_of("txnindex"), entries, crc)
         self.begin(segment)

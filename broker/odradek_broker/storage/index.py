@@ -125,7 +125,7 @@ class _IndexFile:
 
     def _read_first(self, entries: int, entry_bytes: int) -> bytes:
         """The bytes of the first `entries` entries of the file. Raises InvalidIndex if the file has
-        fewer; OSError."""
+        fewer; raises OSError."""
         content = b""
         if entries:
             try:
@@ -226,8 +226,8 @@ class OffsetIndex(_IndexFile):
 
     def load_first(self, entries: int, log_bytes: int) -> None:
         """Load the first entries of the file, which describe the first `log_bytes` of the log.
-        Raises InvalidIndex if these entries cannot describe that part (L-30); OSError. `cut_file`
-        drops the other entries."""
+        Raises InvalidIndex if these entries cannot describe that part (L-30); raises OSError.
+        `cut_file` drops the other entries."""
         self._take(self._read_first(entries, OFFSET_ENTRY_BYTES))
         if not (_ascends(self._offsets) and _ascends(self._positions)) or (
             entries and self._positions[-1] >= log_bytes
@@ -342,7 +342,7 @@ class TimeIndex(_IndexFile):
 
     def last_on_disk(self) -> tuple[int, int]:
         """The `last` entry of the file; nothing else of it is read. Raises InvalidIndex if there is
-        no entry; OSError."""
+        no entry; raises OSError."""
         with self._opened(TIME_ENTRY_BYTES) as (file, entries):
             if not entries:
                 raise InvalidIndex(f"{self._path} is empty")
@@ -374,8 +374,8 @@ class TimeIndex(_IndexFile):
 
     def load_first(self, entries: int, largest: tuple[int, int]) -> None:
         """Load the first entries of the file. Raises InvalidIndex if one of them is above the
-        `largest` (timestamp, offset), or if they do not ascend (L-30); OSError. `cut_file` drops
-        the other entries."""
+        `largest` (timestamp, offset), or if they do not ascend (L-30); raises OSError. `cut_file`
+        drops the other entries."""
         timestamps, offsets = _deinterleave(self._read_first(entries, TIME_ENTRY_BYTES))
         if not (_ascends(timestamps) and _ascends(offsets)) or (
             entries

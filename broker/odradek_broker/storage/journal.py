@@ -247,7 +247,7 @@ class CommitJournal:
 
     def read(self, problems: list[str]) -> None:
         """Read the journal that a crash left. Raises DataDirectoryError if a later version of the
-        broker wrote it; OSError."""
+        broker wrote it; raises OSError."""
         if not self._files.exists(self._path):
             return
         try:

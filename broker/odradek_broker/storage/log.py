@@ -168,7 +168,7 @@ class PartitionLog:
     def load(self, now_ms: int, later: list[Callable[[], None]] | None = None) -> RecoveryReport:
         """Open the files, and recover them if they were not left by a clean stop. The first use of
         the log calls this method; a broker that starts after a crash calls it for all logs. Raises
-        PartitionOffline; StorageError if the load may be tried again.
+        PartitionOffline; raises StorageError if the load may be tried again.
 
         `later` collects the syncs, to be called in any thread before the recovered records are
         read; if one raises OSError, call `recovery_failed`. If `later` is None, the syncs are

@@ -73,8 +73,8 @@ class LogDirectories:
     def take(self, cluster_id: str | None, node_id: int, randomness: Randomness) -> str:
         """Lock all directories; returns the id of their cluster. New directories get `cluster_id`,
         or a random id if it is None. A directory whose disk fails is left out, unless it is the
-        metadata log's. Raises DataDirectoryInUse; DataDirectoryError if a directory belongs to
-        another cluster or node, or if no directory is left."""
+        metadata log's. Raises DataDirectoryInUse; raises DataDirectoryError if a directory belongs
+        to another cluster or node, or if no directory is left."""
         try:
             found = self._take_all(cluster_id, node_id)
             cluster_id = self._check(found, cluster_id) or cluster_id

@@ -95,8 +95,8 @@ class LogTrimming:
     def restart_at(self, offset: int, now_ms: int) -> None:
         """Remove all records and producers, and begin again at `offset`, which is beyond the log
         end. The caller has the earlier records in another place. Waits for the disk. Raises
-        PartitionOffline; StorageError while a cleaned segment is swapped in; ValueError for an
-        offset in the log."""
+        PartitionOffline; StorageError while a cleaned segment is swapped in; raises ValueError for
+        an offset in the log."""
         log, segments = self._log, self._opened_segments(now_ms)
         if offset <= log.log_end_offset:
             raise ValueError(f"{log.name} ends at {log.log_end_offset}, not before {offset}")
@@ -136,7 +136,7 @@ class LogTrimming:
     def apply_retention(self, now_ms: int) -> int:
         """Take the segments that retention deletes (L-20) out of the log; returns their number.
         Their files are renamed in this call and removed later by `LogOptions.deleted`. Raises
-        LogCorrupt, PartitionOffline; OSError."""
+        LogCorrupt, PartitionOffline; raises OSError."""
         log, segments = self._log, self._opened_segments(now_ms)
         if self.swapping:
             return 0  # Retention is applied again soon enough.
@@ -217,8 +217,8 @@ class LogTrimming:
 
     def swap_in(self, size_bytes: int, now_ms: int) -> None:
         """Put the cleaned segment, of `size_bytes`, in the place of its sources. Raises
-        PartitionOffline; StorageError if there is no room for its names: call `swap_in` again
-        later."""
+        PartitionOffline; raises StorageError if there is no room for its names: call `swap_in`
+        again later."""
         swap, segments = self._files.swap, self._files.segments
         assert swap is not None
         first = segments.bases.index(swap.sources[0])

@@ -239,9 +239,8 @@ class LogManager:
         An existing partition with the same topic id, or without a topic id, is used unchanged: its
         partition.metadata may not have reached the disk.
 
-        Raises ValueError if the partition exists with another topic id; StorageError if its files
-        cannot be made.
-        """
+        Raises ValueError if the partition exists with another topic id; raises StorageError if its
+        files cannot be made."""
         key = (topic, partition)
         config = config or self.default_config
         known = self._logs.get(key)
@@ -340,7 +339,7 @@ class LogManager:
 
     def set_aside(self, topic: str, partition: int) -> str:
         """Take a partition of an unknown topic out of service, and rename its directory as a stray.
-        Returns the new name. Raises KeyError if there is no such partition; OSError."""
+        Returns the new name. Raises KeyError if there is no such partition; raises OSError."""
         log = self._logs[topic, partition]
         kept_as = self._stray_name(log.directory)
         self.files.rename(log.directory, kept_as)

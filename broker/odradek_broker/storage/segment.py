@@ -210,7 +210,8 @@ class Segment:
     # ---- reading
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes in [start, end). Raises OSError; SegmentCorrupt if the file is shorter."""
+        """The bytes in [start, end). Raises OSError; raises SegmentCorrupt if the file is
+        shorter."""
         data = self.file.read_at(start, end - start)
         if len(data) != end - start:
             raise SegmentCorrupt(f"{self.path} is shorter than its {self.size_bytes} bytes")

@@ -163,7 +163,7 @@ class SegmentIndexes:
 
     def _need(self) -> None:
         """Read the index files for a reader. Raises SegmentCorrupt if they do not match the
-        segment: the reader then decides about a rebuild; OSError."""
+        segment: the reader then decides about a rebuild; raises OSError."""
         if not self.loaded and not self._read():
             raise SegmentCorrupt(f"the indexes of {self._segment.path} do not fit it")
 

@@ -95,7 +95,7 @@ class SegmentScan:
 
     def header(self, position: int) -> BatchHeader:
         """The header of the whole batch at `position`. Raises BatchError, SegmentCorrupt if there
-        is none; OSError."""
+        is none; raises OSError."""
         at = position - self._chunk_at
         if at < 0 or at + HEADER_BYTES > len(self._chunk):
             self._need(position, HEADER_BYTES, "the header of a batch")
@@ -119,7 +119,7 @@ class SegmentScan:
 
     def data(self, position: int, size_bytes: int) -> memoryview:
         """The bytes at `position`. Raises SegmentCorrupt if the file is shorter than it was;
-        OSError."""
+        raises OSError."""
         at = position - self._chunk_at
         if at < 0 or at + size_bytes > len(self._chunk):
             self._read_chunk(position, size_bytes)

@@ -84,7 +84,7 @@ class AsyncAssertions:
         since: Positions | None = None,
     ) -> ConsumerRecord | list[ConsumerRecord]:
         """Wait for a matching record and return the first one. With `count`, wait for exactly
-        `count` matching records and return them. AssertionError if there are fewer after
+        `count` matching records and return them. Raises AssertionError if there are fewer after
         `within_s`, or if there are more.
 
         `matching`: a value (bytes or text); a dict of value, key, headers, partition, offset or
@@ -130,9 +130,9 @@ class AsyncAssertions:
         matching: Matching | None = None,
         since: Positions | None = None,
     ) -> None:
-        """Wait for the whole of `within_s`. AssertionError if the topic has a matching record, even
-        one from before the call. The topic need not exist. `matching` and `since`: as for
-        `assert_produced`."""
+        """Wait for the whole of `within_s`. Raises AssertionError if the topic has a matching
+        record, even one from before the call. The topic need not exist. `matching` and `since`: as
+        for `assert_produced`."""
         matches = matcher(matching)
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
@@ -316,7 +316,7 @@ class AsyncAssertions:
         """Write the records to a file, a JSON object in each line, and return their number.
 
         Waits for `count` records, or without `count` until no record has arrived for a second.
-        AssertionError if there are fewer than `count` after `within_s`. Lines are sorted by
+        Raises AssertionError if there are fewer than `count` after `within_s`. Lines are sorted by
         partition and offset. They contain offset and timestamp only if requested. With
         `partitions=False` they contain no partition, and are sorted by their text.
         """

@@ -82,7 +82,7 @@ class Assertions:
     ) -> list[ConsumerRecord]: ...
     def assert_produced(self, topic: str, matching: Matching | None = None, **options: Any) -> Any:
         """Wait for a matching record and return the first one. With `count`, wait for exactly
-        `count` matching records and return them. AssertionError if there are fewer after
+        `count` matching records and return them. Raises AssertionError if there are fewer after
         `within_s`, or if there are more."""
         return _produced(self, topic, matching, **options)
 

@@ -38,8 +38,8 @@ def connection_settings(bootstrap: str, settings: Mapping[str, Any]) -> dict[str
 
 
 def matcher(matching: Matching | None) -> Callable[[ConsumerRecord], bool]:
-    """The function that returns true for a matching record. TypeError for a `matching` of a wrong
-    type, ValueError for an unknown field."""
+    """The function that returns true for a matching record. Raises TypeError for a `matching` of a
+    wrong type, ValueError for an unknown field."""
     if matching is None:
         return lambda record: True
     if isinstance(matching, bytes | str):

@@ -17,7 +17,8 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A listening socket; OSError if the address is taken or is no address of this machine."""
+    """A listening socket; raises OSError if the address is taken or is no address of this
+    machine."""
     family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

@@ -232,8 +232,8 @@ async def _find_partitions(
 
 
 def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a consumer that an `Admin` also accepts. ConfigError if any setting of the
-    consumer is wrong."""
+    """The settings of a consumer that an `Admin` also accepts. Raises ConfigError if any setting of
+    the consumer is wrong."""
     from odradek_client.config.admin import AdminConfig
     from odradek_client.config.consumer import ConsumerConfig
 
@@ -661,7 +661,7 @@ def _settings(
 def _printer(
     as_json: bool, text: str | None, key_delimiter: str | None, delimiter: str, null_text: bool
 ) -> Printer:
-    """The formatter of the options. FormatError if they contradict each other."""
+    """The formatter of the options. Raises FormatError if they contradict each other."""
     if as_json:
         if text is not None or key_delimiter is not None:
             raise FormatError("--json has a form of its own; leave out --format and -K")

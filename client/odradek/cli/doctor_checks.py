@@ -452,7 +452,7 @@ def _check_port_is_free(name: str, listener: Listener) -> Findings:
 
 
 def _resolved(host: str, port: int) -> list[str]:
-    """The addresses of a name. OSError if there are none within `_NETWORK_S`."""
+    """The addresses of a name. Raises OSError if there are none within `_NETWORK_S`."""
     threads = ThreadPoolExecutor(1)
     asked = threads.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     threads.shutdown(wait=False)

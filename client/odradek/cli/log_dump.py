@@ -189,7 +189,7 @@ def _topic(path: Path, name: FileName) -> str:
 
 
 def _dump(path: Path, name: FileName, selection: Selection, as_json: bool) -> bool:
-    """Print one file; False if it is damaged. OSError."""
+    """Print one file; False if it is damaged. Raises OSError."""
     from odradek_broker.platform.machine import ReadOnlyFiles
     from odradek_broker.tools.dump import dump_file
     from odradek_broker.tools.segment_file import Damaged

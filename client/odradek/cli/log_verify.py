@@ -116,7 +116,7 @@ def _verify(
     running: bool,
     advance: Callable[[int], None],
 ) -> str:
-    """Check all directories. Returns the counts of checked objects as a text. OSError."""
+    """Check all directories. Returns the counts of checked objects as a text. Raises OSError."""
     from odradek_broker.platform.machine import RealRandomness
     from odradek_broker.tools.file_names import parse_directory
     from odradek_broker.tools.verify.data_directories import DataDirectoriesCheck

@@ -66,7 +66,7 @@ class Span:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch. OffsetError."""
+    """Milliseconds since the epoch. Raises OffsetError."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     try:
@@ -106,8 +106,8 @@ def parse_offset(text: str) -> Bound:
 
 
 def parse_span(texts: list[str]) -> Span:
-    """Parse all `-o` options of one command. OffsetError if an option is invalid, or if there is
-    more than one start or more than one e@TIME."""
+    """Parse all `-o` options of one command. Raises OffsetError if an option is invalid, or if
+    there is more than one start or more than one e@TIME."""
     start: Bound | None = None
     stop_ms: int | None = None
     for text in texts:

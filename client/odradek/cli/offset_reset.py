@@ -62,7 +62,7 @@ class Plan:
 
 def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
     """Parse `T` (None: all partitions) or `T:0,3`; a topic given twice gets the partitions of both.
-    OffsetError."""
+    Raises OffsetError."""
     found: dict[str, list[int] | None] = {}
     for text in texts:
         topic, colon, numbers = text.partition(":")
@@ -83,7 +83,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 def parse_duration_ms(text: str) -> int:
     """Parse an ISO 8601 duration, as in Kafka's tool (PT1H30M, P2D), or a number and a unit (90m,
-    2d). OffsetError."""
+    2d). Raises OffsetError."""
     short = _SHORT_DURATION.fullmatch(text)
     if short is not None:
         return int(short[1]) * _UNIT_MS[short[2]]
@@ -105,7 +105,7 @@ def parse_target(
     from_file: bool,
     now_ms: int,
 ) -> Target:
-    """The one target that the options name. OffsetError if they name none or several."""
+    """The one target that the options name. Raises OffsetError if they name none or several."""
     given: list[Target] = []
     if to_earliest:
         given.append(Target(Where.EARLIEST))
@@ -145,9 +145,8 @@ def plan(
     """The new offset of each partition in `ranges`.
 
     `committed`: the group's committed offsets. `at_time`: for Where.TIME, the offset of the first
-    record at that time or later; None if there is none. OffsetError for a shift if the group has no
-    position to shift.
-    """
+    record at that time or later; None if there is none. Raises OffsetError for a shift if the group
+    has no position to shift."""
     made = Plan({}, [])
     for partition, held in ranges.items():
         name = f"{partition[0]}-{partition[1]}"
@@ -202,7 +201,7 @@ def write_csv(rows: Iterable[tuple[str, str, int, int]], *, with_group: bool) ->
 
 
 def read_csv(text: str, groups: list[str]) -> dict[str, dict[Partition, int]]:
-    """The offsets by group. Lines without a group are for the only group. OffsetError.
+    """The offsets by group. Lines without a group are for the only group. Raises OffsetError.
 
     Both of Kafka's forms are read: `topic,partition,offset` and `group,topic,partition,offset`.
     """

@@ -89,8 +89,8 @@ class PidFile:
             self._fd = None
 
     def read(self) -> RunningBroker | None:
-        """The broker that has locked the file; None if there is none. OSError if the file cannot be
-        read."""
+        """The broker that has locked the file; None if there is none. Raises OSError if the file
+        cannot be read."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -120,7 +120,7 @@ class LineFormat:
         )
 
     def parse(self, line: bytes) -> InputRecord:
-        """The record in a line. FormatError if the line has another form."""
+        """The record in a line. Raises FormatError if the line has another form."""
         if self.json:
             record = from_json_line(line)
             record.headers = record.headers + self.headers
@@ -147,7 +147,7 @@ async def read_lines(
     """The records of a file, as many at a time as have arrived. A delimiter at the end of the file
     does not begin another record.
 
-    InputError for a record larger than _RECORD_BYTES_MAX. `whole`: yield large input as
+    Raises InputError for a record larger than _RECORD_BYTES_MAX. `whole`: yield large input as
     `LineRecords`, without an object for each record.
     """
     from odradek_protocol.records.lines import LineRecords
@@ -190,7 +190,7 @@ def _end_of(data: bytes, delimiter: bytes) -> bytes:
 
 
 async def _read(descriptor: int) -> bytes:
-    """Wait for input and return it; empty at its end. OSError.
+    """Wait for input and return it; empty at its end. Raises OSError.
 
     The thread that reads is never joined, so that the program can end while a terminal or a pipe is
     silent. (The threads of the loop's executor would be joined at the end.)
@@ -449,7 +449,7 @@ async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) 
 
 
 def _open(source: Path, name: str) -> BinaryIO:
-    """Open an input. InputError if that is impossible."""
+    """Open an input. Raises InputError if that is impossible."""
     if source == _STANDARD_INPUT:
         return sys.stdin.buffer
     try:

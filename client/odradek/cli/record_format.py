@@ -76,7 +76,7 @@ def _tokens(null_text: bytes) -> dict[str, Printer]:
 
 
 def unescape(text: str) -> bytes:
-    """A delimiter or literal as typed: \\n, \\t, \\x1f... become the byte. FormatError."""
+    """A delimiter or literal as typed: \\n, \\t, \\x1f... become the byte. Raises FormatError."""
     out = bytearray()
     position = 0
     while position < len(text):
@@ -228,7 +228,8 @@ def _take_headers(value: object) -> list[tuple[str, bytes | None]]:
 
 
 def from_json_line(text: bytes) -> InputRecord:
-    """The record in a line as `to_json_line` writes it; fields may be missing. FormatError."""
+    """The record in a line as `to_json_line` writes it; fields may be missing. Raises
+    FormatError."""
     try:
         line = json.loads(text)
     except ValueError as error:

@@ -255,8 +255,8 @@ def read_settings(
     insecure: bool = False,
     users: Sequence[str] = (),
 ) -> tuple[BrokerConfig, list[Notice]]:
-    """The configuration from the command line's options. ConfigError for a bad setting. Ends the
-    program if the file cannot be read."""
+    """The configuration from the command line's options. Raises ConfigError for a bad setting. Ends
+    the program if the file cannot be read."""
     from odradek_broker.config.broker import parse_assignments, parse_config, parse_properties
     from odradek_broker.config.listeners import with_plaintext_address
 

@@ -93,13 +93,14 @@ class PortFile:
         self._content = b""
 
     def prepare(self) -> None:
-        """Remove a file that a killed broker has left. OSError if there is no such folder."""
+        """Remove a file that a killed broker has left. Raises OSError if there is no such
+        folder."""
         if not self._path.parent.is_dir():
             raise FileNotFoundError(2, "there is no such folder", str(self._path.parent))
         self._path.unlink(missing_ok=True)
 
     def write(self, address: str, http: str) -> None:
-        """Write the addresses; a reader sees the whole file or none. OSError."""
+        """Write the addresses; a reader sees the whole file or none. Raises OSError."""
         content = f"{address}\n{http}\n".encode()
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         try:

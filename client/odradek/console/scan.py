@@ -120,7 +120,7 @@ class Scan:
 
     @classmethod
     def resume(cls, text: str) -> Scan:
-        """The scan of a cursor. CursorError for any other text."""
+        """The scan of a cursor. Raises CursorError for any other text."""
         try:
             packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             # A small compressed text may hold gigabytes.

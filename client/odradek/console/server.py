@@ -167,8 +167,8 @@ class _Guard:
                 f"{name[:100]!r}",
                 f"Start it with --allow-host {name[:100]} if the name is yours.",
             )
-        # Another site could not read the answer, but the request would cost the broker time. Only
-        # requests for data are refused, so that links to pages work.
+        # Requests for data are refused if a page of another site sends them: the browser would hide
+        # the answers from that page, but they cost the broker time. Links to pages work.
         site = headers.get("sec-fetch-site", "")
         if path.startswith("/api/") and site not in _OWN_SITES:
             return Refusal(

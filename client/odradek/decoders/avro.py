@@ -223,7 +223,7 @@ class Schema:
 
 
 def parse_schema(text: str, known: dict[str, _Read] | None = None) -> Schema:
-    """The schema in a text of JSON. `known`: named types of other schemas. SchemaError."""
+    """The schema in a text of JSON. `known`: named types of other schemas. Raises SchemaError."""
     if len(text) > _SCHEMA_CHARACTERS_MAX:
         raise SchemaError(f"an Avro schema has at most {_SCHEMA_CHARACTERS_MAX} characters")
     try:

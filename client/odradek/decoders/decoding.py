@@ -105,8 +105,8 @@ class Decoders:
     def tries(
         self, which: str, data: bytes, topic: str, is_key: bool
     ) -> Iterator[tuple[str, _Try]]:
-        """The formats to try if `which` is chosen, the first one first. ValueError for an unknown
-        format."""
+        """The formats to try if `which` is chosen, the first one first. Raises ValueError for an
+        unknown format."""
         if which not in self.formats:
             raise ValueError(self._unknown(which))
         if which == GUESS:
@@ -154,9 +154,8 @@ def decode(
 ) -> Decoded:
     """A key or value in the format `which`, or, for "guess", in the first format that fits.
 
-    Bytes that are not in the named format are shown as text or as a hex dump. ValueError for an
-    unknown format, and for nothing else.
-    """
+    Bytes that are not in the named format are shown as text or as a hex dump. Raises ValueError for
+    an unknown format, and for nothing else."""
     attempts: list[Attempt] = []
     limits = registry.limits
     tries = registry.tries(which, data or b"", topic, is_key)

@@ -152,7 +152,7 @@ class Schema:
     """Descriptors of messages, and the message in the records.
 
     `files`: serialized FileDescriptorProtos. `message`: the full name of the message; None: each
-    record contains the indexes of its message in the last file. SchemaError.
+    record contains the indexes of its message in the last file. Raises SchemaError.
     """
 
     def __init__(self, files: list[bytes], message: str | None) -> None:

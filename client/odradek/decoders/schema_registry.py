@@ -56,9 +56,8 @@ class RegisteredSchema:
 class SchemaRegistry:
     """A client of one registry. Its methods may be called from several threads.
 
-    `url`: http or https, with `user:password@` for basic authentication. ValueError for any other
-    URL.
-    """
+    `url`: http or https, with `user:password@` for basic authentication. Raises ValueError for any
+    other URL."""
 
     def __init__(
         self,

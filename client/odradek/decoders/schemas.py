@@ -57,7 +57,7 @@ class Rule:
 
 
 def parse_rule(text: str) -> Rule:
-    """The rule in a text. DecoderError."""
+    """The rule in a text. Raises DecoderError."""
     found = _RULE.fullmatch(text)
     if found is None:
         raise DecoderError(f"{text!r} is no choice; write [TOPIC:][key=|value=]NAME")
@@ -80,7 +80,7 @@ def best(rules: Sequence[Rule], topic: str, is_key: bool) -> int | None:
 
 
 def load(rest: str) -> avro.Schema | protobuf.Schema:
-    """The schema in a file: Avro as JSON, or FILE#MESSAGE for descriptors. DecoderError."""
+    """The schema in a file: Avro as JSON, or FILE#MESSAGE for descriptors. Raises DecoderError."""
     name, _, message = rest.partition("#")
     try:
         with Path(name).open("rb") as file:
@@ -121,7 +121,7 @@ def framed(data: bytes) -> tuple[int, bytes] | None:
 class Schemas:
     """The schemas of a program: rules with files, and a registry.
 
-    `files`: rules whose `rest` names a file. DecoderError for a file that cannot be used.
+    `files`: rules whose `rest` names a file. Raises DecoderError for a file that cannot be used.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ def translate_checkpoint(
 
     `keep_others`: leave offsets of other topics unchanged, because these topics belong to another
     cluster; otherwise other topics are an error. `unfinished`: accept a checkpoint whose last batch
-    is not completed. `target` appears as a whole, or not at all. CheckpointError; OSError.
+    is not completed. `target` appears as a whole, or not at all. Raises CheckpointError; OSError.
     """
     batch = _last_batch(source, unfinished=unfinished)
     if target.exists():
@@ -84,8 +84,8 @@ def translate_checkpoint(
 
 
 def _last_batch(source: Path, *, unfinished: bool) -> int:
-    """The number of the last batch. CheckpointError if there is none, or if it is not completed and
-    `unfinished` is false."""
+    """The number of the last batch. Raises CheckpointError if there is none, or if it is not
+    completed and `unfinished` is false."""
     if not (source / "offsets").is_dir() or not (source / "metadata").is_file():
         raise CheckpointError(
             f"{source} is no checkpoint of a streaming query: it needs a file `metadata` and a"

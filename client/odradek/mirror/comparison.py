@@ -167,9 +167,8 @@ class PartitionComparison:
 
     @property
     def differences(self) -> list[Difference]:
-        """The differences, each kind once. Different batches are counted only if their records are
-        equal.
-        """
+        """The differences, each kind once. If only the division into batches differs, and all
+        records are equal, the only difference is the first batch that differs."""
         if not self._found and self._other_batch is not None:
             return [self._other_batch]
         return list(self._found.values())

@@ -257,7 +257,7 @@ class ExactlyOnceCopier:
 
     async def add(self, topics: Sequence[Topic]) -> None:
         """Add topics, which must exist at the target with all partitions. Given-up partitions of
-        these topics are retried. MirrorRefused for topics that must not be copied."""
+        these topics are retried. Raises MirrorRefused for topics that must not be copied."""
         changed = {
             topic.name
             for topic in topics

@@ -179,7 +179,7 @@ def encode_owner(owner: Owner) -> tuple[bytes, bytes]:
 
 
 def decode_owner(value: bytes) -> Owner:
-    """The owner in a record. MapDamaged for a value of another form."""
+    """The owner in a record. Raises MapDamaged for a value of another form."""
     try:
         owner = Owner(**json.loads(value))
     except (ValueError, TypeError, RecursionError):

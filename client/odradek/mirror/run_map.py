@@ -240,7 +240,7 @@ def encode_value(entry: Entry) -> bytes:
 
 
 def decode_key(key: bytes | None) -> tuple[TopicPartition, int]:
-    """The partition and first source offset of a key. MapDamaged for any other key."""
+    """The partition and first source offset of a key. Raises MapDamaged for any other key."""
     found = _object("key", key)
     topic, partition, start = (found.get(name) for name in ("topic", "partition", "from"))
     if not isinstance(topic, str) or not _is_offset(partition) or not _is_offset(start):
@@ -249,7 +249,7 @@ def decode_key(key: bytes | None) -> tuple[TopicPartition, int]:
 
 
 def decode_entry(key: bytes | None, value: bytes) -> Entry:
-    """The content of a record of the map topic. MapDamaged for any other record."""
+    """The content of a record of the map topic. Raises MapDamaged for any other record."""
     tp, start = decode_key(key)
     found = _object("value", value)
     try:

@@ -246,7 +246,8 @@ class SourceReader:
         self._network.request_metadata_update()
 
     def seek(self, tp: TopicPartition, offset: int, *, last_epoch: int = NO_LEADER_EPOCH) -> None:
-        """Continue at another offset of an assigned partition. KeyError for other partitions."""
+        """Continue at another offset of an assigned partition. Raises KeyError for other
+        partitions."""
         self.assign(tp, offset, topic_id=self._positions[tp].topic_id, last_epoch=last_epoch)
 
     def unassign(self, tp: TopicPartition) -> None:

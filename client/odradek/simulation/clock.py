@@ -31,7 +31,7 @@ class SimulatedClock:
         return self.wall_start_ms + self.now_ms
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass. ValueError for a negative duration."""
+        """Let time pass. Raises ValueError for a negative duration."""
         if duration_ms < 0:
             raise ValueError(f"{duration_ms} ms cannot pass: time does not go back")
         self.now_ms += duration_ms

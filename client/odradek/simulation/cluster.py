@@ -97,7 +97,7 @@ def run_test(
     """Run a test once for each seed. `faults`: True for all kinds, or the names of some (FAULTS).
 
     The first seed that fails raises the exception of the test, with a note with the seed, its
-    faults and the end of its trace. ValueError for an unknown kind of fault.
+    faults and the end of its trace. Raises ValueError for an unknown kind of fault.
     """
     kinds = _KINDS if faults is True else tuple(faults or ())
     if unknown := [kind for kind in kinds if kind not in _KINDS]:

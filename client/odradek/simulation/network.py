@@ -301,7 +301,8 @@ class SimulatedNetwork:
     # --- Ends ---
 
     def listen(self, factory: ProtocolFactory, host: str, port: int) -> SimulatedServer:
-        """Listen at an address. OSError if the address is in use. Port 0 chooses a free port."""
+        """Listen at an address. Raises OSError if the address is in use. Port 0 chooses a free
+        port."""
         if not port:
             port = self._free_port()
         address = (host, port)
@@ -335,8 +336,8 @@ class SimulatedNetwork:
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
     ) -> tuple[SimulatedTransport, asyncio.BaseProtocol]:
-        """Connect. ConnectionRefusedError if no server listens. If the address cannot be reached,
-        raises TimeoutError immediately, while a kernel would first wait."""
+        """Connect. Raises ConnectionRefusedError if no server listens. If the address cannot be
+        reached, raises TimeoutError immediately, while a kernel would first wait."""
         there, here = (host, port), ("client", self._free_port())
         await asyncio.sleep(self.arrival_s() - self._loop.time())
         while there in self._paused:

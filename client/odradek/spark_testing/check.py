@@ -80,9 +80,9 @@ class ExactlyOnceCheck:
         and at times that depend on `seed`. `partitions`: the number of partitions of the input
         topic and of the output topic. `timeout_s`: the time limit for all runs together.
 
-        Raises AssertionError with the missing and repeated rows; ValueError for a query with state
-        and without `expected`; TimeoutError; the query's own error if it fails by itself.
-        """
+        Raises AssertionError with the missing and repeated rows; raises ValueError for a query with
+        state and without `expected`; raises TimeoutError; the query's own error if it fails by
+        itself."""
         rows = [verdict.as_row(each) for each in records]
         wanted = None if expected is None else verdict.given_rows(expected)
         planned = wrong.plan(seed, self._kinds(interruptions))

@@ -52,8 +52,8 @@ class Interruption:
 
 
 def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
-    """Each kind once, in an order and at times that depend on the seed. ValueError for an unknown
-    kind."""
+    """Each kind once, in an order and at times that depend on the seed. Raises ValueError for an
+    unknown kind."""
     unknown = sorted(set(kinds) - INTERRUPTIONS.keys())
     if unknown:
         raise ValueError(

@@ -19,9 +19,8 @@ _SHOWN_CHARS = 120
 def given_rows(expected: Iterable[Any]) -> tuple[tuple[str, ...], Rows]:
     """(columns, rows) of what a test expects: values, or pairs of key and value.
 
-    Text is encoded in UTF-8. TypeError for other types; ValueError for a mixture of values and
-    pairs.
-    """
+    Text is encoded in UTF-8. Raises TypeError for other types; raises ValueError for a mixture of
+    values and pairs."""
     rows = [as_row(each) for each in expected]
     widths = {len(row) for row in rows}
     if len(widths) > 1:
@@ -31,14 +30,14 @@ def given_rows(expected: Iterable[Any]) -> tuple[tuple[str, ...], Rows]:
 
 
 def as_row(given: Any) -> tuple[bytes | None, ...]:
-    """The bytes of a value, or of a (key, value). TypeError for anything else."""
+    """The bytes of a value, or of a (key, value). Raises TypeError for anything else."""
     if isinstance(given, tuple) and len(given) == 2:
         return as_bytes(given[0]), as_bytes(given[1])
     return (as_bytes(given),)
 
 
 def as_bytes(given: Any) -> bytes | None:
-    """The bytes of a key or value in a record. TypeError for anything else."""
+    """The bytes of a key or value in a record. Raises TypeError for anything else."""
     if given is None:
         return None
     if isinstance(given, str):

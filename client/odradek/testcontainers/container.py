@@ -232,8 +232,8 @@ class _BrokerContainer:
         return _HOST
 
     def get_exposed_port(self, port: int) -> int:
-        """The machine's port for a port of the container. ConnectionError for a port that is not
-        mapped to the broker."""
+        """The machine's port for a port of the container. Raises ConnectionError for a port that is
+        not mapped to the broker."""
         address = self.broker.bootstrap
         if int(port) not in self._inside:
             known = " and ".join(map(str, self._inside))

@@ -73,7 +73,8 @@ def _reason_to_ignore(name: str) -> str | None:
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """The variables of a file with a NAME=VALUE in each line. ValueError for another line."""
+    """The variables of a file with a NAME=VALUE in each line. Raises ValueError for another
+    line."""
     found = {}
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         text = line.strip().removeprefix("export ").strip()

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def each_of(given: Any, kind: type[T], what: str, give: str) -> list[T]:
-    """A list of the given value or values. TypeError for a value that is not a `kind`."""
+    """A list of the given value or values. Raises TypeError for a value that is not a `kind`."""
     try:
         items: list[Any] = [given] if isinstance(given, kind | str) else list(given)
     except TypeError:

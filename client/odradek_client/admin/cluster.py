@@ -107,7 +107,8 @@ class ClusterAdmin(AdminPart):
         return await self._requests.retrying(ask)
 
     async def describe_broker(self, node_id: int) -> BrokerDescription:
-        """The APIs and features of a broker. ConnectionLost for a node that does not exist."""
+        """The APIs and features of a broker. Raises ConnectionLost for a node that does not
+        exist."""
         request = versions_request()
         response: ApiVersionsResponse = await self._requests.retrying(
             lambda: self._network.send(node_id, request)

@@ -135,7 +135,7 @@ def _component(kind: str, name: str | QuotaName) -> ComponentData:
 
 
 def _entity(parts: Iterable[EntityData | DescribedEntity]) -> QuotaEntity:
-    """The entity in the form of requests. ValueError for an unknown type."""
+    """The entity in the form of requests. Raises ValueError for an unknown type."""
     names: dict[str, str | QuotaName] = {}
     for part in parts:
         field = _FIELDS.get(part.entity_type)

@@ -108,8 +108,8 @@ class ConsumerConfig(ClientConfig):
 
     @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
-        """Check the rules K-35 and K-54. ConfigError if a rule is broken, or if a group id is
-        empty."""
+        """Check the rules K-35 and K-54. Raises ConfigError if a rule is broken, or if a group id
+        is empty."""
         resolve_protection(values, given, cls.rows())
         for name in ("group_id", "group_instance_id"):
             if values[name] == "":

@@ -112,9 +112,9 @@ class ProducerConfig(ClientConfig):
 
 
 def _resolve_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Disable idempotence if other settings exclude it. ConfigError if the user has explicitly
-    requested idempotence or transactions, or if the limit of requests in flight is too high (C-01,
-    C-02)."""
+    """Disable idempotence if other settings exclude it. Raises ConfigError if the user has
+    explicitly requested idempotence or transactions, or if the limit of requests in flight is too
+    high (C-01, C-02)."""
     in_the_way = []
     if values["acks"] != -1:
         in_the_way.append('acks must be "all"')
@@ -138,7 +138,7 @@ def _resolve_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
 
 def _resolve_delivery_timeout(values: dict[str, Any], given: frozenset[str]) -> None:
     """Increase the default of delivery_timeout_ms if it is less than the time of one attempt.
-    ConfigError if the user has set less than this time (C-04)."""
+    Raises ConfigError if the user has set less than this time (C-04)."""
     needed = min(values["linger_ms"] + values["request_timeout_ms"], INT32_MAX)
     if values["delivery_timeout_ms"] >= needed:
         return

@@ -11,7 +11,7 @@ Offset = OffsetAndMetadata | int
 
 
 def as_partition(given: Partition) -> TopicPartition:
-    """The partition in an argument. TypeError for any other argument."""
+    """The partition in an argument. Raises TypeError for any other argument."""
     try:
         topic, number = given
     except (TypeError, ValueError):
@@ -24,7 +24,7 @@ def as_partition(given: Partition) -> TopicPartition:
 
 
 def as_offset(given: Offset) -> OffsetAndMetadata:
-    """The offset in an argument. TypeError for any other argument."""
+    """The offset in an argument. Raises TypeError for any other argument."""
     at = OffsetAndMetadata(given) if isinstance(given, int) else given
     if not isinstance(at, OffsetAndMetadata):
         raise TypeError(f"an offset is a number or an OffsetAndMetadata, not {given!r}")

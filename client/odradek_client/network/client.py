@@ -305,7 +305,7 @@ class NetworkClient:
         channel: Channel = "main",
         max_version: int | None = None,
     ) -> int:
-        """The version for a node that `is_ready`; ConnectionLost for any other node."""
+        """The version for a node that `is_ready`; raises ConnectionLost for any other node."""
         connection = self.ready(node_id, channel)
         if connection is None:
             raise ConnectionLost(f"there is no connection to node {node_id}")

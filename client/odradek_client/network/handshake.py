@@ -52,7 +52,7 @@ async def negotiate(
     """The APIs that a broker serves; the first request has version 3 of ApiVersions.
 
     A broker without version 3 answers in version 0 with UNSUPPORTED_VERSION and (since Kafka 2.4)
-    its versions of ApiVersions. ConnectionLost for an unusable answer.
+    its versions of ApiVersions. Raises ConnectionLost for an unusable answer.
     """
     api = APIS[ApiKey.API_VERSIONS]
     asked = _FIRST_ASKED

@@ -193,7 +193,7 @@ class Lines:
         return sum(group.end for group in self.groups)
 
     def place(self, partitioner: Partitioner, state: TopicQueues) -> None:
-        """Check the partition. ValueError if it does not exist."""
+        """Check the partition. Raises ValueError if it does not exist."""
         if self._partition is not None:
             partitioner.choose(state, None, None, self._partition)
 

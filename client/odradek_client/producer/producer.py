@@ -72,9 +72,8 @@ _open: weakref.WeakSet[Producer] = weakref.WeakSet()
 class Producer:
     """Sends records. Settings are the rows of `ProducerConfig`, e.g. `linger_ms=20`.
 
-    Use it with `async with`, or call `start` and `close`. ConfigError for an invalid setting. A
-    producer belongs to one event loop; all methods must be called from that loop.
-    """
+    Use it with `async with`, or call `start` and `close`. Raises ConfigError for an invalid
+    setting. A producer belongs to one event loop; all methods must be called from that loop."""
 
     def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         self._set_up(ProducerConfig.from_settings(settings), None)
@@ -352,7 +351,7 @@ class Producer:
 
         The method is for programs that copy batches. A call may return without a turn of the event
         loop, so a loop over this method must wait at times (`asyncio.sleep(0)`), or nothing is
-        sent. Raises like `send`; ValueError for a partition that the topic does not have.
+        sent. Raises like `send`; raises ValueError for a partition that the topic does not have.
         """
         return await self._checked_appender().append_batch(topic, partition, records)
 
@@ -574,8 +573,8 @@ class Producer:
 
 
 def producer_on_network(network: NetworkClient, **settings: Unpack[ProducerSettings]) -> Producer:
-    """A producer that uses existing connections and does not close them. ConfigError for an invalid
-    setting.
+    """A producer that uses existing connections and does not close them. Raises ConfigError for an
+    invalid setting.
 
     The function is for programs that create many producers in succession.
     """

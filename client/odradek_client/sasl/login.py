@@ -45,8 +45,8 @@ class Login:
         random: Random,
         now_ms: Callable[[], float] = lambda: time.time() * 1000,
     ) -> None:
-        """Read the settings. ConfigError for settings without credentials. `now_ms`: since the
-        epoch."""
+        """Read the settings. Raises ConfigError for settings without credentials. `now_ms`: since
+        the epoch."""
         self._settings = settings
         self._random = random
         self._now_ms = now_ms

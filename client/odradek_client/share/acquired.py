@@ -254,7 +254,8 @@ def _call(deserialize: Deserializer | None, data: bytes | None, what: str) -> An
 
 def _offsets(acquired: Sequence[AcquiredRecords]) -> dict[int, int]:
     """The acquired offsets in ascending order, with their delivery counts. If an offset is named
-    twice, its first count applies. BatchError if there are more than ACQUIRED_MAX offsets."""
+    twice, its first count applies. Raises BatchError if there are more than ACQUIRED_MAX
+    offsets."""
     found: dict[int, int] = {}
     for each in sorted(acquired, key=lambda each: each.first_offset):
         if each.last_offset - each.first_offset + len(found) >= ACQUIRED_MAX:

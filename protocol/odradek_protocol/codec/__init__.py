@@ -48,7 +48,7 @@ def decode_at(
     position: int = 0,
     elements_max: int = MAX_MESSAGE_ELEMENTS,
 ) -> tuple[M, int]:
-    """(message, position after it). DecodeError for bytes that are not a valid message.
+    """(message, position after it). Raises DecodeError for bytes that are not a valid message.
 
     `elements_max`: the most elements in all arrays of the message together.
     """

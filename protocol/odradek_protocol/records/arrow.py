@@ -65,7 +65,7 @@ def chosen_columns(columns: Collection[str] | None, include_headers: bool) -> tu
     """The names in `columns`, in the order of a row's columns. None: all columns, with the headers
     only if `include_headers`.
 
-    ValueError for an unknown name, or for an empty list.
+    Raises ValueError for an unknown name, or for an empty list.
     """
     if columns is None:
         return COLUMNS if include_headers else COLUMNS[:-1]

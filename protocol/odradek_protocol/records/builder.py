@@ -173,7 +173,7 @@ class BatchBuilder:
     ) -> bytearray:
         """The batch. `log_append_time_ms` sets the timestamp type and the maximum timestamp (R-03).
 
-        ValueError if there are no records.
+        Raises ValueError if there are no records.
         """
         writer = self._writer
         count = writer.count
@@ -429,7 +429,7 @@ def control_batch(
 ) -> bytearray:
     """The marker that ends a producer's transaction in a partition (R-30, R-31).
 
-    ValueError for a type other than ABORT and COMMIT.
+    Raises ValueError for a type other than ABORT and COMMIT.
     """
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         raise ValueError(f"{kind.name} does not end a transaction")

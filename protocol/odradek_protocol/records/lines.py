@@ -31,7 +31,7 @@ _FULL_BYTES = 1024 * 1024
 def split_lines(data: bytes, delimiter: bytes) -> tuple[bytes, bytes, int]:
     """Split `data` at each delimiter. Returns (the lines without delimiters, joined; the start of
     each line in the joined lines, followed by the end of the last line, as int32s; the number of
-    consumed bytes, with delimiters). ValueError for more than MAX_DATA_BYTES."""
+    consumed bytes, with delimiters). Raises ValueError for more than MAX_DATA_BYTES."""
     if len(data) > MAX_DATA_BYTES:
         raise ValueError(f"{len(data)} bytes are too many to be split at once")
     if native.CODEC is not None:
@@ -45,7 +45,7 @@ def split_lines(data: bytes, delimiter: bytes) -> tuple[bytes, bytes, int]:
 
 def join_lines(values: bytes | bytearray, ends: bytes | bytearray, delimiter: bytes) -> bytes:
     """The values, each followed by the delimiter. `ends`: positions in the form that `split_lines`
-    returns. ValueError for invalid ends."""
+    returns. Raises ValueError for invalid ends."""
     if native.CODEC is not None:
         lines: bytes | None = native.CODEC.join_lines(values, ends, delimiter)
         if lines is None:

@@ -36,7 +36,7 @@ class OAuthBearerMessage:
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def encode(self) -> bytes:
-        """The bytes of the message. SaslMessageError for an invalid token or extension."""
+        """The bytes of the message. Raises SaslMessageError for an invalid token or extension."""
         if not re.fullmatch(_TOKEN, self.token):
             raise SaslMessageError("the token has characters that no bearer token has")
         check_extensions(self.extensions)

@@ -21,7 +21,7 @@ class PlainMessage:
     authorization_id: str = ""
 
     def encode(self) -> bytes:
-        """The bytes of the token. SaslMessageError for invalid names and passwords."""
+        """The bytes of the token. Raises SaslMessageError for invalid names and passwords."""
         parts = self.authorization_id, self.username, self.password
         if any("\0" in part for part in parts):
             raise SaslMessageError("user names and passwords of PLAIN cannot have a NUL character")

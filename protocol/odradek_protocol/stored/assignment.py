@@ -39,7 +39,7 @@ def decode_assignment(data: Buffer) -> ConsumerAssignment:
     """The assignment in the bytes. Empty bytes are an empty assignment, for a member that the
     leader left out.
 
-    DecodeError for other invalid bytes.
+    Raises DecodeError for other invalid bytes.
     """
     if not len(data):
         return ConsumerAssignment()

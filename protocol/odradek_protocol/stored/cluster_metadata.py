@@ -212,9 +212,8 @@ def encode_record(record: Message) -> bytes:
 def decode_record(value: bytes | memoryview) -> Message:
     """The record in the value of a log record.
 
-    DecodeError if the record is invalid, or if its type or version is unknown: such a record must
-    not be ignored.
-    """
+    Raises DecodeError if the record is invalid, or if its type or version is unknown: such a record
+    must not be ignored."""
     try:
         frame_version, position = decode_uvarint(value, 0)
         record_type, position = decode_uvarint(value, position)

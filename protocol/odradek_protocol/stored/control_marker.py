@@ -108,7 +108,7 @@ def decode_type(key: bytes | None) -> ControlType | None:
 def decode_marker(key: bytes | None, value: bytes | None) -> EndTransactionMarker | None:
     """The transaction marker of a control record; None for a control record of another type.
 
-    ControlMarkerError for an invalid key or value.
+    Raises ControlMarkerError for an invalid key or value.
     """
     kind = decode_type(key)
     if kind is not ControlType.ABORT and kind is not ControlType.COMMIT:

@@ -67,12 +67,12 @@ def encode_value(value: GroupMetadataValue) -> bytes:
 
 
 def decode_key(key: Buffer) -> GroupMetadataKey:
-    """The key in bytes that begin with the record type. DecodeError for invalid bytes."""
+    """The key in bytes that begin with the record type. Raises DecodeError for invalid bytes."""
     return codec.decode(GroupMetadataKey, 0, key, _INT16.size)
 
 
 def decode_value(value: Buffer) -> GroupMetadataValue:
-    """The value. DecodeError for invalid bytes, or an unknown version."""
+    """The value. Raises DecodeError for invalid bytes, or an unknown version."""
     if len(value) < _INT16.size:
         raise DecodeError(f"{len(value)} bytes are too few for a group")
     return codec.decode(GroupMetadataValue, _INT16.unpack_from(value)[0], value, _INT16.size)

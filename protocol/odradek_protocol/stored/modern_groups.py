@@ -42,6 +42,6 @@ def decode_key(kind: int, key: Buffer) -> Message:
 
 
 def decode_value(kind: int, value: Buffer) -> Message:
-    """The value, an instance of `VALUES[kind]`. DecodeError for invalid bytes, or an unknown
+    """The value, an instance of `VALUES[kind]`. Raises DecodeError for invalid bytes, or an unknown
     version."""
     return typed_records.decode_value(VALUES[kind], value)

@@ -61,12 +61,12 @@ def encode_value(value: OffsetCommitValue) -> bytes:
 
 
 def decode_key(key: Buffer) -> OffsetCommitKey:
-    """The key in bytes that begin with the record type. DecodeError for invalid bytes."""
+    """The key in bytes that begin with the record type. Raises DecodeError for invalid bytes."""
     return codec.decode(OffsetCommitKey, 0, key, _INT16.size)
 
 
 def decode_value(value: Buffer) -> OffsetCommitValue:
-    """The value. DecodeError for invalid bytes, or an unknown version."""
+    """The value. Raises DecodeError for invalid bytes, or an unknown version."""
     if len(value) < _INT16.size:
         raise DecodeError(f"{len(value)} bytes are too few for a committed offset")
     return codec.decode(OffsetCommitValue, _INT16.unpack_from(value)[0], value, _INT16.size)

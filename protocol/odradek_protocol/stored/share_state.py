@@ -126,5 +126,5 @@ def decode_key(key: Buffer) -> ShareStateKey | None:
 
 
 def decode_value(key: ShareStateKey, value: Buffer) -> ShareStateValue:
-    """The value of a record. DecodeError for invalid bytes, or an unknown version."""
+    """The value of a record. Raises DecodeError for invalid bytes, or an unknown version."""
     return typed_records.decode_value(_VALUES[key.api_key], value)

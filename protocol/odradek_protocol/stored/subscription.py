@@ -46,13 +46,14 @@ def encode_subscription(subscription: ConsumerSubscription, version: int = NEWES
 
 
 def decode_subscription(data: Buffer) -> ConsumerSubscription:
-    """The subscription. DecodeError for invalid bytes; a group of another protocol type may have
-    other metadata (O-12)."""
+    """The subscription. Raises DecodeError for invalid bytes; a group of another protocol type may
+    have other metadata (O-12)."""
     return codec.decode(ConsumerSubscription, read_version(data), data, _VERSION.size)
 
 
 def read_version(data: Buffer) -> int:
-    """The version in which `data` is read. DecodeError if the version is negative or missing."""
+    """The version in which `data` is read. Raises DecodeError if the version is negative or
+    missing."""
     if len(data) < _VERSION.size:
         raise DecodeError(f"{len(data)} bytes are too few for a version")
     version: int = _VERSION.unpack_from(data)[0]

@@ -78,7 +78,7 @@ def encode_value(value: TransactionLogValue, version: int = WRITTEN_VERSION) -> 
 def decode_key(key: Buffer) -> TransactionLogKey | None:
     """The key; None for an unknown version, so that readers skip the record.
 
-    DecodeError for invalid bytes.
+    Raises DecodeError for invalid bytes.
     """
     if len(key) < _INT16.size:
         raise DecodeError(f"{len(key)} bytes are too few for the key of a transaction")
@@ -88,14 +88,15 @@ def decode_key(key: Buffer) -> TransactionLogKey | None:
 
 
 def decode_value(value: Buffer) -> TransactionLogValue:
-    """The value. DecodeError for invalid bytes, or an unknown version."""
+    """The value. Raises DecodeError for invalid bytes, or an unknown version."""
     if len(value) < _INT16.size:
         raise DecodeError(f"{len(value)} bytes are too few for a transaction")
     return codec.decode(TransactionLogValue, _INT16.unpack_from(value)[0], value, _INT16.size)
 
 
 def tagged_epoch(value: TransactionLogValue, tag: int) -> int:
-    """The epoch in a tagged field; -1 if the tag is missing. DecodeError for invalid bytes."""
+    """The epoch in a tagged field; -1 if the tag is missing. Raises DecodeError for invalid
+    bytes."""
     data = (value.unknown_tags or {}).get(tag)
     if data is None:
         return -1

@@ -30,12 +30,14 @@ def encode_value(value: Message) -> bytes:
 
 
 def decode_key(cls: type[M], key: Buffer) -> M:
-    """The key in bytes that begin with the record type of `cls`. DecodeError for invalid bytes."""
+    """The key in bytes that begin with the record type of `cls`. Raises DecodeError for invalid
+    bytes."""
     return codec.decode(cls, 0, key, _INT16.size)
 
 
 def decode_value(cls: type[M], value: Buffer) -> M:
-    """The value, an instance of `cls`. DecodeError for invalid bytes, or an unknown version."""
+    """The value, an instance of `cls`. Raises DecodeError for invalid bytes, or an unknown
+    version."""
     if len(value) < _INT16.size:
         raise DecodeError(f"{len(value)} bytes are too few for a {cls.__name__}")
     version = _INT16.unpack_from(value)[0]

@@ -44,7 +44,7 @@ _CLIENT_AUTH = {
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a listener. TlsError for invalid settings or files."""
+    """The context of a listener. Raises TlsError for invalid settings or files."""
     if not settings.keystore.is_given:
         raise TlsError(
             "a listener with TLS has to have a certificate: set ssl.keystore.location, or"
@@ -68,7 +68,7 @@ def certificate_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a client. TlsError for invalid settings or files."""
+    """The context of a client. Raises TlsError for invalid settings or files."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
     context.check_hostname = settings.endpoint_identification_algorithm.lower() == "https"
     _trust(context, settings, ssl.Purpose.SERVER_AUTH)

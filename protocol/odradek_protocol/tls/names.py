@@ -26,7 +26,7 @@ def certificate_names(settings: TlsSettings) -> tuple[str, ...] | None:
     OpenSSL cannot read the certificate.
 
     The names are those in `subjectAltName` or, if it has none, the common names ("CN=broker").
-    TlsError for an invalid keystore.
+    Raises TlsError for an invalid keystore.
     """
     certificate = _shown(settings, None)
     if certificate is None:
@@ -40,7 +40,7 @@ def certificate_names(settings: TlsSettings) -> tuple[str, ...] | None:
 
 def expiry_s(settings: TlsSettings) -> float | None:
     """The end of the validity of the keystore's certificate, in seconds since the epoch. None if
-    OpenSSL cannot read the certificate; TlsError for an invalid keystore."""
+    OpenSSL cannot read the certificate; raises TlsError for an invalid keystore."""
     certificate = _shown(settings, None)
     return None if certificate is None else ssl.cert_time_to_seconds(certificate["notAfter"])
 
@@ -49,7 +49,7 @@ def is_for(settings: TlsSettings, host: str) -> bool:
     """True if clients that connect to `host` accept the keystore's certificate. The dates and the
     issuer of the certificate are not checked.
 
-    TlsError for an invalid keystore.
+    Raises TlsError for an invalid keystore.
     """
     try:
         return _shown(settings, host) is not None

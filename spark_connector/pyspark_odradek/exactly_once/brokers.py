@@ -104,7 +104,7 @@ class Brokers:
         self._logs: dict[str, DecisionLog] = {}
 
     async def start(self) -> None:
-        """Connect. OdradekError if no broker is reached within `max_block_ms`."""
+        """Connect. Raises OdradekError if no broker is reached within `max_block_ms`."""
         await self._network.start(self._rows_network.config.start_timeout_ms)
         await asyncio.gather(self._admin.start(), self._producer.start())
 

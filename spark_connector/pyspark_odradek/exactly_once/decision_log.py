@@ -186,7 +186,7 @@ class DecisionLog:
     # --- writing ----------------------------------------------------------------------------------
 
     async def append(self, query: str, record: Record) -> None:
-        """Append a record and wait until it is acknowledged. SinkError if it remains unknown
+        """Append a record and wait until it is acknowledged. Raises SinkError if it remains unknown
         whether the record will be in the log."""
         key = ledger.key_of(query, uuid.uuid4().hex[:16])
         try:
@@ -240,7 +240,7 @@ class DecisionLog:
             ) from error
 
     async def _wait_for_leader(self) -> None:
-        """Wait until the new topic has a leader. SinkError if that takes too long."""
+        """Wait until the new topic has a leader. Raises SinkError if that takes too long."""
         deadline = self._network.now_ms() + self._network.config.default_api_timeout_ms
         while True:
             try:

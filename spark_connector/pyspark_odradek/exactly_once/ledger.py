@@ -176,7 +176,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(value: bytes, *, where: str = "") -> Record:
-    """A record. SinkError for invalid bytes, or for an unknown version."""
+    """A record. Raises SinkError for invalid bytes, or for an unknown version."""
     try:
         found: Any = json.loads(value)
         version = found["v"]

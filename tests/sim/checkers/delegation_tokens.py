@@ -138,7 +138,8 @@ class TokenChecker:
         return self._clock.monotonic_ms()
 
     def _is_after(self, wall_ms: int, period_ms: int, began_ms: int) -> bool:
-        """True if `wall_ms` is `period_ms` after a wall-clock time between `began_ms` and now."""
+        """True if `wall_ms` minus `period_ms` is a time that the wall clock may have shown between
+        `began_ms` and now."""
         least, most = self._clock.ahead_ms(began_ms)
         return began_ms + least <= wall_ms - period_ms <= self._now_ms() + most
 

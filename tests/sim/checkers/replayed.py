@@ -233,7 +233,7 @@ def compare_with_disk(
 
 
 def _is_comparable(name: str, opened: set[str]) -> bool:
-    """True if the state belongs to no log, or to a log that the node in memory had also opened."""
+    """True if the state belongs to no log, or to a log that both nodes have opened."""
     if name.startswith("offsets of "):
         return name.removeprefix("offsets of ") in opened
     if name.startswith("producer "):

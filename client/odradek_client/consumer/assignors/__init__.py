@@ -33,8 +33,8 @@ def resolve(strategies: Sequence[str | Assignor]) -> dict[str, Assignor]:
     """The assignors by name, in order of preference. A strategy is a name or an assignor of the
     application.
 
-    ValueError for an empty list, an unknown name, or two assignors with the same name (K-54).
-    """
+    Raises ValueError for an empty list, an unknown name, or two assignors with the same name
+    (K-54)."""
     found: dict[str, Assignor] = {}
     for strategy in strategies:
         if isinstance(strategy, str):

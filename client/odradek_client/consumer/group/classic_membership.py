@@ -453,7 +453,7 @@ class LeaderAssignment:
 
     @cached_property
     def topics(self) -> frozenset[str]:
-        """The topics of all members. DecodeError for invalid metadata of a member."""
+        """The topics of all members. Raises DecodeError for invalid metadata of a member."""
         return frozenset(topic for member in self._members for topic in member.topics)
 
     def assign(self, assignor: Assignor, cluster: ClusterView) -> list[SyncGroupRequestAssignment]:
