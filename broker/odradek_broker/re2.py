@@ -9,9 +9,10 @@ name must match as a whole.
 The syntax: literals, `.`, classes (with ranges, negation, POSIX names, `\\d \\w \\s` and their
 opposites), groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one
 line), alternatives, `* + ? {n,m}` greedy or not, the anchors `^ $ \\A \\z`, `\\b \\B`, `\\Q...\\E`,
-Unicode classes (`\\pL`, `\\p{Greek}`), and escapes of characters. Scripts are only known for ASCII
-characters, because names of topics have no others. As in Kafka's library (RE2/J), a `{` that begins
-no repetition is a literal, but cannot be repeated.
+Unicode classes (`\\pL`, `\\p{Greek}`), and escapes of characters. A script (`\\p{Greek}`) is only
+compared with ASCII characters, which names of topics consist of: other characters belong to no
+script. As in Kafka's library (RE2/J), a `{` that begins no repetition is a literal, but cannot be
+repeated.
 """
 
 from __future__ import annotations
@@ -196,7 +197,8 @@ PATTERN_CHARACTERS_MAX = 4_096
 #: The limit of the instructions of a compiled expression. Repetitions multiply instructions.
 PROGRAM_STEPS_MAX = 5_000
 _REPEAT_MAX = 1_000
-#: The maximum number of characters that are parsed; a repeated part is parsed again.
+#: The maximum number of characters and parts that are parsed. A repeated part is parsed again, but
+#: not the classes in it.
 _READ_MAX = 100_000
 _NESTING_MAX = 100
 _PATTERNS_KEPT = 256
@@ -222,6 +224,21 @@ def _cases(character: str) -> set[str]:
     lower = character.lower()
     cases = {character, lower, character.upper(), _OTHER_CASES.get(lower, lower)}
     return {case for case in cases if len(case) == 1}
+
+
+def _tabled(test: CharacterTest) -> CharacterTest:
+    """The test with a table of its ASCII characters, which is made at the first use."""
+    table: frozenset[str] | None = None
+
+    def tabled(character: str) -> bool:
+        nonlocal table
+        if character >= "\x80":
+            return test(character)
+        if table is None:
+            table = frozenset(filter(test, map(chr, range(128))))
+        return character in table
+
+    return tabled
 
 
 def _merged(ranges: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -283,10 +300,13 @@ class _Parser:
         if self.at >= len(self.text):
             raise self._error("more was expected")
         self.at += 1
+        self._count_read()
+        return self.text[self.at - 1]
+
+    def _count_read(self) -> None:
         self.read += 1
         if self.read > _READ_MAX:
             raise self._error("too many repetitions of long parts")
-        return self.text[self.at - 1]
 
     # --- The program ---
 
@@ -335,6 +355,7 @@ class _Parser:
     def _sequence(self) -> _Part:
         whole = self._empty()
         while self.at < len(self.text) and not self._peek("|") and not self._peek(")"):
+            self._count_read()
             parts = self._quoted() if self._take("\\Q") else [self._repeated(self._atom)]
             for part in parts:
                 self._lead(whole.end, part.start)
@@ -432,8 +453,12 @@ class _Parser:
         close = self.text.find("}", self.at)
         least, comma, most = self.text[self.at + 1 : max(close, self.at + 1)].partition(",")
         digits = least + most
-        if not least or not (digits.isascii() and digits.isdigit()) or len(digits) > 12:
+        if not least or not (digits.isascii() and digits.isdigit()):
             return None
+        if any(len(each) > 1 and each[0] == "0" for each in (least, most)):
+            return None
+        if len(digits) > 12:
+            raise self._error("a repetition out of bounds")
         low = int(least)
         high = None if comma and not most else int(most or least)
         if low > _REPEAT_MAX or (high or 0) > _REPEAT_MAX or (high is not None and high < low):
@@ -466,7 +491,7 @@ class _Parser:
         character = self._next()
         test = self._known_class(character)
         if test is not None:
-            return self._one(test)
+            return self._one(_tabled(test))
         places = {"A": at_start, "z": at_end, "b": at_boundary, "B": not_at_boundary}
         if character in places:
             return self._where(places[character])
@@ -480,10 +505,10 @@ class _Parser:
         name = self._next()
         if name == "{":
             close = self.text.find("}", self.at)
-            name = self.text[self.at : max(close, self.at)]
-            self.at = close + 1
             if close < 0:
                 raise self._error("a \\p{ without its }")
+            name = self.text[self.at : close]
+            self.at = close + 1
         test = _unicode_class(name.removeprefix("^"))
         if test is None:
             raise self._error(f"the Unicode class {name[:20]} is not known")
@@ -522,7 +547,9 @@ class _Parser:
     def _hexadecimal(self) -> str:
         if self._take("{"):
             close = self.text.find("}", self.at)
-            digits = self.text[self.at : max(close, self.at)]
+            if close < 0:
+                raise self._error("a \\x{ without its }")
+            digits = self.text[self.at : close]
             self.at = close + 1
         else:
             digits = self.text[self.at : self.at + 2].ljust(2, "?")
@@ -623,8 +650,7 @@ class _Parser:
         def within(character: str) -> bool:
             return (folded(character) or any(test(character) for test in tests)) != negative
 
-        ascii_members = frozenset(filter(within, map(chr, range(128))))
-        return lambda given: given in ascii_members if given < "\x80" else within(given)
+        return _tabled(within)
 
     def _class_item(self) -> str | tuple[str, str] | CharacterTest:
         """A character, a range of characters, or the test of a class in the class."""

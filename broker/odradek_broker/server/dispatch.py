@@ -164,14 +164,18 @@ def _unserved(key: int) -> str:
 
 
 def _resolve(
-    encoded: Deferred[EncodedReply], encode: Callable[[Any], EncodedReply], reply: Any
+    encoded: Deferred[EncodedReply],
+    in_flight: _InFlight,
+    encode: Callable[[_InFlight, Any], EncodedReply],
+    reply: Any,
 ) -> None:
     answer: EncodedReply
     try:
-        answer = encode(reply)
+        answer = encode(in_flight, reply)
     except Exception:
         # The coordinator that has resolved this reply must go on with its other replies.
-        log.exception("a request failed unexpectedly")
+        peer, api = in_flight.peer.host, in_flight.api.name
+        log.exception("a request failed unexpectedly", peer=peer, api=api)
         answer = CloseConnection("a request failed in the broker; its log has the cause")
     encoded.resolve(answer)
 
@@ -301,7 +305,7 @@ class Dispatcher:
             return reply.transform(partial(encode, in_flight))
         encoded: Deferred[EncodedReply] = Deferred()
         encoded.on_abandon = reply.abandon
-        reply.then(partial(_resolve, encoded, partial(encode, in_flight)))
+        reply.then(partial(_resolve, encoded, in_flight, encode))
         return encoded
 
     def _count(self, peer: Peer, api: Api, client_id: str | None) -> None:

@@ -76,7 +76,7 @@ def test_g117_the_syntax_of_re2_is_supported(text: str, name: str, matches: bool
 @pytest.mark.parametrize(
     "text",
     ["(", ")", "a)", "[", "[a", "*", "a**", "(?=a)", "(?!a)", "(?<!a)b", r"(a)\1", "\\", r"\p{Foo}", r"\p{L", r"\8", r"\1",
-         r"\x4", "{1}", "a{*", "|{2}", "(?-)", "(?i-)", "(?i)*", r"[\Qa\E]", r"\x\Q41\E", r"(?\Qi\E)", "(?P<n>a)(?P<n>b)",
+         r"\x4", "{1}", "a{*", "|{2}", "a{1234567890123}", "(?-)", "(?i-)", "(?i)*", r"[\Qa\E]", r"\x\Q41\E", r"(?\Qi\E)", "(?P<n>a)(?P<n>b)",
      "a{3,2}", "a{1001}", "[b-a]", "(?x)a", "(?P<>a)", "[[:nothing:]]", r"\xzz", "(" * 200,
      "a" * 5_000, "((a{100}){100}){100}"],
 )  # fmt: skip
@@ -122,6 +122,7 @@ def test_g117_any_text_is_an_expression_or_an_error(text: str) -> None:
         (r"(?:(?P<n>a)){2}", ["aa"]),
         (r"\Qa.[\E]", ["a.[]"]),
         (r"a{\Q2\E}", ["a{2}"]),
+        ("a{01}", ["a{01}"]),
         (r"\Qab\E{2}", ["abb"]),
         ("[[:blank:][:cntrl:]]", [" ", "\0"]),
         ("[[:blank:]][[:graph:]][[:ascii:]]", [" a\0"]),
@@ -143,9 +144,10 @@ def test_g117_a_repeated_class_is_parsed_once() -> None:
     assert len(set(map(id, tests))) == 1
 
 
-def test_g117_long_parts_cannot_be_repeated_often() -> None:
+@pytest.mark.parametrize("part", ["(?" + "i" * 3_900 + ")a", r"\Q\E" * 900])
+def test_g117_long_parts_cannot_be_repeated_often(part: str) -> None:
     with pytest.raises(PatternError, match="too many repetitions of long parts"):
-        compile_pattern("((?" + "i" * 3_900 + ")a){1000}")
+        compile_pattern(f"({part}){{1000}}")
 
 
 @pytest.mark.parametrize("text", [r"(?i)\pN+", r"(?i)\w", r"(?i)[\p{Nd}_]"])

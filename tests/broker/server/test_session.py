@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -498,11 +499,12 @@ async def test_n12_the_advertised_address_is_described(broker: RunningBroker) ->
 def test_d11_a_response_that_cannot_be_encoded_closes_only_its_connection() -> None:
     """The code that resolves a parked reply resolves the replies of other connections after it."""
 
-    def encode(_: object) -> Any:
+    def encode(_: object, __: object) -> Any:
         raise ValueError("surrogates not allowed")
 
     encoded: Deferred[Any] = Deferred()
+    in_flight: Any = SimpleNamespace(peer=SimpleNamespace(host="client"), api=APIS[ApiKey.METADATA])
     with capture_logs() as lines:
-        _resolve(encoded, encode, object())
+        _resolve(encoded, in_flight, encode, object())
     assert isinstance(encoded.result(), CloseConnection)
     assert [line["event"] for line in lines] == ["a request failed unexpectedly"]

@@ -293,7 +293,7 @@ class ClassicGroup:
     rebalance_since_ms: int = 0
     observer: StateObserver | None = None
     #: The last assignments, by member id; DescribeGroups shows them until there is a new
-    #: assignment.
+    #: assignment, and a conversion checks them.
     last_assignments: dict[str, bytes] = field(default_factory=dict)
     _assignments: dict[str, bytes] = field(default_factory=dict)
 

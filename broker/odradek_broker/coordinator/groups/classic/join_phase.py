@@ -157,8 +157,8 @@ class Rebalances:
     def on_session_end(
         self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
     ) -> None:
-        """Remove a silent member (G-70). If the member knows its id and one of its requests is
-        parked, restart its session instead (G-27)."""
+        """Remove a silent member (G-70). If one of the member's requests is parked, but not its first
+        JoinGroup, restart its session instead (G-27)."""
         member = group.members.get(member_id)
         if member is None:
             return
