@@ -157,7 +157,7 @@ class Rebalances:
     def on_session_end(
         self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
     ) -> None:
-        """Remove a silent member (G-70). If one of the member's requests is parked, but not its first
+        """Remove a silent member (G-70). If a request of the member is parked, but not its first
         JoinGroup, restart its session instead (G-27)."""
         member = group.members.get(member_id)
         if member is None:
