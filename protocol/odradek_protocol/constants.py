@@ -34,7 +34,7 @@ LEAVE_STATIC_EPOCH = -2
 
 # --- States of share partitions (KIP-932) ---------------------------------------------------------
 
-#: As the number of completely delivered records: the number is not known.
+#: The value for a number of completely delivered records that is not known.
 NO_DELIVERY_COUNT = -1
 
 # --- Fetch sessions (KIP-227) ---------------------------------------------------------------------

@@ -573,7 +573,7 @@ def test_a_pid_file_is_written_on_a_full_disk(
     assert list(tmp_path.iterdir()) == []
     pid_file.claim(4711, "127.0.0.1:9092")
     monkeypatch.undo()
-    # As after a kill of the broker, the symbolic link remains.
+    # The symbolic link remains, as after a kill of the broker.
     assert pid_file._fd is not None
     os.close(pid_file._fd)
     assert PidFile(tmp_path).read() is None

@@ -166,8 +166,7 @@ def spark_jars() -> Path:
 
 
 def spark_format_jars(folder: Path) -> list[Path]:
-    """Those jars of a folder that Spark's `kafka` format needs in addition to the jars of
-    Spark."""
+    """The jars of a folder that Spark's `kafka` format needs in addition to the jars of Spark."""
     return [jar for name in _SPARK_FORMAT for jar in sorted(folder.glob(name))]
 
 

@@ -71,5 +71,5 @@ def handle(
 
     if request.validate_only:
         return respond()
-    # As in Kafka's controller, a negative timeout is no reason to refuse the update.
+    # A negative timeout is no reason to refuse the update, as in Kafka's controller.
     return when_durable(node, records, respond, timed_out, max(request.timeout_ms, 0))

@@ -122,7 +122,7 @@ _COMMON_SHAPES = {
 #: between brokers, and also requests of a mirror, which replicates as a follower does.
 _EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS, ApiKey.APPEND_MIRROR_RECORDS})
 _KNOWN_KEYS = frozenset(map(int, ApiKey))
-#: One percent of a second, in microseconds; quotas of request time are in percent.
+#: The microseconds in one percent of a second; quotas of request time are in percent.
 _PERCENT_US = 10_000
 
 

@@ -188,7 +188,7 @@ def test_l30_an_older_snapshot_is_used_if_the_newest_one_is_damaged(files: Memor
 
 
 def test_l30_a_snapshot_above_the_recovery_point_is_not_used(files: MemoryFiles) -> None:
-    """It is not certain that the data between the recovery point and the snapshot was flushed."""
+    """The data between the recovery point and the snapshot may not have been flushed."""
     log, point = written(files)
     begin = log.segments[0].indexes.position_of(point)
     log.durability.take_snapshot(point)

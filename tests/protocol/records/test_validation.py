@@ -96,8 +96,8 @@ def test_r05_a_producer_may_not_set_log_append_time() -> None:
 
 
 def test_r05_the_largest_timestamp_counts_if_log_append_time_is_set() -> None:
-    """As in Kafka, the timestamps of single records are not checked if the batch has the bit for
-    LogAppendTime."""
+    """The timestamps of single records are not checked if the batch has the bit for LogAppendTime,
+    as in Kafka."""
     rules = RecordRules(timestamp_before_max_ms=HOUR)
     batch = batch_at(1, NOW)
     assert not check(batch, rules).accepted

@@ -46,7 +46,7 @@ class Checkers:
 
 
 class Member(RebalanceListener):
-    """One process with a consumer. Once `finish` is set, the member stays until `end` is set, and
+    """A process with a consumer. Once `finish` is set, the member stays until `end` is set, and
     commits everything."""
 
     def __init__(

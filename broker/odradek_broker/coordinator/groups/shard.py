@@ -296,8 +296,11 @@ class GroupShard:
             return Outcome(replies=[join_refused(call.deferred, error, "")])
         empty = consumer or streams
         # A join that is refused without looking at the group must not convert it.
-        valid = not call.request.member_id and call.error(self._config) is ErrorCode.NONE
-        if empty is not None and valid:
+        if (
+            empty is not None
+            and not call.request.member_id
+            and call.error(self._config) is ErrorCode.NONE
+        ):
             return self._conversion.join_empty(empty, lambda: self._classic.join(call, now), now)
         return self._tidied(group_id, self._classic.join(call, now))
 

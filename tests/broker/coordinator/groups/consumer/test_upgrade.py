@@ -209,7 +209,7 @@ def test_g151_revoked_partitions_are_assigned_when_a_static_member_is_replaced(
 
 @pytest.mark.parametrize("owned", [ALL, frozenset()])
 def test_g151_a_join_raises_the_epoch_once(world: GroupWorld, owned: frozenset[int]) -> None:
-    """As in Kafka, the epoch rises by 1 in total: partitions without an owner do not raise it a
+    """The epoch rises by 1 in total, as in Kafka: partitions without an owner do not raise it a
     second time."""
     old = ClassicMember(world)
     old.enter()
