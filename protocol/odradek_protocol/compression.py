@@ -339,9 +339,9 @@ def _lz4_frame(view: memoryview, position: int) -> tuple[int, int]:
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_MAX_BLOCK_BYTES = 128 * 1024
-# A decoder needs memory for a window of this size in addition to the output. Every decoder should
-# accept 8 MiB (RFC 8878, 3.1.1.1.2), and the highest ordinary level of compression has this window.
-_ZSTD_MAX_WINDOW_BYTES = 8 << 20
+# The library's own limit, and the window of level 22. A declared window only costs address space:
+# the decoder writes to as much of the window as there is output.
+_ZSTD_MAX_WINDOW_BYTES = 128 << 20
 _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
@@ -357,7 +357,7 @@ def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
     import cramjam
 
     def frame(view: memoryview, position: int) -> tuple[int, int]:
-        return _zstd_frame(view, position, max(max_bytes, _ZSTD_MAX_WINDOW_BYTES), max_bytes)
+        return _zstd_frame(view, position, max_bytes)
 
     if not len(data):
         return b""
@@ -365,9 +365,7 @@ def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
     return _fill(Codec.ZSTD, cramjam.zstd.decompress_into, data, bound_bytes, max_bytes)
 
 
-def _zstd_frame(
-    view: memoryview, position: int, max_window_bytes: int, max_bytes: int
-) -> tuple[int, int]:
+def _zstd_frame(view: memoryview, position: int, max_bytes: int) -> tuple[int, int]:
     """(position after the frame, upper bound of its content) of the frame at `position`.
 
     Layout: RFC 8878, section 3.1.1. The header of a raw or run-length block has the size of the
@@ -393,8 +391,14 @@ def _zstd_frame(
         position += size_bytes
     if single_segment:
         window_bytes = content_bytes or 0
-    if window_bytes > max_window_bytes and (content_bytes is None or content_bytes > max_bytes):
-        raise DecompressionLimitExceeded(Codec.ZSTD, max_bytes)
+    if window_bytes > _ZSTD_MAX_WINDOW_BYTES:
+        if content_bytes is None:
+            raise CompressionError(
+                f"a zstd frame with a window of {window_bytes} bytes; at most"
+                f" {_ZSTD_MAX_WINDOW_BYTES} are accepted: compress with a windowLog of 27 or less"
+            )
+        if content_bytes > max_bytes:
+            raise DecompressionLimitExceeded(Codec.ZSTD, max_bytes)
     max_block_bytes = min(_ZSTD_MAX_BLOCK_BYTES, window_bytes)
     bound_bytes = 0
     last = 0

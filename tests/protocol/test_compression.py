@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import os
+import random
 import struct
 import tracemalloc
 import zlib
@@ -311,11 +312,31 @@ def test_a_false_zstd_content_size_is_an_error() -> None:
             decompress(Codec.ZSTD, packed, LIMIT)
 
 
-def test_a_too_large_zstd_window_is_refused() -> None:
-    # A window of 128 MiB, without content.
-    frame = struct.pack("<IBB", 0xFD2FB528, 0x00, 17 << 3) + b"\x01\x00\x00"
+@pytest.mark.parametrize("window_log", [23, 27])
+def test_r12_a_zstd_window_does_not_count_as_content(window_log: int) -> None:
+    """The highest level of compression has a window of 128 MiB, and Java's client does not write
+    the size of the content."""
+    data = random.Random(3).randbytes(300_000)
+    before_kib = _peak_resident_kib()
+    assert decompress(Codec.ZSTD, _with_zstd_window(data, window_log), len(data)) == data
+    assert _peak_resident_kib() - before_kib < 16 * 1024
     with pytest.raises(DecompressionLimitExceeded):
-        decompress(Codec.ZSTD, frame, 1 << 20)
+        decompress(Codec.ZSTD, _with_zstd_window(data, window_log), len(data) - 1)
+
+
+def test_r12_a_zstd_window_above_128_mib_is_refused_by_its_name() -> None:
+    with pytest.raises(CompressionError, match="window of 268435456 bytes; at most 134217728"):
+        decompress(Codec.ZSTD, _with_zstd_window(b"short", 28), LIMIT)
+
+
+def _with_zstd_window(data: bytes, window_log: int) -> bytes:
+    """A zstd frame of raw blocks with this window, and without the size of its content."""
+    frame = struct.pack("<IBB", 0xFD2FB528, 0x00, (window_log - 10) << 3)
+    for start in range(0, len(data), 1 << 17):
+        block = data[start : start + (1 << 17)]
+        last = start + len(block) == len(data)
+        frame += struct.pack("<I", len(block) << 3 | last)[:3] + block
+    return frame
 
 
 # --- bombs (R-12) -------------------------------------------------------------------------------
@@ -340,7 +361,7 @@ def _bomb(codec: Codec) -> bytes:
     # Run-length blocks: each has four bytes, and expands to 128 KiB.
     block = struct.pack("<I", (1 << 17) << 3 | 1 << 1)[:3] + b"\x00"
     last = struct.pack("<I", 1 << 3 | 1 << 1 | 1)[:3] + b"\x00"
-    return struct.pack("<IBB", 0xFD2FB528, 0x00, 7 << 3) + block * (huge >> 17) + last
+    return struct.pack("<IBB", 0xFD2FB528, 0x00, 17 << 3) + block * (huge >> 17) + last
 
 
 BOMB_LIMIT = 4 << 20

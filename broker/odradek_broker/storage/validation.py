@@ -304,6 +304,13 @@ class DecompressionBudget:
         self.crowded_out = too_large and self.left_bytes < self._limit_bytes
         self.left_bytes = 0 if too_large else self.left_bytes // 2
 
+    def crowded_text(self, left_bytes: int) -> str:
+        """The text for a batch that was crowded out when `left_bytes` were left."""
+        return (
+            f"all compressed batches of a request may decompress to {self._limit_bytes} bytes"
+            f" together, and the batches before this one left {left_bytes}: send fewer at a time"
+        )
+
 
 class Prepared(NamedTuple):
     """A checked batch, ready for its offsets. `batch` is the caller's batch, with changes, or a
@@ -405,7 +412,10 @@ def _opened(
         if budget is not None and header.codec is not Codec.NONE:
             budget.refused(problem)
         if isinstance(problem, BodyNotDecompressed):
-            raise AppendRejected(_decompression_error(problem), str(problem)) from None
+            text = str(problem)
+            if budget is not None and budget.crowded_out:
+                text = budget.crowded_text(limit_bytes)
+            raise AppendRejected(_decompression_error(problem), text) from None
         raise _invalid(str(problem)) from None
     if budget is not None and header.codec is not Codec.NONE:
         budget.left_bytes -= len(checked.body)

@@ -248,11 +248,7 @@ def test_r08_a_wrong_record_count_is_refused(log: PartitionLog, codec: Codec, cl
 def test_r12_records_that_decompress_beyond_the_limit_are_too_large(log: PartitionLog) -> None:
     """200 KB of zstd data decompress to 200 MB."""
     frame = compress(Codec.ZSTD, bytes(1 << 20))
-    batch = bytearray(bytes(make_batch(1))[:61] + frame * 130)
-    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
-    batch[21:23] = Codec.ZSTD.to_bytes(2, "big")
-    update_crc(batch, 0)
-    rejection = refused(log, memoryview(batch))
+    rejection = refused(log, memoryview(_zstd_batch(frame * 130)))
     assert rejection.error is ErrorCode.MESSAGE_TOO_LARGE
     assert "134217728 bytes" in rejection.message
 
@@ -261,6 +257,47 @@ def test_r12_the_batches_of_a_request_share_the_decompression_limit(log: Partiti
     batch = bytes(make_batch(1, codec=Codec.GZIP))
     budget = DecompressionBudget()
     whole = budget.left_bytes
+    _append_within(budget, log, batch)
+    inflated = whole - budget.left_bytes
+    assert inflated > 0
+    budget.left_bytes = inflated - 1
+    for _ in range(2):
+        with pytest.raises(AppendRejected) as refusal:
+            _append_within(budget, log, batch)
+        assert refusal.value.error is ErrorCode.MESSAGE_TOO_LARGE
+    assert budget.left_bytes == 0
+    assert log.log_end_offset == 1
+
+
+def test_r12_zstd_batches_count_as_what_they_inflate_to(log: PartitionLog) -> None:
+    """The frames of level 22 declare a window of 128 MiB, and a request has several batches."""
+    body = bytes(make_batch(1))[61:]
+    raw_block = ((len(body) << 3) | 1).to_bytes(3, "little") + body
+    frame = bytes.fromhex("28b52ffd 00") + bytes([17 << 3]) + raw_block
+    batch = _zstd_batch(frame)
+    budget = DecompressionBudget()
+    whole = budget.left_bytes
+    for _ in range(3):
+        _append_within(budget, log, batch)
+    assert whole - budget.left_bytes == 3 * len(body)
+    budget.left_bytes = 10
+    with pytest.raises(AppendRejected, match=f"{whole} bytes together.* left 10") as refusal:
+        _append_within(budget, log, batch)
+    assert refusal.value.error is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def _zstd_batch(frame: bytes) -> bytearray:
+    """A batch of one record with this frame."""
+    batch = bytearray(bytes(make_batch(1))[:61] + frame)
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[21:23] = Codec.ZSTD.to_bytes(2, "big")
+    update_crc(batch, 0)
+    return batch
+
+
+def _append_within(
+    budget: DecompressionBudget, log: PartitionLog, batch: bytes | bytearray
+) -> None:
     log.append(
         memoryview(bytearray(batch)),
         origin=AppendOrigin.CLIENT,
@@ -268,21 +305,6 @@ def test_r12_the_batches_of_a_request_share_the_decompression_limit(log: Partiti
         leader_epoch=0,
         budget=budget,
     )
-    inflated = whole - budget.left_bytes
-    assert inflated > 0
-    budget.left_bytes = inflated - 1
-    for _ in range(2):
-        with pytest.raises(AppendRejected) as refusal:
-            log.append(
-                memoryview(bytearray(batch)),
-                origin=AppendOrigin.CLIENT,
-                now_ms=NOW_MS,
-                leader_epoch=0,
-                budget=budget,
-            )
-        assert refusal.value.error is ErrorCode.MESSAGE_TOO_LARGE
-    assert budget.left_bytes == 0
-    assert log.log_end_offset == 1
 
 
 def test_r12_recompressed_batches_count_for_the_decompression_limit(files: MemoryFiles) -> None:
@@ -292,13 +314,7 @@ def test_r12_recompressed_batches_count_for_the_decompression_limit(files: Memor
     errors = []
     for _ in range(2):
         try:
-            log.append(
-                memoryview(bytearray(batch)),
-                origin=AppendOrigin.CLIENT,
-                now_ms=NOW_MS,
-                leader_epoch=0,
-                budget=budget,
-            )
+            _append_within(budget, log, batch)
         except AppendRejected as rejected:
             errors.append(rejected.error)
     assert errors == [ErrorCode.MESSAGE_TOO_LARGE]
@@ -308,10 +324,7 @@ def test_r12_recompressed_batches_count_for_the_decompression_limit(files: Memor
 def test_r12_refused_batches_count_for_the_decompression_limit(log: PartitionLog) -> None:
     """If refused batches did not count, many small batches could cause decompression without a
     limit."""
-    batch = bytearray(bytes(make_batch(1))[:61] + compress(Codec.ZSTD, bytes(1 << 20)))
-    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
-    batch[21:23] = Codec.ZSTD.to_bytes(2, "big")
-    update_crc(batch, 0)
+    batch = _zstd_batch(compress(Codec.ZSTD, bytes(1 << 20)))
     damaged = bytearray(make_batch(1, codec=Codec.ZSTD))
     damaged[-1] ^= 0xFF
     update_crc(damaged, 0)
@@ -319,13 +332,7 @@ def test_r12_refused_batches_count_for_the_decompression_limit(log: PartitionLog
     for refused_batch in (batch, damaged):
         before = budget.left_bytes
         with pytest.raises(AppendRejected):
-            log.append(
-                memoryview(bytearray(refused_batch)),
-                origin=AppendOrigin.CLIENT,
-                now_ms=NOW_MS,
-                leader_epoch=0,
-                budget=budget,
-            )
+            _append_within(budget, log, refused_batch)
         assert before - budget.left_bytes >= 1 << 20
     assert budget.left_bytes > 0, "a sound batch behind them is still taken"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.oracle.batches.cases import DAY_MS, TOPICS, Case
+from tests.oracle.batches.cases import DAY_MS, PARTITIONS, TOPICS, Case
 
 from odradek_protocol.records import BatchError, BatchHeader, read_columns, read_header, verify_crc
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -14,6 +14,7 @@ from odradek_protocol.schemas.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from odradek_protocol.schemas.produce import PartitionProduceData, PartitionProduceResponse
 from raw_client import RawClient, produce_request
 
 
@@ -25,24 +26,40 @@ class Asker:
 
     async def create_topics(self) -> None:
         for name, configs in TOPICS.items():
-            await self._client.create_topic(name, partitions=1, **configs)
+            await self._client.create_topic(name, PARTITIONS.get(name, 1), **configs)
 
     async def ask(self, case: Case) -> dict[str, Any]:
         """Produce a case, and describe the result.
 
         Times are relative to those of the batch, offsets relative to the log end. Empty parts are
-        left out, such as no record errors, or no growth of the log.
+        left out, such as no record errors, or no growth of the log. A topic of several partitions
+        has a result for each.
         """
         # The batch's times are before the present, so that they differ from the append time.
         now_ms = self._wall_ms() - 1000
-        end = await self._log_end(case.topic)
+        partitions = range(PARTITIONS.get(case.topic, 1))
+        ends = [await self._log_end(case.topic, partition) for partition in partitions]
         data = case.build(now_ms)
-        response = await self._client.call(produce_request(case.topic, data), case.version)
-        answer = response.responses[0].partition_responses[0]
+        request = produce_request(case.topic, data)
+        request.topic_data[0].partition_data = [
+            PartitionProduceData(index=partition, records=data) for partition in partitions
+        ]
+        response = await self._client.call(request, case.version)
+        answers = response.responses[0].partition_responses
+        said = [
+            await self._described(case.topic, answer, end, data, now_ms)
+            for answer, end in zip(answers, ends, strict=True)
+        ]
+        return said[0] if len(said) == 1 else {"partitions": said}
+
+    async def _described(
+        self, topic: str, answer: PartitionProduceResponse, end: int, data: bytes, now_ms: int
+    ) -> dict[str, Any]:
+        """The answer for a partition that ended at `end`, and what it has stored."""
         appended_ms = answer.log_append_time_ms
         if appended_ms != -1:
             assert now_ms + 1000 <= appended_ms <= self._wall_ms()
-        moved = await self._log_end(case.topic) - end
+        moved = await self._log_end(topic, answer.index) - end
         said: dict[str, Any] = {
             "error": answer.error_code,
             "base_offset": answer.base_offset - end if answer.base_offset >= 0 else None,
@@ -52,16 +69,17 @@ class Asker:
             "moved": moved or None,
         }
         if moved:
-            stored = await self._fetched(case.topic, end)
+            stored = await self._fetched(topic, answer.index, end)
             said["stored"] = _described(stored, data, now_ms, appended_ms)
         return {name: value for name, value in said.items() if value is not None}
 
-    async def _log_end(self, topic: str) -> int:
+    async def _log_end(self, topic: str, partition: int) -> int:
         request = ListOffsetsRequest(
             replica_id=-1,
             topics=[
                 ListOffsetsTopic(
-                    name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)]
+                    name=topic,
+                    partitions=[ListOffsetsPartition(partition_index=partition, timestamp=-1)],
                 )
             ],
         )
@@ -70,10 +88,12 @@ class Asker:
         assert isinstance(offset, int)
         return offset
 
-    async def _fetched(self, topic: str, offset: int) -> bytes:
-        partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    async def _fetched(self, topic: str, partition: int, offset: int) -> bytes:
+        wanted = FetchPartition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
+        )
         request = FetchRequest(
-            max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[partition])]
+            max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[wanted])]
         )
         response = await self._client.call(request, 11)
         return bytes(response.responses[0].partitions[0].records)

@@ -44,10 +44,13 @@ TOPICS: dict[str, dict[str, str]] = {
     "gzip": {"compression.type": "gzip"},
     "zstd": {"compression.type": "zstd"},
     "zstd-append": {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"},
+    "several": {},
     "small": {"max.message.bytes": "200"},
     "small-uncompressed": {"max.message.bytes": "200", "compression.type": "uncompressed"},
 }
 """Kinds of topics, by their settings."""
+PARTITIONS = {"several": 3}
+"""A case is produced to all partitions of its topic with one request. Other topics have one."""
 
 COMMON_VERSION = 9
 
@@ -314,6 +317,8 @@ def _streams() -> dict[str, tuple[str, bytes, int]]:
             3,
         ),
         "zstd, frame without size": ("zstd", zstd_sizeless, 3),
+        "zstd, window of 128 MiB": ("zstd", _zstd_with_window(body, 27), 3),
+        "zstd, window of 256 MiB": ("zstd", _zstd_with_window(body, 28), 3),
         "gzip, 3 records and more behind": ("gzip", gzip.compress(body) + gzip.compress(body), 3),
     }
     for name in ("gzip", "snappy", "raw-snappy", "lz4", "zstd"):
@@ -331,6 +336,12 @@ def _streams() -> dict[str, tuple[str, bytes, int]]:
         if name not in ("gzip", "raw-snappy"):
             found[f"{name}, rubbish behind"] = (name, packed + b"rubbish!", 3)
     return found
+
+
+def _zstd_with_window(data: bytes, window_log: int) -> bytes:
+    """A zstd frame of one raw block with this window, without the size of its content."""
+    header = struct.pack("<IBB", 0xFD2FB528, 0x00, (window_log - 10) << 3)
+    return header + struct.pack("<I", len(data) << 3 | 1)[:3] + data
 
 
 def _lz4_header_checksum(descriptor: bytes) -> int:
@@ -411,13 +422,15 @@ def _all_cases() -> Iterator[Case]:
         for packing in ("none",) if "producer id" in name else ("none", "zstd"):
             yield Case(f"{name}, {packing}", "create", _made(claimed, packing))
     for name, (packing, packed, count) in _streams().items():
-        yield Case(
-            name,
-            "create",
-            lambda now, p=packing, c=packed, n=count: batch(  # type: ignore[misc]
-                b"", n, packing=p, packed=c, now_ms=now
-            ),
-        )
+        other = "zstd" if packing == "gzip" else "gzip"
+        for topic in ("create", other, "several"):
+            yield Case(
+                name,
+                topic,
+                lambda now, p=packing, c=packed, n=count: batch(  # type: ignore[misc]
+                    b"", n, packing=p, packed=c, now_ms=now
+                ),
+            )
     sound = _made(bodies["sound"], "none")
     for name, build in _whole(sound).items():
         yield Case(name, "create", build)
