@@ -166,7 +166,8 @@ class ReplicaManager:
                 aside = self._logs.set_aside(stray.topic, stray.partition)
             except OSError as problem:
                 raise DataDirectoryError(
-                    f"{stray.directory} belongs to no topic and cannot be renamed: {problem}"
+                    f"{stray.directory} belongs to no topic and cannot be renamed: {problem}; make"
+                    " room or move it out of the way"
                 ) from problem
             report.problems.append(f"{stray.directory} belongs to no topic; it is kept as {aside}")
 
@@ -185,10 +186,7 @@ class ReplicaManager:
         if index in led:
             led[index].leader_epoch = topic.partitions[index].leader_epoch
             return
-        try:
-            log = open_log(topic_name, index, topic.topic_id, self._metadata.log_config(topic_name))
-        except ValueError as error:
-            raise DataDirectoryError(str(error)) from error
+        log = open_log(topic_name, index, topic.topic_id, self._metadata.log_config(topic_name))
         led[index] = self.lead(log, topic.partitions[index].leader_epoch)
 
     def _try_to_open(self, topic_name: str, index: int) -> str:

@@ -82,7 +82,10 @@ class LogDirectories:
             self._write_meta_properties(found, cluster_id, randomness)
             if not self.usable:
                 failures = "; ".join(each.failure for each in self.of_partitions)
-                raise DataDirectoryError(f"none of log.dirs can be used: {failures}")
+                raise DataDirectoryError(
+                    f"none of log.dirs can be used: {failures}; check the disks, or set log.dirs to"
+                    " other directories"
+                )
         except BaseException:
             for directory in self.all:
                 directory.release()

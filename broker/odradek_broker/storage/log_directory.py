@@ -242,7 +242,9 @@ class LogDirectory:
             else:
                 self.journal.read(problems)
         except OSError as problem:
-            raise DataDirectoryFailed(f"{self.path} cannot be read: {problem}") from problem
+            raise DataDirectoryFailed(
+                f"{self.path} cannot be read: {problem}; check the disk and the owner of its files"
+            ) from problem
         self.cleaner_offsets = self._read_offsets(CLEANER_OFFSETS, problems).offsets
         points = self._read_offsets(RECOVERY_POINTS, problems)
         self._written_points = points.offsets

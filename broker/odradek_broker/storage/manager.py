@@ -239,8 +239,8 @@ class LogManager:
         An existing partition with the same topic id, or without a topic id, is used unchanged: its
         partition.metadata may not have reached the disk.
 
-        Raises ValueError if the partition exists with another topic id; raises StorageError if its
-        files cannot be made."""
+        Raises DataDirectoryError if the partition exists with another topic id; raises StorageError
+        if its files cannot be made."""
         key = (topic, partition)
         config = config or self.default_config
         known = self._logs.get(key)
@@ -277,9 +277,9 @@ class LogManager:
         if log.topic_id == topic_id:
             return
         if log.topic_id != ZERO_UUID:
-            raise ValueError(
-                f"{log.name} is there already, with topic id {encode_topic_id(log.topic_id)}"
-                f" instead of {encode_topic_id(topic_id)}"
+            raise DataDirectoryError(
+                f"{log.directory} is there already, with topic id {encode_topic_id(log.topic_id)}"
+                f" instead of {encode_topic_id(topic_id)}: move it out of the way, and start again"
             )
         try:
             log.write_topic_id(topic_id)

@@ -28,6 +28,13 @@ class MetaProperties(NamedTuple):
     coordinator_hash: str = ""
 
 
+#: What to do about a damaged meta.properties: without one a directory gets new ids.
+_REMEDY = (
+    "restore it from a backup; or, if the directory is this broker's only one, remove the file, and"
+    " the next start writes another with new ids"
+)
+
+
 def read_meta_properties(
     files: Files, data_dir: str, cluster_id: str | None, node_id: int
 ) -> MetaProperties | None:
@@ -41,17 +48,23 @@ def read_meta_properties(
     try:
         text = read_small_file(files, path)
     except CorruptCheckpoint as problem:
-        raise DataDirectoryError(f"{problem}; this is not a broker's directory") from problem
+        raise DataDirectoryError(f"{problem}; {_REMEDY}") from problem
     except OSError as problem:
-        raise DataDirectoryFailed(f"{path} cannot be read: {problem}") from problem
+        raise DataDirectoryFailed(
+            f"{path} cannot be read: {problem}; check the disk and the owner of the file"
+        ) from problem
     if text is None:
         return None
     properties = decode_meta_properties(text)
     found = properties.get("cluster.id", "")
     if not found or properties.get("version") not in ("0", "1"):
-        raise DataDirectoryError(f"{path} names no cluster.id, or has a version other than 0 and 1")
+        raise DataDirectoryError(
+            f"{path} names no cluster.id, or has a version other than 0 and 1; {_REMEDY}"
+        )
     if cluster_id is not None and found != cluster_id:
-        raise DataDirectoryError(f"{data_dir} belongs to cluster {found}, not {cluster_id}")
+        raise DataDirectoryError(
+            f"{data_dir} belongs to cluster {found}, not {cluster_id}; choose another --data-dir"
+        )
     owner = properties.get("node.id", properties.get("broker.id", str(node_id)))
     if owner != str(node_id):
         raise DataDirectoryError(
@@ -74,4 +87,4 @@ def read_meta_properties(
             coordinator_hash,
         )
     except CorruptCheckpoint as problem:
-        raise DataDirectoryError(f"{path} is damaged: {problem}") from problem
+        raise DataDirectoryError(f"{path} is damaged: {problem}; {_REMEDY}") from problem

@@ -124,12 +124,12 @@ class LogStartup:
             if key[0] == first:
                 self._check_metadata_directory(key, found[key])
             config = self._configs(key[0])
-            left: LastRun | None = found[key][0]
-            if self._topics is not None and len(self._directories.all) > 1:
-                left = self._choose(key, found[key], self._topics)
-            if left is not None:
-                topic_id = None if self._topics is None else self._topics.topic_id(key[0])
-                self._open(key, config, left, topic_id)
+            # The settings of the first other topic are read after the metadata log, which has the
+            # topic ids.
+            known_id = None if self._topics is None else self._topics.topic_id(key[0])
+            chosen = self._choose(key, found[key], known_id)
+            if chosen is not None:
+                self._open(key, config, *chosen, known_id)
                 report.logs += 1
             if key[0] == first:
                 self._sync_recovered()
@@ -178,7 +178,10 @@ class LogStartup:
             clean[bool(keys)] = clean.get(bool(keys), True) and left.clean
         report.clean = clean.get(True, clean.get(False, False))
         if not self._directories.usable:
-            raise DataDirectoryError("none of log.dirs can be used: " + "; ".join(report.problems))
+            raise DataDirectoryError(
+                f"none of log.dirs can be used: {'; '.join(report.problems)}; check the disks, or set"
+                " log.dirs to other directories"
+            )
         return found
 
     def _check_metadata_directory(self, key: TopicPartition, found: Sequence[LastRun]) -> None:
@@ -195,19 +198,22 @@ class LogStartup:
                 )
 
     def _choose(
-        self, key: TopicPartition, found: Sequence[LastRun], topics: KnownTopics
-    ) -> LastRun | None:
-        """The data directory that has the partition itself (L-41), among those that have a
-        subdirectory of its name; None if none of them has the partition.
+        self, key: TopicPartition, found: Sequence[LastRun], wanted: bytes | None
+    ) -> tuple[LastRun, bytes] | None:
+        """The data directory that has the partition itself (L-41, L-54), among those that have a
+        subdirectory of its name, and the topic id in that subdirectory; None if none of them has
+        the partition. `wanted`: the topic's id in the metadata, None for an unknown topic.
 
         The other subdirectories of this name are renamed: they belong to a topic that was deleted
-        while a data directory could not be used, or to a partition whose creation was never
-        finished. Raises DataDirectoryError if two data directories have the partition.
+        while a data directory could not be used, to a topic that the metadata log has lost, or to a
+        partition whose creation was never finished. Raises DataDirectoryError if two data
+        directories have the partition, or if the metadata log has another topic id.
         """
         name = f"{key[0]}-{key[1]}"
-        wanted = topics.topic_id(key[0])
+        problems = self._report.problems
         ids = {
-            left: _read_topic_id(self._files, left.directory.path_of(name), []) for left in found
+            left: _read_topic_id(self._files, left.directory.path_of(name), problems)
+            for left in found
         }
         own = [left for left in found if ids[left] == wanted]
         # A partition whose topic id has not reached the disk has acknowledged no record.
@@ -223,11 +229,18 @@ class LogStartup:
                 f"the partition {name} is in two data directories, {paths}: move the one that is not"
                 " wanted out of the way"
             )
+        if key[0] == self._metadata_topic and not own:
+            path = found[0].directory.path_of(name)
+            raise DataDirectoryError(
+                f"{path}/{PARTITION_METADATA} has the topic id of another topic, not that of the"
+                f" cluster's metadata: restore {path} from a backup; if its log is the right one,"
+                f" remove {PARTITION_METADATA}, and the next start writes it again"
+            )
         for left in found:
             if left not in own[:1]:
-                removed = topics.is_removed(ids[left])
+                removed = self._topics is not None and self._topics.is_removed(ids[left])
                 self._rename_unwanted(left, left.directory.path_of(name), removed=removed)
-        return own[0] if own else None
+        return (own[0], ids[own[0]]) if own else None
 
     def _is_blank(self, path: str) -> bool:
         """True if the partition at a path has never had a record."""
@@ -256,24 +269,33 @@ class LogStartup:
         try:
             self._files.rename(path, renamed)
         except OSError as problem:
-            raise DataDirectoryError(f"{path} cannot be renamed: {problem}") from problem
+            raise DataDirectoryError(
+                f"{path} is of a topic of the same name that the metadata does not have, and cannot be"
+                f" renamed: {problem}; make room or move it out of the way"
+            ) from problem
         if gone:
             left.directory.deleted_files.add_directory(self._clock.wall_ms(), renamed)
         else:
             self._report.problems.append(
-                f"{path} is of a deleted topic of the same name; it is kept as {renamed}"
+                f"{path} is of a topic of the same name that the metadata does not have; it is kept"
+                f" as {renamed}"
             )
 
     # ---- opening a partition
 
     def _open(
-        self, key: TopicPartition, config: LogConfig, left: LastRun, topic_id_known: bytes | None
+        self,
+        key: TopicPartition,
+        config: LogConfig,
+        left: LastRun,
+        topic_id: bytes,
+        topic_id_known: bytes | None,
     ) -> None:
-        """Take a partition into service. `topic_id_known`: the topic's id in the metadata."""
+        """Take a partition into service. `topic_id`: the id in its directory, all zeros if there is
+        none; `topic_id_known`: the topic's id in the metadata."""
         problems = self._report.problems
         path = left.directory.path_of(f"{key[0]}-{key[1]}")
         start = self._start_of(key, left, path)
-        topic_id = _read_topic_id(self._files, path, problems)
         log = left.directory.new_log(key, topic_id, config, start)
         unwritten = topic_id == ZERO_UUID and topic_id_known is not None
         if unwritten:

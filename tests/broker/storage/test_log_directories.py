@@ -415,7 +415,8 @@ def test_l41_a_second_copy_with_another_topic_id_is_set_aside(world: NodeWorld) 
     (kept,) = [name for name in world.files.list("more") if name.endswith("-stray")]
     assert kept.startswith("t-0.")
     assert any(
-        "t-0 is of a deleted topic of the same name" in each for each in world.report.problems
+        "t-0 is of a topic of the same name that the metadata does not have" in each
+        for each in world.report.problems
     )
 
 

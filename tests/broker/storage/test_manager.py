@@ -415,7 +415,7 @@ def test_directories_with_foreign_names_are_left_alone(
 def test_a_creation_is_idempotent_for_the_same_topic_id_only(two_topics: LogManager) -> None:
     log = two_topics.get("a", 0)
     assert two_topics.create("a", 0, ID_A) is log
-    with pytest.raises(ValueError, match="topic id"):
+    with pytest.raises(DataDirectoryError, match=r"topic id .* move it out of the way"):
         two_topics.create("a", 0, ID_B)
 
 

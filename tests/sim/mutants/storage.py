@@ -91,9 +91,9 @@ _open = LogStartup._open
 
 
 def _opened_without_the_id_of_the_metadata(
-    self: LogStartup, key: Any, config: Any, left: Any, topic_id_known: Any
+    self: LogStartup, key: Any, config: Any, left: Any, topic_id: Any, topic_id_known: Any
 ) -> None:
-    _open(self, key, config, left, None)
+    _open(self, key, config, left, topic_id, None)
 
 
 STORAGE = (
