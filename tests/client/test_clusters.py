@@ -10,7 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -23,7 +23,7 @@ from odradek.broker import SubprocessBroker
 from odradek.clusters import Cluster, ClusterRefused, Clusters
 from odradek.faults import FaultRefused
 from odradek.sync import Admin, Consumer, Producer
-from odradek_broker.server.http import answer_order, read_head
+from odradek_broker.server.http_connections import HttpConnections, answer_order
 from odradek_broker.server.http_messages import Order
 from odradek_broker.virtual_clusters.host import Cluster as HostedCluster
 from odradek_broker.virtual_clusters.host import State
@@ -241,7 +241,7 @@ def test_clusters_that_were_not_started_refuse_to_create() -> None:
 def test_a_cluster_whose_client_hung_up_is_deleted(clusters: Clusters) -> None:
     before = len(clusters.list())
     host, _, port = clusters.address.rpartition(":")
-    head = "POST /clusters HTTP/1.1\r\nContent-Type: application/json\r\n\r\n"
+    head = "POST /clusters HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n"
     for _ in range(10):
         with socket.create_connection((host, int(port)), 30) as connection:
             # Closing then resets the connection, so that the answer cannot be delivered.
@@ -429,11 +429,12 @@ def order(
     path: str,
     body: str | bytes | None = None,
     kind: str = "application/json",
+    headers: Mapping[str, str] = {},
 ) -> tuple[int, Any]:
     host, _, port = address.rpartition(":")
     connection = HTTPConnection(host, int(port), timeout=60)
     try:
-        connection.request(method, path, body, {"Content-Type": kind})
+        connection.request(method, path, body, {"Content-Type": kind, **headers})
         answer = connection.getresponse()
         content = answer.read()
         return answer.status, json.loads(content) if content.startswith(b"{") else content
@@ -476,31 +477,116 @@ def test_an_order_needs_the_json_content_type(clusters: Clusters) -> None:
     assert order(clusters.address, "POST", "/clusters", "{}", "text/plain")[0] == 415
 
 
-def test_an_order_that_fails_unexpectedly_is_answered() -> None:
+async def test_the_answer_to_an_order_that_fails_unexpectedly_has_no_details() -> None:
     async def broken(_: Order) -> tuple[int, Any]:
-        raise KeyError("missing")
+        raise OSError(2, "No such file", "/secret/path")
 
-    async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await read_head(reader)
-        writer.writelines(await answer_order(head, reader, writer, broken))
-        writer.close()
+    connections = HttpConnections(
+        lambda _: None,
+        lambda exchange: answer_order(exchange, broken, 60.0),
+        most=9,
+        most_per_address=9,
+    )
+    host, port = connections.listen("127.0.0.1", 0)
+    try:
+        status, answer = await asyncio.to_thread(order, f"{host}:{port}", "GET", "/clusters")
+    finally:
+        await connections.close()
+    assert (status, answer["error"].count("FileNotFoundError")) == (500, 1)
+    assert "/secret" not in answer["error"] and "Traceback" not in answer["error"]
 
-    async def ask() -> tuple[int, Any]:
-        async with await asyncio.start_server(connection, "127.0.0.1", 0) as server:
-            host, port = server.sockets[0].getsockname()
-            return await asyncio.to_thread(order, f"{host}:{port}", "GET", "/clusters")
 
-    status, answer = asyncio.run(ask())
-    assert (status, answer["error"]) == (500, "the order failed: KeyError: 'missing'")
+def faults_address(http: str, cluster: Cluster) -> str:
+    """The address at which the cluster's broker takes orders for faults."""
+    address: str = order(http, "GET", f"/clusters/{cluster.id}")[1]["faults"]
+    return address
 
 
-def test_a_broker_with_too_many_connections_says_so() -> None:
+def test_silent_connections_do_not_keep_orders_out() -> None:
     with SubprocessBroker(testing=True) as broker, ExitStack() as connections:
-        host, _, port = broker.http.rpartition(":")
-        for _ in range(65):
-            connections.enter_context(socket.create_connection((host, int(port)), 30))
-        with pytest.raises(ClusterRefused, match="too many connections"):
-            Clusters.at(broker.http).list()
+        made = Clusters.at(broker.http).create()
+        for address in (broker.http, faults_address(broker.http, made)):
+            host, _, port = address.rpartition(":")
+            for _ in range(300):
+                connections.enter_context(socket.create_connection((host, int(port)), 30))
+        assert len(Clusters.at(broker.http).list()) == 1
+
+
+_EVIL = {"Host": "evil.example", "Origin": "http://evil.example"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 201),
+        ({"Host": "localhost:1"}, 201),
+        ({"Host": "127.0.0.1:1", "Origin": "http://127.0.0.1:1"}, 201),
+        ({"Sec-Fetch-Site": "same-origin"}, 201),
+        # A page whose site has pointed its own name at this machine.
+        (_EVIL, 421),
+        ({**_EVIL, "Host": "evil.example:80"}, 421),
+        ({"Host": "localhost.evil.example"}, 421),
+        # A page of another site that asks for this machine's name or address.
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": ""}, 403),
+        ({"Origin": "http://localhost:3000", "Host": "localhost:1"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+    ],
+)
+def test_n60_orders_of_web_pages_are_refused(
+    clusters: Clusters, headers: dict[str, str], status: int
+) -> None:
+    with clusters.create() as cluster:
+        fault = json.dumps({"fault": "delay", "api": "Fetch", "ms": 1})
+        address = faults_address(clusters.address, cluster)
+        found, answer = order(address, "POST", "/faults", fault, headers=headers)
+        assert found == (200 if status == 201 else status), answer
+        assert len(cluster.faults.list()) == (status == 201)
+    before = [each.id for each in clusters.list()]
+    found, answer = order(clusters.address, "POST", "/clusters", headers=headers)
+    assert found == status, answer
+    if status == 201:
+        assert order(clusters.address, "DELETE", f"/clusters/{answer['id']}")[0] == 200
+    assert [each.id for each in clusters.list()] == before
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "GET", "DELETE"])
+def test_n60_preflight_requests_are_refused(clusters: Clusters, method: str) -> None:
+    headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    assert order(clusters.address, method, "/clusters", headers=headers)[0] == 403
+
+
+@pytest.mark.parametrize(
+    "listeners",
+    [
+        "PLAINTEXT://0.0.0.0:0",
+        "PLAINTEXT://:0",
+        "PLAINTEXT://[::]:0",
+        "PLAINTEXT://127.0.0.1:0,OUTSIDE://0.0.0.0:0",
+        "OUTSIDE://localhost.:0",
+    ],
+)
+def test_n60_no_order_opens_a_listener_to_other_machines(
+    clusters: Clusters, listeners: str
+) -> None:
+    settings = {
+        "listeners": listeners,
+        "insecure.listeners": "true",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT",
+    }
+    with pytest.raises(ClusterRefused, match="on this machine only"):
+        clusters.create(settings)
+
+
+def test_the_refusal_of_a_cluster_that_cannot_start_has_no_log_lines(clusters: Clusters) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ClusterRefused, match="in use by another program") as refused:
+            clusters.create({"listeners": f"PLAINTEXT://127.0.0.1:{port}"})
+    assert "Traceback" not in str(refused.value)
+    assert "/" not in str(refused.value)
 
 
 def test_malformed_requests_do_not_stop_the_cluster_process(clusters: Clusters) -> None:
@@ -508,7 +594,7 @@ def test_malformed_requests_do_not_stop_the_cluster_process(clusters: Clusters) 
     for text in (
         b"\r\n\r\n",
         b"x" * 20_000,
-        b"POST /clusters HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST /clusters HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
     ):
         with socket.create_connection((host, int(port)), 30) as connection:
             connection.sendall(text)

@@ -78,6 +78,7 @@ SHELLS = {
     "odradek_broker.server.cleaner_worker": "is that process",
     "odradek_broker.server.hangup": "handles a signal, looks for a terminal",
     "odradek_broker.server.http": "serves metrics and health over a socket",
+    "odradek_broker.server.http_connections": "owns connections, waits for requests",
     "odradek_broker.server.http_clusters": "starts the process that makes clusters, asks it",
     "odradek_broker.virtual_clusters.__main__": "starts the process that makes clusters",
     "odradek_broker.virtual_clusters.program": "is that process",

@@ -108,6 +108,15 @@ class BrokerSettings(
         ours=True,
         secret=True,
     )
+    http_allowed_hosts: tuple[str, ...] = setting(
+        Kind.LIST,
+        (),
+        "Further host names by which the HTTP endpoint may be asked, without ports: broker.example. "
+        "It always answers to IP addresses, localhost, this machine's name, the hosts of "
+        "http.listen and advertised.listeners, and requests with http.token. Other names are "
+        "refused, because any web site could point its name at this machine.",
+        ours=True,
+    )
     metrics_internal_topics_enable: bool = setting(
         Kind.BOOLEAN,
         False,

@@ -70,6 +70,17 @@ def read_settings(body: object) -> dict[str, str]:
     return texts
 
 
+def check_listeners(config: BrokerConfig) -> None:
+    """Refuse listeners that other machines can reach, whatever insecure.listeners says: no order
+    over HTTP may open this machine to them. Raises BadSettings."""
+    for each in config.broker_listeners:
+        if not each.this_machine_only:
+            raise BadSettings(
+                f"listeners: a cluster listens on this machine only, as"
+                f" {each.name}://127.0.0.1:0 does, and not on {each.address}"
+            )
+
+
 def with_bound_ports(listeners: str, addresses: Mapping[str, tuple[str, int]]) -> str:
     """`listeners` with the ports that a running broker has bound, so that the broker can later be
     started again with these ports.

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from odradek_broker.platform.repeated_lines import RepeatedLines
 from odradek_broker.request import RequestContext
 from odradek_broker.security.acls import Acl, AclIndex, plain_host
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
@@ -24,6 +23,7 @@ from odradek_protocol.acls import (
     PatternType,
 )
 from odradek_protocol.lazy_tuple import NamedTuple
+from odradek_protocol.repeated_lines import RepeatedLines
 
 #: For each operation, the other operations whose permission includes this operation (A-20). The
 #: table is not used for denials.

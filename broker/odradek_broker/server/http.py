@@ -1,8 +1,8 @@
 """The HTTP endpoint for monitoring: /metrics, /healthz and /readyz, and in a broker under test also
 /faults and /clusters.
 
-HTTP/1.1, one request per connection, with TLS and a token if they are configured (N-35). The server
-has only the needed parts of HTTP, and limits the size, time and number of requests.
+HTTP/1.1, one request per connection, with TLS and a token if they are configured (N-35), for the
+endpoint's own names only (N-60).
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ import asyncio
 import hmac
 import json
 import socket
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node
-from odradek_broker.server.host import Acceptor, Handshakes
+from odradek_broker.server.host import Handshakes
+from odradek_broker.server.http_connections import Exchange, HttpConnections, answer_order
 from odradek_broker.server.http_messages import (
-    HEAD_BYTES_MAX,
     JSON,
     TEXT,
     Order,
     Refused,
-    check_head,
-    check_order,
+    Request,
+    check_host,
     response,
-    target_of,
 )
+from odradek_protocol.http_hosts import OwnHosts
 
 if TYPE_CHECKING:
+    from odradek_broker.config.broker import BrokerConfig
     from odradek_broker.metrics.exposition import Exposition
     from odradek_broker.server.fault_control import FaultControl
     from odradek_broker.server.http_clusters import ClusterRelay
@@ -42,15 +42,26 @@ log = structlog.get_logger("odradek.http")
 #: The maximum time for an order. It is long because an order for a virtual cluster may have to wait
 #: for the start of the process that makes clusters.
 _ORDER_TIMEOUT_S = 100.0
-_REQUEST_TIMEOUT_S = 5.0
-_LINGER_S = 1.0
-_LINGER_READS_MAX = 64
-_CONNECTIONS_MAX = 64
+#: The limit of requests in progress, and what one address may have of them, besides probes.
+_REQUESTS_MAX = 80
+_REQUESTS_PER_ADDRESS_MAX = 64
 #: The time after which a scrape lets other work of the event loop run.
 _SLICE_US = 1_000
 #: The paths that orchestrators request. They need no token.
-_PROBES = (b"/healthz", b"/readyz")
+_PROBES = ("/healthz", "/readyz")
+_OTHER_HOST = (
+    "ask for the broker's address, or, if {name} is a name of the broker, add it to the setting"
+    " http.allowed.hosts"
+)
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def names_of(config: BrokerConfig, advertised: Mapping[str, tuple[str, int]]) -> list[str]:
+    """The host names by which the endpoint may be asked: those that its operator has chosen.
+    `advertised`: the addresses for clients."""
+    hosts = [host for host, _ in advertised.values()]
+    listen = [] if config.http_address is None else [config.http_address[0]]
+    return [socket.gethostname(), *listen, *hosts, *config.http_allowed_hosts]
 
 
 class HttpServer:
@@ -58,7 +69,7 @@ class HttpServer:
 
     `faults`: the object that takes orders for faults, in a broker under test. `token`: the token
     that metrics and the details of readiness require; empty if none is required. `tls`: the TLS
-    settings of the connections.
+    settings of the connections. `names`: the host names by which the endpoint may be asked.
     """
 
     def __init__(
@@ -69,14 +80,21 @@ class HttpServer:
         *,
         token: str = "",
         tls: Handshakes | None = None,
+        names: Iterable[str] = (),
     ) -> None:
         self._node = node
         self._metrics = metrics
         self._faults = faults
         self._token = token.encode()
         self._tls = tls
-        self._acceptor: Acceptor | None = None
-        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._own_hosts = OwnHosts(names)
+        self._connections = HttpConnections(
+            self._check,
+            self._answer,
+            probes=_PROBES,
+            most=_REQUESTS_MAX,
+            most_per_address=_REQUESTS_PER_ADDRESS_MAX,
+        )
         #: The metrics, while they are being made.
         self._scrape: asyncio.Future[list[bytes]] | None = None
         self._exposition: Exposition | None = None
@@ -85,87 +103,48 @@ class HttpServer:
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the bound address. Raises OSError."""
-        listener = _listening(host, port)
-        self._acceptor = Acceptor(listener, self._protocol, self._tls)
-        bound = listener.getsockname()
+        bound = self._connections.listen(host, port, self._tls)
         log.info("serving metrics", host=bound[0], port=bound[1], tls=self._tls is not None)
-        return bound[0], bound[1]
+        return bound
 
     async def stop(self) -> None:
         """Close all connections immediately."""
-        if self._acceptor is None:
-            return
-        self._acceptor.close()
         if self._scrape is not None:
             self._scrape.cancel()
-        for writer in list(self._open.values()):
-            writer.transport.abort()
-        await asyncio.gather(*self._open, return_exceptions=True)
+        await self._connections.close()
         if self._clusters is not None:
             await self._clusters.close()
 
-    def _protocol(self) -> asyncio.StreamReaderProtocol:
-        reader = asyncio.StreamReader(limit=HEAD_BYTES_MAX)
-        return asyncio.StreamReaderProtocol(reader, self._connection)
+    def _check(self, request: Request) -> None:
+        # No page of another site has the token.
+        if not (self._token and self._is_known(request)):
+            check_host(request, self._own_hosts, _OTHER_HOST)
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._open[task] = writer
-        try:
-            with suppress(ConnectionError, TimeoutError):
-                async with asyncio.timeout(2 * _REQUEST_TIMEOUT_S) as limit:
-                    # Written part by part, because the metrics of many partitions have megabytes.
-                    for part in await self._answer(reader, writer, limit):
-                        writer.write(part)
-                        await writer.drain()
-                    await linger(reader, writer)
-        finally:
-            del self._open[task]
-            writer.close()
-
-    async def _answer(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        limit: asyncio.Timeout,
-    ) -> list[bytes]:
-        if len(self._open) > _CONNECTIONS_MAX:
-            return response(503, b"too many connections\n")
-        try:
-            head = await read_head(reader)
-        except Refused as refused:
-            return response(refused.status, f"{refused}\n".encode())
-        method, target = target_of(head)
-        carry_out = self._taker_of(target)
+    async def _answer(self, exchange: Exchange) -> Sequence[bytes]:
+        request = exchange.request
+        carry_out = self._taker_of(request.path)
         if carry_out is not None:
-            limit.reschedule(asyncio.get_running_loop().time() + _ORDER_TIMEOUT_S)
-            return await answer_order(head, reader, writer, carry_out)
-        if method not in (b"GET", b"HEAD"):
-            return response(405, b"only GET and HEAD\n", extra="Allow: GET, HEAD\r\n")
-        path = target.split(b"?", 1)[0]
-        known = self._is_known(head)
-        if not known and path not in _PROBES:
-            return response(
+            return await answer_order(exchange, carry_out, _ORDER_TIMEOUT_S)
+        if request.method not in ("GET", "HEAD"):
+            raise Refused(405, "only GET and HEAD", "Allow: GET, HEAD\r\n")
+        known = self._is_known(request)
+        if not known and request.path not in _PROBES:
+            raise Refused(
                 401,
-                b"the request needs the broker's http.token: Authorization: Bearer TOKEN\n",
-                extra="WWW-Authenticate: Bearer\r\n",
+                "the request needs the broker's http.token: Authorization: Bearer TOKEN",
+                "WWW-Authenticate: Bearer\r\n",
             )
-        try:
-            status, body, content_type = await self._resource(path, told_all=known)
-        except Exception:
-            log.exception("an HTTP request failed unexpectedly", target=target.decode("latin-1"))
-            return response(500, b"the broker failed to answer; see its log\n")
-        return response(status, *body, content_type=content_type, head_only=method == b"HEAD")
+        status, body, content_type = await self._resource(request.path, told_all=known)
+        return response(status, *body, content_type=content_type)
 
-    def _taker_of(self, target: bytes) -> Callable[[Order], Awaitable[tuple[int, Any]]] | None:
-        """The function that carries out orders to this target; None for any other target, and in a
+    def _taker_of(self, path: str) -> Callable[[Order], Awaitable[tuple[int, Any]]] | None:
+        """The function that carries out orders to this path; None for any other path, and in a
         broker that is not under test."""
         if self._faults is None:
             return None
-        if target.startswith(b"/faults"):
+        if path.startswith("/faults"):
             return self._faults.carry_out
-        if target.startswith(b"/clusters"):
+        if path.startswith("/clusters"):
             if self._clusters is None:
                 from odradek_broker.config.virtual_cluster import inherited
                 from odradek_broker.server.http_clusters import ClusterRelay
@@ -174,26 +153,21 @@ class HttpServer:
             return self._clusters.carry_out
         return None
 
-    def _is_known(self, head: bytes) -> bool:
+    def _is_known(self, request: Request) -> bool:
         """True if the request has the token, or if no token is required."""
         if not self._token:
             return True
-        given = b""
-        for line in head.split(b"\r\n")[1:]:
-            name, _, value = line.partition(b":")
-            if name.strip().lower() == b"authorization":
-                given = value.strip()
-        scheme, _, token = given.partition(b" ")
-        same = hmac.compare_digest(token.strip(), self._token)
-        return same and scheme.lower() == b"bearer"
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        same = hmac.compare_digest(token.strip().encode("latin-1"), self._token)
+        return same and scheme.lower() == "bearer"
 
-    async def _resource(self, path: bytes, *, told_all: bool) -> tuple[int, list[bytes], str]:
-        if path == b"/metrics":
+    async def _resource(self, path: str, *, told_all: bool) -> tuple[int, list[bytes], str]:
+        if path == "/metrics":
             return 200, await self._scraped(), _METRICS
-        if path == b"/healthz":
+        if path == "/healthz":
             # The answer itself shows that the loop runs.
             return 200, [b"ok\n"], TEXT
-        if path == b"/readyz":
+        if path == "/readyz":
             return self._readiness(told_all=told_all)
         return 404, [b"there are /metrics, /healthz and /readyz\n"], TEXT
 
@@ -270,83 +244,3 @@ class HttpServer:
             }
         body = json.dumps(content).encode() + b"\n"
         return (200 if content["ready"] else 503), [body], JSON
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """A listening socket; if the host is empty, on all addresses. Raises OSError."""
-    if host:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family)
-    elif socket.has_dualstack_ipv6():
-        listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    else:
-        listener = socket.create_server(("", port))
-    listener.setblocking(False)
-    return listener
-
-
-async def read_head(reader: asyncio.StreamReader) -> bytes:
-    """The head of a request, up to its empty line. Raises Refused."""
-    try:
-        async with asyncio.timeout(_REQUEST_TIMEOUT_S):
-            head = await reader.readuntil(b"\r\n\r\n")
-    except TimeoutError:
-        raise Refused(408, "the request did not come in time") from None
-    except asyncio.LimitOverrunError:
-        raise Refused(431, "the request is too large") from None
-    except asyncio.IncompleteReadError:
-        raise Refused(400, "the request is incomplete") from None
-    check_head(head)
-    return head
-
-
-async def read_order(head: bytes, reader: asyncio.StreamReader, peer: str) -> Order:
-    """Read the body of an order after its head. `peer`: the address of the sender. Raises
-    Refused."""
-    method, path, body_bytes = check_order(head, peer)
-    try:
-        async with asyncio.timeout(_REQUEST_TIMEOUT_S):
-            body = await reader.readexactly(body_bytes)
-    except asyncio.IncompleteReadError:
-        raise Refused(400, "the request is incomplete") from None
-    except TimeoutError:
-        raise Refused(408, "the request did not come in time") from None
-    try:
-        return Order(method, path, json.loads(body) if body else None)
-    except (ValueError, RecursionError) as problem:
-        raise Refused(400, f"the order is no JSON: {problem}") from problem
-
-
-async def answer_order(
-    head: bytes,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    carry_out: Callable[[Order], Awaitable[tuple[int, Any]]],
-) -> list[bytes]:
-    """The response to an order, as JSON. The response to a refused order is `{"error": text}`."""
-    peer = writer.get_extra_info("peername")
-    try:
-        status, answer = await carry_out(await read_order(head, reader, peer[0] if peer else ""))
-    except Refused as refused:
-        status, answer = refused.status, {"error": str(refused)}
-    except (ConnectionError, TimeoutError):
-        raise
-    except Exception as error:
-        log.exception("an HTTP request with an order failed unexpectedly")
-        status, answer = 500, {"error": f"the order failed: {type(error).__name__}: {error}"}
-    return response(status, json.dumps(answer).encode() + b"\n", content_type=JSON)
-
-
-async def linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read the remaining bytes of the peer, because closing a socket with unread bytes resets the
-    connection."""
-    if writer.can_write_eof():
-        writer.write_eof()
-    else:
-        # TLS closes both directions together.
-        await writer.drain()
-        return
-    async with asyncio.timeout(_LINGER_S):
-        for _ in range(_LINGER_READS_MAX):
-            if not await reader.read(HEAD_BYTES_MAX):
-                break

@@ -55,14 +55,15 @@ class ClusterRelay:
         except TimeoutError:
             raise Refused(503, f"the order was not carried out within {_ORDER_S:g} s") from None
         except (OSError, ValueError, asyncio.IncompleteReadError) as problem:
-            raise Refused(503, f"the process that makes clusters failed: {problem}") from problem
+            name = type(problem).__name__
+            raise Refused(503, f"the process that makes clusters failed ({name})") from problem
 
     async def _exchange(self, order: Order) -> tuple[int, Any]:
         reader, writer = await asyncio.open_connection(*self._address, limit=_ANSWER_BYTES_MAX)
         try:
             body = b"" if order.body is None else _as_short_as_it_came(order.body)
             head = (
-                f"{order.method} {order.path} HTTP/1.1\r\n"
+                f"{order.method} {order.path} HTTP/1.1\r\nHost: {self._address[0]}\r\n"
                 f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             )
             writer.write(head.encode("latin-1") + body)

@@ -2,15 +2,17 @@
 
 An order is a request that changes something; only a broker under test takes orders. An order must
 come from the broker's own machine, and its body must be JSON of a limited size with the type
-application/json. A browser sends such a request for a web page only after a preflight request, and
-this server refuses preflight requests.
+application/json. A page of another site cannot send it: a browser names that site in the request,
+or asks first (a preflight request), and both are refused.
 """
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
+from odradek_protocol.http_hosts import OwnHosts, host_name, is_own_origin
 from odradek_protocol.lazy_tuple import NamedTuple
 
 HEAD_BYTES_MAX = 8 * 1024
@@ -32,18 +34,43 @@ _REASONS = {
     409: "Conflict",
     413: "Content Too Large",
     415: "Unsupported Media Type",
+    421: "Misdirected Request",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
+_VERSION = re.compile(r"HTTP/1\.[0-9]")
+# Possessive: otherwise a client could make a match take time with the square of a line's length.
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]++):[ \t]*+([^\x00-\x08\x0a-\x1f\x7f]*+)")
+#: The headers that decide something here; a request with two of one kind is refused.
+_SINGLE = frozenset({"host", "origin", "authorization", "content-length", "content-type"})
+_ABSOLUTE = re.compile(r"https?://([^/?#]*+)(.*+)", re.IGNORECASE)
+#: The values of Sec-Fetch-Site without which a page of another site has sent the request.
+_OWN_SITES = ("", "same-origin", "none")
+_SHOWN_CHARACTERS = 100
 
 
 class Refused(Exception):
-    """The error for a request that is refused, with the answer."""
+    """The error for a request that is refused, with the answer. `extra`: lines for its head."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, extra: str = "") -> None:
         super().__init__(text)
         self.status = status
+        self.extra = extra
+
+
+class Request(NamedTuple):
+    """The head of a request. `path` has no query; the names of `headers` are in lower case.
+
+    `hosts`: the addresses that the client says it has connected to, of the header Host and of an
+    absolute target; empty only in HTTP/1.0. `peer`: the client's address.
+    """
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    hosts: tuple[str, ...]
+    peer: str
 
 
 class Order(NamedTuple):
@@ -55,30 +82,58 @@ class Order(NamedTuple):
     body: Any
 
 
-def check_head(head: bytes) -> None:
-    """Refuse a head that does not begin like a request of HTTP/1."""
-    parts = head.split(b"\r\n", 1)[0].split(b" ")
-    if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
+def parse_head(head: bytes, peer: str) -> Request:
+    """The head of a request of HTTP/1, up to its empty line. Raises Refused."""
+    first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    parts = first.split(" ")
+    if len(parts) != 3 or not _VERSION.fullmatch(parts[2]):
         raise Refused(400, "this is no HTTP/1.1 request")
-
-
-def target_of(head: bytes) -> tuple[bytes, bytes]:
-    """(method, target) of a request's head."""
-    method, target, _ = head.split(b"\r\n", 1)[0].split(b" ")
-    return method, target
-
-
-def check_order(head: bytes, peer: str) -> tuple[str, str, int]:
-    """(method, path, bytes of the body) of an order. Raises Refused."""
-    if not _is_loopback(peer):
-        raise Refused(403, f"orders come from the broker's own machine, not from {peer}")
-    first, *lines = head.decode("latin-1").split("\r\n")
-    method, target, _ = first.split(" ")
-    headers = {}
+    method, target, version = parts
+    headers: dict[str, str] = {}
     for line in lines:
-        name, colon, value = line.partition(":")
-        if colon:
-            headers[name.strip().lower()] = value.strip()
+        found = _HEADER.fullmatch(line)
+        if found is None:
+            raise Refused(400, "a header of the request is no header of HTTP/1.1")
+        name = found[1].lower()
+        if name in headers and name in _SINGLE:
+            raise Refused(400, f"the request has the header {found[1]} twice")
+        headers[name] = found[2].rstrip(" \t")
+    hosts = [headers["host"]] if "host" in headers else []
+    if not hosts and version != "HTTP/1.0":
+        raise Refused(400, "the request lacks the header Host")
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is not None:
+        hosts.append(absolute[1])
+        target = absolute[2]
+    elif not target.startswith("/") and target != "*":
+        raise Refused(400, "the target of the request is no path")
+    return Request(method, target.partition("?")[0] or "/", headers, tuple(hosts), peer)
+
+
+def check_host(request: Request, own: OwnHosts, what_to_do: str) -> None:
+    """Refuse a request for a name that is not the server's. `what_to_do`: the end of the refusal,
+    with {name} for the name."""
+    for host in request.hosts:
+        name = host_name(host)
+        if name is None:
+            raise Refused(400, "the header Host, or the target, has no host name")
+        if not own.has(name):
+            shown = name[:_SHOWN_CHARACTERS]
+            raise Refused(
+                421, f"the name {shown!r} is not allowed here: {what_to_do.format(name=shown)}"
+            )
+
+
+def check_order(request: Request) -> int:
+    """The bytes of the body of an order. Raises Refused."""
+    if not _is_loopback(request.peer):
+        raise Refused(403, f"orders come from the broker's own machine, not from {request.peer}")
+    headers = request.headers
+    own = "".join(request.hosts[:1])
+    if "origin" in headers and not is_own_origin(headers["origin"], own):
+        raise Refused(403, "orders come from programs, not from web pages of others (Origin)")
+    if headers.get("sec-fetch-site", "") not in _OWN_SITES:
+        raise Refused(403, "orders come from programs, not from web pages (Sec-Fetch-Site)")
     length = headers.get("content-length", "0")
     if "transfer-encoding" in headers or not (length.isascii() and length.isdigit()):
         raise Refused(400, "the body needs a Content-Length")
@@ -86,9 +141,9 @@ def check_order(head: bytes, peer: str) -> tuple[str, str, int]:
     if len(length) > 12 or int(length) > ORDER_BYTES_MAX:
         raise Refused(413, f"an order has at most {ORDER_BYTES_MAX} bytes")
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if method == "POST" and content_type != JSON:
+    if request.method == "POST" and content_type != JSON:
         raise Refused(415, "an order is sent as Content-Type: application/json")
-    return method, target.partition("?")[0], int(length)
+    return int(length)
 
 
 def number_of(path: str, parent: str) -> int | None:
@@ -103,20 +158,16 @@ def number_of(path: str, parent: str) -> int | None:
 
 
 def response(
-    status: int,
-    *body: bytes,
-    content_type: str = TEXT,
-    head_only: bool = False,
-    extra: str = "",
-) -> list[bytes]:
-    """The parts of a response. `extra`: further lines of its head."""
+    status: int, *body: bytes, content_type: str = TEXT, extra: str = ""
+) -> tuple[bytes, ...]:
+    """The parts of a response: its head, and its body. `extra`: further lines of the head."""
     head = (
         f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
         f"Content-Type: {content_type}\r\n"
         f"Content-Length: {sum(map(len, body))}\r\n"
         f"{extra}Connection: close\r\n\r\n"
-    ).encode()
-    return [head] if head_only else [head, *body]
+    )
+    return head.encode(), *body
 
 
 def _is_loopback(host: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from odradek_broker.platform.repeated_lines import RepeatedLines
+from odradek_protocol.repeated_lines import RepeatedLines
 
 log = structlog.get_logger("odradek.peers")
 

@@ -9,7 +9,6 @@ further failure is delayed longer. Successful authentications are never delayed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -40,6 +39,7 @@ from odradek_broker.server.peer_log import PeerLog
 from odradek_protocol.sasl.scram import ScramMechanism
 from odradek_protocol.tls import files
 from odradek_protocol.tls.settings import TlsError
+from odradek_protocol.waiting_peers import Close, WaitingPeers
 
 if TYPE_CHECKING:
     from odradek_broker.config.broker import BrokerConfig
@@ -61,48 +61,16 @@ _LONGEST_MS = 5_000
 #: The maximum number of addresses whose failures are kept.
 _ADDRESSES_MAX = 10_000
 
-#: Closes a connection.
-Close = Callable[[], None]
-
 
 class UnauthenticatedConnections:
     """The unauthenticated connections and the failed authentications of all addresses. `now_ms`: a
     monotonic clock."""
 
     def __init__(self, most_per_address: int, most: int, now_ms: Callable[[], int]) -> None:
-        self._most_per_address = most_per_address
-        self._most = most
+        self.waiting = WaitingPeers(most_per_address, most)
         self._now_ms = now_ms
-        #: The unauthenticated connections, oldest first: the function that closes the connection,
-        #: and the address.
-        self._connections: dict[Close, str] = {}
-        self._by_address: Counter[str] = Counter()
         #: The number of failures of each address, and the time of its last failure.
         self._failures: dict[str, tuple[int, int]] = {}
-
-    def begin(self, host: str, close: Close) -> bool:
-        """Count an unauthenticated connection; False if its address has too many. Otherwise the
-        caller has to call `ended` later. If all addresses together have too many, the oldest
-        connection is closed."""
-        if self._by_address[host] >= self._most_per_address:
-            return False
-        if len(self._connections) >= self._most:
-            oldest = next(iter(self._connections))
-            self.ended(oldest)
-            oldest()
-        self._connections[close] = host
-        self._by_address[host] += 1
-        return True
-
-    def ended(self, close: Close) -> None:
-        """Called when a connection has authenticated or is closed, and so is no longer
-        unauthenticated."""
-        host = self._connections.pop(close, None)
-        if host is None:
-            return
-        self._by_address[host] -= 1
-        if self._by_address[host] <= 0:
-            del self._by_address[host]
 
     def failed(self, host: str, delay_ms: int) -> int:
         """Count a failure; returns the delay of its answer, in ms."""
@@ -176,7 +144,9 @@ class SaslListener:
         """Count an unauthenticated connection; False if its address has too many. `close` is called
         if this connection has to be closed to make room for a later connection. The caller has to
         call `ended` when the client has authenticated or the connection is closed."""
-        if self._unauthenticated.begin(host, close):
+        waiting = self._unauthenticated.waiting
+        if not waiting.crowded(host):
+            waiting.begin(host, close)
             return True
         self._peer_log.warn(
             "refused a connection",
@@ -189,7 +159,7 @@ class SaslListener:
     def ended(self, close: Close) -> None:
         """Called when a connection has authenticated or is closed, and so is no longer
         unauthenticated."""
-        self._unauthenticated.ended(close)
+        self._unauthenticated.waiting.ended(close)
 
     def late(self, host: str) -> None:
         """Log an authentication that took too long."""

@@ -36,7 +36,7 @@ from odradek_broker.server.host import (
     RealHost,
     StartError,
 )
-from odradek_broker.server.http import HttpServer
+from odradek_broker.server.http import HttpServer, names_of
 from odradek_broker.server.initial_users import initial_user_records
 from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.session import Session
@@ -230,7 +230,14 @@ class Server:
                 serving = await listener.serve(partial(self._session, name), self._tls.get(name))
                 self._acceptors.add(name, serving)
             if config.http_address is not None:
-                self._http = HttpServer(node, self.metrics, self.faults, token=token, tls=http_tls)
+                self._http = HttpServer(
+                    node,
+                    self.metrics,
+                    self.faults,
+                    token=token,
+                    tls=http_tls,
+                    names=names_of(config, self._advertised()),
+                )
                 self.http_address = await self._http.start(*config.http_address)
         except OSError as error:
             for listener in bound.values():

@@ -11,7 +11,6 @@ import structlog
 
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.deferred import Deferred
-from odradek_broker.platform.repeated_lines import RepeatedLines
 from odradek_broker.platform.seams import Clock, Randomness
 from odradek_broker.request import Peer, RequestContext
 from odradek_broker.telemetry.instances import (
@@ -30,6 +29,7 @@ from odradek_broker.telemetry.subscriptions import (
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.repeated_lines import RepeatedLines
 
 log = structlog.get_logger("odradek.telemetry")
 

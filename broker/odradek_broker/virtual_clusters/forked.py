@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
-from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.config.broker import BrokerConfig, ConfigError
 from odradek_broker.platform.log_lines import configure_logging
-from odradek_broker.server.host import run
+from odradek_broker.server.host import StartError, run
 from odradek_broker.server.server import Server, serve
+from odradek_broker.storage.errors import DataDirectoryError
 
 if TYPE_CHECKING:
     from odradek_broker.server.fault_control import FaultControl
@@ -47,7 +48,9 @@ def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, tol
         status = 0
     except Exception as error:
         log.exception("the broker failed")
-        _tell(told, {"error": str(error) or type(error).__name__})
+        # Only errors that are for users have texts that are.
+        known = isinstance(error, (StartError, DataDirectoryError, ConfigError))
+        _tell(told, {"error": str(error) if known else f"it failed ({type(error).__name__})"})
     finally:
         # The process ends without Python's cleanup, because the cleanup would flush and close
         # objects that were copied from the host.

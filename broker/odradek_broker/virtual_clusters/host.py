@@ -18,14 +18,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from odradek_broker.config.broker import BrokerConfig, ConfigError, parse_config
 from odradek_broker.config.virtual_cluster import (
     DEFAULTS,
     BadSettings,
+    check_listeners,
     shown,
     with_bound_ports,
 )
 from odradek_broker.virtual_clusters import forked
+
+log = structlog.get_logger("odradek.server")
 
 #: The maximum number of clusters at a time. Each cluster is a process.
 CLUSTERS_MAX = 256
@@ -44,7 +49,7 @@ class NotPossible(Exception):
 
 
 class StartFailed(Exception):
-    """The error of a broker that did not start, with the reason and the last lines of its log."""
+    """The error of a broker that did not start, with the reason."""
 
 
 class State(StrEnum):
@@ -155,7 +160,7 @@ class Cluster:
         self.state = state
 
     def config(self) -> BrokerConfig:
-        """The configuration of the broker. Raises ConfigError."""
+        """The configuration of the broker. Raises ConfigError, BadSettings."""
         given = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             **DEFAULTS,
@@ -164,7 +169,9 @@ class Cluster:
             "http.listen": "127.0.0.1:0",
             **self.addresses,
         }
-        return parse_config(given)[0]
+        config = parse_config(given)[0]
+        check_listeners(config)
+        return config
 
     def last_words(self) -> str:
         """The last lines of the broker's log."""
@@ -343,7 +350,8 @@ class ClusterHost:
             cluster.folder.mkdir(exist_ok=True)
             cluster.process = process = self._fork(config, cluster)
         except OSError as error:
-            raise StartFailed(f"the machine has no room for a broker: {error}") from error
+            reason = error.strerror or type(error).__name__
+            raise StartFailed(f"the machine has no room for a broker: {reason}") from error
         cluster.change(State.STARTING)
         news: dict[str, Any] = {}
         try:
@@ -358,7 +366,9 @@ class ClusterHost:
                 cluster.change(State.STOPPED)
         if "addresses" not in news:
             reason = news.get("error", "the broker ended during its start")
-            raise StartFailed(f"{reason}: {cluster.last_words()}")
+            # The log may have tracebacks and paths, which are not for clients over HTTP.
+            log.error("a cluster did not start", reason=reason, log=cluster.last_words())
+            raise StartFailed(reason)
         self._started(cluster, process, news)
 
     def _started(self, cluster: Cluster, process: BrokerProcess, news: dict[str, Any]) -> None:

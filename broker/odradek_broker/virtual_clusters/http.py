@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from odradek_broker.config.virtual_cluster import BadSettings, read_settings
-from odradek_broker.server.http import answer_order, linger, read_head
-from odradek_broker.server.http_messages import (
-    HEAD_BYTES_MAX,
-    Order,
-    Refused,
-    number_of,
-    response,
-)
+from odradek_broker.server.http_connections import Exchange, HttpConnections, answer_order
+from odradek_broker.server.http_messages import Order, Refused, Request, check_host, number_of
 from odradek_broker.virtual_clusters.host import Cluster, ClusterHost, NotPossible, StartFailed
+from odradek_protocol.http_hosts import OwnHosts
 
 PATH = "/clusters"
-_CONNECTIONS_MAX = 256
-_CONNECTION_S = 90.0
+_ORDERS_MAX = 256
+_ORDER_S = 90.0
+_OWN_HOSTS = OwnHosts()
 _CREATED = 201
 _CHANGES = ("stop", "kill", "start", "restart")
 
@@ -36,44 +32,34 @@ class ClusterServer:
 
     def __init__(self, host: ClusterHost) -> None:
         self._host = host
-        self._open = 0
+        self._connections = HttpConnections(
+            self._check, self._answer, most=_ORDERS_MAX, most_per_address=_ORDERS_MAX
+        )
         #: The orders in progress. An order is completed even if its connection is lost.
         self._orders: set[asyncio.Task[tuple[int, Any]]] = set()
 
-    async def start(self) -> asyncio.Server:
-        """Listen on a free port of this machine's own address."""
-        return await asyncio.start_server(
-            self._connection, "127.0.0.1", 0, limit=HEAD_BYTES_MAX, backlog=_CONNECTIONS_MAX
-        )
+    def start(self) -> tuple[str, int]:
+        """Listen on a free port of this machine's own address; returns the address."""
+        return self._connections.listen("127.0.0.1", 0)
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
+
+    @staticmethod
+    def _check(request: Request) -> None:
+        check_host(request, _OWN_HOSTS, "ask for 127.0.0.1")
+
+    async def _answer(self, exchange: Exchange) -> Sequence[bytes]:
         made: list[int] = []
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CONNECTION_S):
-                    for part in await self._answer(reader, writer, made):
-                        writer.write(part)
-                    await writer.drain()
-                    await linger(reader, writer)
-        except ConnectionError:
+
+        async def delete() -> None:
             # The client has not received the number of its new cluster, and so could not delete it.
             for cluster in filter(None, map(self._host.find, made)):
                 await self._host.delete(cluster)
-        finally:
-            self._open -= 1
-            writer.close()
 
-    async def _answer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, made: list[int]
-    ) -> list[bytes]:
-        if self._open > _CONNECTIONS_MAX:
-            return response(503, b"too many connections\n")
-        try:
-            head = await read_head(reader)
-        except Refused as refused:
-            return response(refused.status, f"{refused}\n".encode())
-        return await answer_order(head, reader, writer, partial(self._carry_out, made))
+        exchange.on_unsent = delete
+        return await answer_order(exchange, partial(self._carry_out, made), _ORDER_S)
 
     async def _carry_out(self, made: list[int], order: Order) -> tuple[int, Any]:
         task = asyncio.ensure_future(carry_out(self._host, order))

@@ -80,14 +80,13 @@ async def _serve(root: Path, settings: dict[str, str], after: int) -> None:
     loop.add_reader(0, lambda: None if os.read(0, 4096) else ended.set())
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     host = ClusterHost(root, settings, after)
-    server = await ClusterServer(host).start()
-    address = server.sockets[0].getsockname()
-    print(json.dumps({"http": shown(*address)}), flush=True)
+    server = ClusterServer(host)
+    print(json.dumps({"http": shown(*server.start())}), flush=True)
     host.start_ahead()
     generating = asyncio.create_task(_generate_codecs(host))
     await ended.wait()
     generating.cancel()
-    server.close()
+    await server.close()
     await host.close()
 
 

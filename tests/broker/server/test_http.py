@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
+import budget
 from fake_node import FakeNode
+from odradek_broker.config.broker import parse_config
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.metrics.exposition import Exposition
 from odradek_broker.metrics.families import PAUSE, Families, Gauge
-from odradek_broker.server import http
-from odradek_broker.server.http import HttpServer
+from odradek_broker.server import http, http_connections
+from odradek_broker.server.http import HttpServer, names_of
+from waiting import until
 
 PATIENCE_S = 20
 
@@ -43,9 +47,9 @@ class Endpoint:
             writer.close()
 
     async def get(
-        self, path: str, method: str = "GET", *, headers: str = ""
+        self, path: str, method: str = "GET", *, headers: str = "", host: str = "127.0.0.1"
     ) -> tuple[int, dict[str, str], bytes]:
-        request = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n"
+        request = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n"
         answer = await self.send(request.encode())
         head, _, body = answer.partition(b"\r\n\r\n")
         first, *lines = head.decode().split("\r\n")
@@ -68,7 +72,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         for index in topic.partitions
     ]
     metrics = BrokerMetrics(lambda: 0)
-    server = HttpServer(node, metrics)
+    server = HttpServer(node, metrics, names=["broker.example"])
     yield Endpoint(node, metrics, server, await server.start("127.0.0.1", 0))
     await server.stop()
 
@@ -213,19 +217,109 @@ async def test_the_answer_to_head_has_no_body(endpoint: Endpoint) -> None:
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (b"GET /nothing HTTP/1.1\r\n\r\n", 404),
-        (b"POST /metrics HTTP/1.1\r\n\r\n", 405),
+        (b"GET /nothing HTTP/1.1\r\nHost: [::1]\r\n\r\n", 404),
+        (b"POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        (b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /metrics\r\n\r\n", 400),
         (b"GET /metrics SPDY/3\r\n\r\n", 400),
+        (b"GET  /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"\x00\x00\x00\x12\x00\x12\x00\x03\r\n\r\n", 400),
         (b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n", 431),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b" " * 8_000 + b"\0\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n folded: x\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost : localhost\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nno header\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /nothing HTTP/1.1\r\n\r\n", 200),
     ],
 )
-async def test_an_invalid_http_request_is_answered_with_its_status(
+async def test_an_http_request_is_answered_with_its_status(
     endpoint: Endpoint, request_: bytes, status: int
 ) -> None:
-    assert (await endpoint.send(request_)).startswith(b"HTTP/1.1 %d " % status)
+    answer = await endpoint.send(request_)
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert answer.count(b"HTTP/1.1") == 1 or status == 400, "one request of a connection"
     assert (await endpoint.get("/healthz"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8080", 200),
+        ("localhost", 200),
+        ("LocalHost.:1", 200),
+        ("[::1]:8080", 200),
+        ("10.1.2.3", 200),
+        ("broker.example", 200),
+        ("Broker.Example.:80", 200),
+        ("evil.example", 421),
+        ("evil.example.", 421),
+        ("127.0.0.1.evil.example:8080", 421),
+        ("localhost.evil.example", 421),
+        ("", 421),
+        ("2130706433", 421),
+        ("127.0.0.1:99999", 400),
+        ("[::1", 400),
+        ("a@127.0.0.1", 400),
+        ("127.0.0.1/x", 400),
+        ("127.0.0.1\r\nHost: 127.0.0.1", 400),
+        ("127.0.0.1\r\nhost: evil.example", 400),
+    ],
+)
+async def test_n60_the_endpoint_answers_to_its_own_names_only(
+    endpoint: Endpoint, host: str, status: int
+) -> None:
+    for path in ("/metrics", "/healthz", "/readyz", "/nothing"):
+        found, _, body = await endpoint.get(path, host=host)
+        assert found == (404 if (status, path) == (200, "/nothing") else status)
+        if status == 421:
+            assert b"http.allowed.hosts" in body
+            assert b"kafka" not in body
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://127.0.0.1:1/healthz", "127.0.0.1:1", 200),
+        ("HTTP://localhost?x=/", "localhost", 404),
+        ("http://evil.example/healthz", "127.0.0.1", 421),
+        ("http://127.0.0.1/healthz", "evil.example", 421),
+        ("https://u@127.0.0.1/healthz", "127.0.0.1", 400),
+        ("ftp://127.0.0.1/healthz", "127.0.0.1", 400),
+    ],
+)
+async def test_n60_the_host_of_an_absolute_target_counts_too(
+    endpoint: Endpoint, target: str, host: str, status: int
+) -> None:
+    assert (await endpoint.get(target, host=host))[0] == status
+
+
+async def test_n60_only_http_1_0_needs_no_host(endpoint: Endpoint) -> None:
+    """No browser sends HTTP/1.0, but health checks of load balancers do."""
+    assert (await endpoint.send(b"GET /healthz HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    answer = await endpoint.send(b"GET /healthz HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"Host" in answer
+
+
+async def test_n60_a_request_with_the_token_may_have_any_name(endpoint: Endpoint) -> None:
+    endpoint.server._token = b"s3cret"
+    with_token = "Authorization: Bearer s3cret\r\n"
+    assert (await endpoint.get("/metrics", headers=with_token, host="evil.example"))[0] == 200
+    for headers in ("", "Authorization: Bearer guess\r\n"):
+        assert (await endpoint.get("/metrics", headers=headers, host="evil.example"))[0] == 421
+
+
+async def test_n60_the_names_of_the_settings_are_the_endpoints() -> None:
+    config = parse_config(
+        {
+            "http.listen": "localhost:0",
+            "advertised.listeners": "PLAINTEXT://kafka.example:9092",
+            "http.allowed.hosts": "broker, metrics.example",
+        }
+    )[0]
+    names = names_of(config, config.advertised_addresses)
+    assert {"localhost", "kafka.example", "broker", "metrics.example"} < set(names)
+    assert socket.gethostname() in names
 
 
 async def test_an_incomplete_http_request_is_answered_with_400(endpoint: Endpoint) -> None:
@@ -235,15 +329,104 @@ async def test_an_incomplete_http_request_is_answered_with_400(endpoint: Endpoin
 async def test_an_http_request_that_does_not_arrive_in_time_is_ended(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "_REQUEST_TIMEOUT_S", 0.02)
-    assert (await endpoint.send(b"GET /heal")).startswith(b"HTTP/1.1 408 ")
+    monkeypatch.setattr(http_connections, "_REQUEST_TIMEOUT_S", 0.02)
+    for begun in (b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"):
+        assert (await endpoint.send(begun)).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_an_http_connection_over_the_limit_is_refused(
+async def _all_closed(readers: list[asyncio.StreamReader]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        for reader in readers:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+
+
+async def test_n61_silent_connections_keep_nobody_out(endpoint: Endpoint) -> None:
+    """The oldest are closed for the next, before their time is over."""
+    silent = [await asyncio.open_connection(*endpoint.address) for _ in range(300)]
+    assert (await endpoint.get("/healthz"))[0] == 200
+    assert (await endpoint.get("/metrics"))[0] == 200
+    most = http_connections._WAITING_PER_ADDRESS_MAX
+    await _all_closed([reader for reader, _ in silent[: 300 - most]])
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_n61_half_a_request_and_a_read_answer_count_as_silent(endpoint: Endpoint) -> None:
+    most = http_connections._WAITING_PER_ADDRESS_MAX
+    opened = []
+    for number in range(most):
+        reader, writer = await asyncio.open_connection(*endpoint.address)
+        whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        writer.write(whole if number % 2 else b"GET /healthz HTTP/1.1\r\nHo")
+        if number % 2:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        opened.append((reader, writer))
+    for _ in range(2 * most):
+        opened.append(await asyncio.open_connection(*endpoint.address))
+    assert (await endpoint.get("/healthz"))[0] == 200
+    async with asyncio.timeout(PATIENCE_S):
+        for reader, _ in opened[:most]:
+            with suppress(ConnectionError):
+                await reader.read()
+    for _, writer in opened:
+        writer.close()
+
+
+async def test_n61_requests_over_the_limit_are_refused_but_probes_are_answered(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "_CONNECTIONS_MAX", 0)
-    assert (await endpoint.get("/healthz"))[0] == 503
+    going_on = asyncio.Event()
+    monkeypatch.setattr(endpoint.server, "_scraped", going_on.wait)
+    most = http._REQUESTS_PER_ADDRESS_MAX
+    begun = []
+    connections = endpoint.server._connections
+    for _ in range(most):
+        begun.append(await asyncio.open_connection(*endpoint.address))
+        begun[-1][1].write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await until(lambda: connections._in_progress.total() == most)
+    status, _, body = await endpoint.get("/metrics")
+    assert (status, body[:17]) == (503, b"too many requests")
+    assert (await endpoint.get("/healthz"))[0] == 200
+    assert (await endpoint.get("/readyz"))[0] == 200
+    for _, writer in begun:
+        writer.transport.abort()
+
+
+async def test_n61_an_answer_that_nobody_takes_ends_its_connection(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a reader the bytes stay, and a socket that is closed politely stays with them."""
+    monkeypatch.setattr(http_connections, "_ANSWER_TIMEOUT_S", 0.2)
+
+    async def much() -> list[bytes]:
+        return [b"#" * 8_000_000]
+
+    monkeypatch.setattr(endpoint.server, "_scraped", much)
+    # Without a task that reads, the kernel's buffer fills up.
+    with socket.create_connection(endpoint.address, PATIENCE_S) as peer:
+        peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connections = endpoint.server._connections
+        await until(lambda: len(connections._open) == 1)
+        (writer,) = connections._open.values()
+        accepted = writer.get_extra_info("socket")
+        await until(lambda: not connections._open and accepted.fileno() < 0)
+    assert connections._in_progress == {}
+    assert len(connections._waiting) == 0
+
+
+@pytest.mark.budgeted
+async def test_n61_ten_thousand_connections_leave_nothing_behind(endpoint: Endpoint) -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for number in range(budget.examples(10_000)):
+        _, writer = await asyncio.open_connection(*endpoint.address)
+        writer.write(request[: number % (len(request) + 1)])
+        writer.close() if number % 2 else writer.transport.abort()
+    assert (await endpoint.get("/healthz"))[0] == 200
+    connections = endpoint.server._connections
+    await until(lambda: not connections._open)
+    assert connections._in_progress == {}
+    assert len(connections._waiting) == 0
 
 
 async def test_a_failure_is_answered_and_does_not_affect_other_requests(
@@ -253,7 +436,8 @@ async def test_a_failure_is_answered_and_does_not_affect_other_requests(
         raise RuntimeError("broken")
 
     monkeypatch.setattr(endpoint.node, "partitions", broken)
-    assert (await endpoint.get("/readyz"))[0] == 500
+    status, _, body = await endpoint.get("/readyz")
+    assert (status, b"RuntimeError" in body, b"broken" in body) == (500, True, False)
     assert (await endpoint.get("/healthz"))[0] == 200
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from odradek_broker.platform.repeated_lines import REMEMBERED_MAX
 from odradek_broker.server import peer_log
 from odradek_broker.server.peer_log import PeerLog
+from odradek_protocol.repeated_lines import REMEMBERED_MAX
 
 
 class Clock:

@@ -13,12 +13,11 @@ from structlog.testing import capture_logs
 from broker_in_loop import RunningBroker, StartBroker
 from mirror_world import SOURCE
 from odradek_broker.deferred import Deferred
-from odradek_broker.platform import repeated_lines
 from odradek_broker.request import CloseConnection
 from odradek_broker.server.dispatch import _resolve
 from odradek_broker.server.host import divide_files
 from odradek_broker.server.session import Pause, Session
-from odradek_protocol import frames
+from odradek_protocol import frames, repeated_lines
 from odradek_protocol.constants import RESOURCE_BROKER
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey

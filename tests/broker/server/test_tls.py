@@ -569,7 +569,7 @@ async def fetch_page(address: tuple[str, int], path: str, headers: str = "") -> 
     reader, writer = await asyncio.open_connection(
         *address, ssl=context(), server_hostname="localhost"
     )
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
     try:
         async with asyncio.timeout(20):
             return await reader.read()
