@@ -34,7 +34,7 @@ async def test_every_page_address_serves_the_same_html(console_client: httpx.Asy
     [
         ("127.0.0.1:8080", 200),
         ("localhost", 200),
-        ("LOCALHOST:1", 200),
+        ("LOCALHOST.:1", 200),
         ("[::1]:8080", 200),
         ("10.1.2.3", 200),
         ("evil.example", 421),

@@ -216,21 +216,12 @@ def _end_with_stdin() -> None:
 
 
 def _log_to_stderr() -> None:
-    import structlog
+    from odradek_broker.platform.log_lines import configure_logging
 
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    logging.getLogger("odradek.console").setLevel(logging.INFO)
     # Lines are JSON unless stderr is a terminal, because otherwise a program reads them, or they go
     # to the broker's log.
-    lines: list[Any] = [
-        structlog.stdlib.add_log_level,
-        structlog.processors.format_exc_info,
-        structlog.processors.TimeStamper("iso"),
-        structlog.processors.JSONRenderer(),
-    ]
-    structlog.configure(
-        processors=None if sys.stderr.isatty() else lines,
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    configure_logging("auto", "warning")
 
 
 def _open_browser(address: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
-import re
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -47,10 +47,19 @@ from odradek.console import (
 from odradek.console.answers import Json, Query, Refusal, failed, refusal_of
 from odradek.console.asked import EVENTS, Asked, Stream, Streamer, View
 from odradek.console.changes import Change, perform
+from odradek.console.connections import (
+    LATER_HEAD_S,
+    Admission,
+    Connection,
+    PeerLimits,
+    limit_foreign_lines,
+)
 from odradek.console.live import Feed
 from odradek.console.sessions import ClientSettings, Session
 from odradek.console.sign_in import MECHANISMS, Visit, Visits
 from odradek_client.errors import OdradekError
+from odradek_protocol.http_hosts import OwnHosts, host_name, is_address, is_own_origin
+from odradek_protocol.repeated_lines import RepeatedLines
 
 _log = structlog.get_logger("odradek.console")
 
@@ -75,13 +84,18 @@ _FAMILIES = (
 
 _STATIC = Path(__file__).parent / "static"
 _COMPRESSED_BYTES_MIN = 1_000
-_CONNECTIONS_MAX = 256
 _BODY_BYTES_MAX = 2_097_152
 _LOOK_FOR_ENDED_S = 60.0
+#: The time for the body of a request.
+_BODY_S = 30.0
 _HEAD_BYTES_MAX = 65_536
-_IDLE_CONNECTION_S = 30
+#: The limit of log lines in a minute about views that failed.
+_FAILURE_LINES_MAX = 60
 #: The maximum wait for open answers when the server stops, because event streams would never end.
 _LAST_ANSWERS_S = 1
+
+_failures = RepeatedLines(_log, _FAILURE_LINES_MAX, time.monotonic)
+_TOO_MANY = Refusal(503, "Too many requests are in progress", "", "Close pages, or try again.")
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -98,10 +112,6 @@ _SAFE_METHODS = ("GET", "HEAD")
 #: The values of Sec-Fetch-Site with which data may be requested. "none": a user typed the address.
 #: Programs other than browsers do not send the header.
 _OWN_SITES = ("", "same-origin", "none")
-_HOST = re.compile(
-    r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s\[\]:/?#@\\]*))(?::(?P<port>[0-9]{0,5}))?"
-)
-_PORT_MAX = 65_535
 #: The header that every request for a change must have. For a script of another site, a browser
 #: sends the header only after a preflight request (CORS), which the console does not allow.
 WRITE_HEADER = "X-Odradek-Console"
@@ -134,7 +144,7 @@ class _Guard:
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
         self._app = app
-        self._hosts = {"localhost", *(host.lower() for host in hosts)}
+        self._hosts = OwnHosts(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -157,10 +167,10 @@ class _Guard:
 
     def _refusal(self, method: str, path: str, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
-        name = _host_name(host)
+        name = host_name(host)
         if name is None:
             return Refusal(400, "The header Host is wrong", f"{host[:100]!r}")
-        if name not in self._hosts and not _is_address(name):
+        if not self._hosts.has(name):
             return Refusal(
                 421,
                 "The console does not answer to this name",
@@ -177,25 +187,9 @@ class _Guard:
         if method in _SAFE_METHODS:
             return None
         origin = headers.get("origin", "")
-        if origin.partition("://")[2] != host or WRITE_HEADER not in headers:
+        if not is_own_origin(origin, host) or WRITE_HEADER not in headers:
             return Refusal(403, "The request did not come from a page of the console")
         return None
-
-
-def _host_name(host: str) -> str | None:
-    """The name in a Host header, without port and brackets; None if there is none."""
-    found = _HOST.fullmatch(host)
-    if found is None or int(found["port"] or 0) > _PORT_MAX:
-        return None
-    return (found["address"] or found["name"]).lower()
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _json(body: Json, status: int = 200) -> Response:
@@ -297,6 +291,7 @@ class Console:
             middleware=[
                 Middleware(ProxyHeadersMiddleware, trusted_hosts=list(self.options.proxies)),
                 Middleware(_Guard, hosts=self.options.hosts),
+                Middleware(Admission, refusal=_refused(_TOO_MANY)),
             ],
             exception_handlers={HTTPException: _http_error},
             lifespan=self._lifespan,
@@ -354,10 +349,15 @@ async def _sent(request: Request) -> Json:
     """The JSON object in the body of a request. Refusal if the body is too long or no JSON
     object."""
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _BODY_BYTES_MAX:
-            raise Refusal(413, "The request is too long", f"{_BODY_BYTES_MAX:,} bytes are allowed")
+    try:
+        async with asyncio.timeout(_BODY_S):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _BODY_BYTES_MAX:
+                    allowed = f"{_BODY_BYTES_MAX:,} bytes are allowed"
+                    raise Refusal(413, "The request is too long", allowed)
+    except TimeoutError:
+        raise Refusal(408, "The request did not arrive in time") from None
     try:
         sent = json.loads(body)
     except (ValueError, RecursionError):
@@ -370,7 +370,7 @@ async def _sent(request: Request) -> Json:
 def _asking(request: Request) -> str:
     """The client's IP address, or "unknown" if a proxy forwards something else."""
     host = "" if request.client is None else request.client.host.partition("%")[0]
-    return host if _is_address(host) else "unknown"
+    return host if is_address(host) else "unknown"
 
 
 def _cookie(request: Request) -> str:
@@ -411,7 +411,8 @@ def _answering(
         except OdradekError as error:
             return _refused(refusal_of(error))
         except Exception as error:  # noqa: BLE001 - logged, and the console goes on
-            _log.exception("a view failed", path=request.url.path)
+            path = request.url.path
+            _failures.say("exception", "a view failed", (path, repr(error)), {"path": path})
             return _refused(failed(error))
 
     return endpoint
@@ -448,6 +449,7 @@ async def serve(
     options: ConsoleOptions, listening: socket.socket, started: Callable[[], None] = lambda: None
 ) -> None:
     """Serve until SIGINT or SIGTERM, or until the task is cancelled."""
+    limit_foreign_lines()
     config = uvicorn.Config(
         Console(options).app(),
         log_config=None,
@@ -456,9 +458,9 @@ async def serve(
         proxy_headers=False,
         lifespan="on",
         ws="none",
-        limit_concurrency=_CONNECTIONS_MAX,
+        http=partial(Connection, limits=PeerLimits(options.proxies)),  # type: ignore[arg-type]
         h11_max_incomplete_event_size=_HEAD_BYTES_MAX,
-        timeout_keep_alive=_IDLE_CONNECTION_S,
+        timeout_keep_alive=int(LATER_HEAD_S),
         timeout_graceful_shutdown=_LAST_ANSWERS_S,
     )
     server = _Server(config, started)
