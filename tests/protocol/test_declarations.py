@@ -44,7 +44,6 @@ FEWER_VERSIONS = {"PartitionRecord": "0"}
 #: Tagged fields of Kafka that we do not declare: nothing here needs them, and readers skip unknown
 #: tags.
 LEFT_OUT = {
-    ("ConsumerGroupCurrentMemberAssignmentValue", "AssignmentEpochs"),
     ("ConsumerGroupMetadataValue", "MetadataHash"),
     ("ConsumerGroupTargetAssignmentMetadataValue", "AssignmentTimestamp"),
     ("OffsetCommitValue", "topicId"),

@@ -146,8 +146,14 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
 
 
 class StoredTopicPartitions(Struct):
+    """Partitions of one topic. `assignment_epochs`: the epoch in which the member got each
+    partition; None in the records of Kafka before 4.3 (KIP-1251)."""
+
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
+    assignment_epochs: list[int] | None = field(
+        array(INT32), nullable="0+", tag=0, tagged="0+", default=None
+    )
 
 
 @message(key=RecordType.CURRENT, versions="0", flexible="0+")

@@ -118,7 +118,7 @@ def commit_in_transaction(
     topic_name: str = "@t",
     partition: int = 0,
     member: str = "",
-    generation: int = -1,
+    generation: Id = -1,
     metadata: str | None = "m",
     **more: Any,
 ) -> Ask:

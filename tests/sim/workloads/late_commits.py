@@ -36,7 +36,7 @@ class _Remembered(NamedTuple):
 
 class LateCommitsWorkload(GroupsWorkload):
     """Commits of earlier generations, epochs and member ids are sent to the coordinator, which must
-    refuse them.
+    refuse them, because another member has had one of the partitions since.
 
     A real member could send such a commit late, after it was suspended during a rebalance.
     """
@@ -60,9 +60,8 @@ class LateCommitsWorkload(GroupsWorkload):
         super().__init__(world)
         self._chance = world.chance("late commits")
         self._remembered: list[_Remembered] = []
-        #: The newest generation or member epoch that each member has reached; it may differ between
-        #: members.
-        self._newest: dict[str, int] = {}
+        #: The newest generation or member epoch in which each member had a partition.
+        self._had: dict[TopicPartition, dict[str, int]] = {}
         #: Static members: instance id -> the newest member id.
         self._instances: dict[str, str] = {}
 
@@ -118,7 +117,8 @@ class LateCommitsWorkload(GroupsWorkload):
             identity = member.consumer.group_metadata()
             if identity.generation_id < 0 or not member.next_offsets:
                 continue
-            self._newest[identity.member_id] = identity.generation_id
+            for partition in member.consumer.assignment():
+                self._had.setdefault(partition, {})[identity.member_id] = identity.generation_id
             if identity.group_instance_id is not None:
                 self._instances[identity.group_instance_id] = identity.member_id
             self._remembered.append(_Remembered(identity, dict(member.next_offsets)))
@@ -127,8 +127,11 @@ class LateCommitsWorkload(GroupsWorkload):
     def _is_over(self, each: _Remembered) -> bool:
         identity = each.identity
         replaced_by = self._instances.get(identity.group_instance_id or "", identity.member_id)
-        newest = self._newest.get(identity.member_id, -1)
-        return identity.generation_id < newest or identity.member_id != replaced_by
+        return identity.member_id != replaced_by or any(
+            member_id != identity.member_id and generation > identity.generation_id
+            for partition in each.offsets
+            for member_id, generation in self._had.get(partition, {}).items()
+        )
 
     async def _send(self, network: NetworkClient, each: _Remembered) -> None:
         identity = each.identity

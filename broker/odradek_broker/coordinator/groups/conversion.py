@@ -42,6 +42,7 @@ from odradek_broker.coordinator.groups.partitions import (
     Partitions,
     by_name,
     difference,
+    each_partition,
     is_subset,
     partitions_of,
     union,
@@ -209,6 +210,7 @@ def _member(classic: ClassicGroup, member: Member, topics: Topics) -> ConsumerMe
         previous_epoch=classic.generation,
         assigned=assigned,
         pending=pending,
+        epochs=dict.fromkeys(each_partition(union(assigned, pending)), classic.generation),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.modern.group import M, ModernGroup
+from odradek_broker.coordinator.groups.modern.group import M, ModernGroup, ModernMember
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
@@ -279,7 +279,7 @@ def commit_records(
     records: list[Record] = []
     errors = []
     for part in call.parts:
-        if len(part.metadata) > min(metadata_max, METADATA_MAX_CHARS):
+        if not _fits(part, metadata_max):
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
         value = OffsetCommitValue(
@@ -294,10 +294,21 @@ def commit_records(
     return records, errors
 
 
+def _fits(part: CommitPart, metadata_max: int) -> bool:
+    """True if the metadata may be stored."""
+    return len(part.metadata) <= min(metadata_max, METADATA_MAX_CHARS)
+
+
 _E = ErrorCode
 
 
-def check_consumer_commit(group: ConsumerGroup, call: CommitCall, transactional: bool) -> ErrorCode:
+def check_consumer_commit(
+    group: ConsumerGroup,
+    call: CommitCall,
+    transactional: bool,
+    metadata_max: int,
+    topic_id: Callable[[str], bytes],
+) -> ErrorCode:
     """The error that forbids a commit in a consumer group, or NONE (O-20; with `transactional`
     O-22)."""
     member = _committing_member(group, call, transactional)
@@ -305,28 +316,51 @@ def check_consumer_commit(group: ConsumerGroup, call: CommitCall, transactional:
         return member
     if not transactional and member.classic is None and call.api_version < CONSUMER_GROUPS_SINCE:
         return _E.UNSUPPORTED_VERSION
-    if call.generation == member.epoch:
-        return _E.NONE
-    # TxnOffsetCommit has no error for a stale epoch.
-    return _E.ILLEGAL_GENERATION if transactional else member.stale_epoch_error
+
+    def got(part: CommitPart) -> int | None:
+        return member.epochs.get((topic_id(part.topic), part.partition))
+
+    return _check_epoch(member, call, transactional, metadata_max, got)
 
 
-def check_streams_commit(group: StreamsGroup, call: CommitCall, transactional: bool) -> ErrorCode:
+def check_streams_commit(
+    group: StreamsGroup, call: CommitCall, transactional: bool, metadata_max: int
+) -> ErrorCode:
     """The error that forbids a commit in a streams group, or NONE (J-52)."""
     member = _committing_member(group, call, transactional)
     if isinstance(member, ErrorCode):
         return member
     if not transactional and call.api_version < CONSUMER_GROUPS_SINCE:
         return _E.UNSUPPORTED_VERSION
+    epochs = {**member.pending.epochs, **member.assigned.epochs}
+
+    def got(part: CommitPart) -> int | None:
+        source = group.topology and group.topology.source_of(part.topic)
+        return epochs.get((source or "", part.partition))
+
+    return _check_epoch(member, call, transactional, metadata_max, got)
+
+
+def _check_epoch(
+    member: ModernMember,
+    call: CommitCall,
+    transactional: bool,
+    metadata_max: int,
+    got: Callable[[CommitPart], int | None],
+) -> ErrorCode:
+    """NONE if the epoch of the commit is the member's, or an earlier one in which the member
+    already had every partition (KIP-1251). `got`: the epoch in which the member got a partition;
+    None if the member does not have the partition."""
     if call.generation == member.epoch:
         return _E.NONE
+    # TxnOffsetCommit has no error for a stale epoch.
     stale = _E.ILLEGAL_GENERATION if transactional else member.stale_epoch_error
-    if call.generation > member.epoch or group.topology is None:
+    if call.generation > member.epoch:
         return stale
-    epochs = {**member.pending.epochs, **member.assigned.epochs}
     for part in call.parts:
-        task = (group.topology.source_of(part.topic) or "", part.partition)
-        if task not in epochs or call.generation < epochs[task]:
+        # A part that is refused for its metadata is not checked.
+        since = got(part) if _fits(part, metadata_max) else call.generation
+        if since is None or call.generation < since:
             return stale
     return _E.NONE
 

@@ -396,21 +396,23 @@ class GroupShard:
         group = self.groups.get(call.group_id)
         consumer = self.consumers.get(call.group_id)
         streams = self.streams.get(call.group_id)
+        transactional, metadata_max = producer is not None, self._config.offset_metadata_max_bytes
         if call.group_id in self.shares:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif streams is not None:
-            error = check_streams_commit(streams, call, transactional=producer is not None)
+            error = check_streams_commit(streams, call, transactional, metadata_max)
         elif consumer is not None:
-            error = check_consumer_commit(consumer, call, transactional=producer is not None)
+            topic_id = self._topics.topic_id
+            error = check_consumer_commit(consumer, call, transactional, metadata_max, topic_id)
         else:
-            error = check_commit(group, call, transactional=producer is not None)
+            error = check_commit(group, call, transactional)
         if error is not ErrorCode.NONE:
             self._observe_refusal(call, error, producer)
             return Outcome(replies=[Reply(deferred, refused(error), refused)])
         if producer is None and group is not None and call.member_id in group.members:
             member = group.members[call.member_id]
             self._rebalances.timers.restart_session(group, member, now)
-        records, errors = commit_records(call, self._config.offset_metadata_max_bytes, now.wall_ms)
+        records, errors = commit_records(call, metadata_max, now.wall_ms)
 
         def keep_own(error: ErrorCode) -> list[ErrorCode]:
             return [error if own is ErrorCode.NONE else own for own in errors]

@@ -3,7 +3,7 @@ reconciliation as tables (rules G-100 to G-104, G-120 to G-123)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from enum import Enum, IntEnum
 from typing import Any
@@ -29,6 +29,7 @@ from odradek_protocol.stored.consumer_group import (
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
     RecordType,
+    StoredTopicPartitions,
 )
 from odradek_protocol.stored.modern_groups import encode_key
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE
@@ -99,7 +100,8 @@ class ClassicMetadata:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember(ModernMember):
     """A member of a consumer group. No other member owns a partition of `assigned`, or of `pending`
-    (the partitions that this member has to revoke)."""
+    (the partitions that this member has to revoke). `epochs`: the epoch in which the member got
+    each of these partitions."""
 
     instance_id: str | None = None
     rebalance_timeout_ms: int = -1
@@ -110,6 +112,7 @@ class ConsumerMember(ModernMember):
     state: MemberState = MemberState.STABLE
     assigned: Partitions = field(default_factory=dict)
     pending: Partitions = field(default_factory=dict)
+    epochs: Mapping[tuple[bytes, int], int] = field(default_factory=dict)
 
     def is_reconciled(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
@@ -175,15 +178,32 @@ class ConsumerMember(ModernMember):
                 state=MemberState.STABLE,
                 assigned=NO_PARTITIONS,
                 pending=NO_PARTITIONS,
+                epochs={},
             )
+        assigned, pending = value.assigned_partitions, value.partitions_pending_revocation
         return replace(
             self,
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             state=_state(value.state),
-            assigned=partitions_from(value.assigned_partitions),
-            pending=partitions_from(value.partitions_pending_revocation),
+            assigned=partitions_from(assigned),
+            pending=partitions_from(pending),
+            epochs=_epochs((*assigned, *pending), max(value.member_epoch, 0)),
         )
+
+
+def _epochs(
+    parts: Iterable[StoredTopicPartitions], default_epoch: int
+) -> dict[tuple[bytes, int], int]:
+    """The epochs in a record; a partition without one has `default_epoch`."""
+    epochs = {}
+    for part in parts:
+        known = part.assignment_epochs
+        if known is None or len(known) != len(part.partitions):
+            known = [default_epoch] * len(part.partitions)
+        for index, epoch in zip(part.partitions, known, strict=True):
+            epochs[part.topic_id, index] = epoch
+    return epochs
 
 
 @dataclass(frozen=True, slots=True)

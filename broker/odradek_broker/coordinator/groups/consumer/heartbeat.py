@@ -27,6 +27,7 @@ from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall, Moder
 from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,
+    each_partition,
     in_order,
     partitions_from,
 )
@@ -234,6 +235,8 @@ class ConsumerGroups(
                 previous_epoch=member.epoch,
                 state=MemberState.STABLE,
                 pending=NO_PARTITIONS,
+                # Whoever returns under the instance id commits with an epoch of its own.
+                epochs=dict.fromkeys(each_partition(member.assigned), 0),
             )
             out.records.append(make.current_record(group.group_id, away))
             self.deadlines.update_revocation(group, away, now)

@@ -238,11 +238,13 @@ def _compute(
         if owner(topic_id, index) in (None, member.member_id)
     )
     complete = free == wanted
+    epochs = {partition: member.epochs[partition] for partition in each_partition(kept)}
     return replace(
         member.at_epoch(target_epoch),
         state=MemberState.STABLE if complete else MemberState.UNRELEASED_PARTITIONS,
         assigned=union(kept, free),
         pending=NO_PARTITIONS,
+        epochs=epochs | dict.fromkeys(each_partition(free), target_epoch),
     )
 
 

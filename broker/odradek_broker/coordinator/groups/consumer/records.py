@@ -91,15 +91,19 @@ def current_record(group_id: str, member: ConsumerMember) -> Record:
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=member.state,
-        assigned_partitions=_stored(member.assigned),
-        partitions_pending_revocation=_stored(member.pending),
+        assigned_partitions=_stored(member, member.assigned),
+        partitions_pending_revocation=_stored(member, member.pending),
     )
     return encode_record(value, group_id=group_id, member_id=member.member_id)
 
 
-def _stored(partitions: Partitions) -> list[StoredTopicPartitions]:
+def _stored(member: ConsumerMember, partitions: Partitions) -> list[StoredTopicPartitions]:
     return [
-        StoredTopicPartitions(topic_id=topic_id, partitions=indexes)
+        StoredTopicPartitions(
+            topic_id=topic_id,
+            partitions=indexes,
+            assignment_epochs=[member.epochs[topic_id, index] for index in indexes],
+        )
         for topic_id, indexes in in_order(partitions)
     ]
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import pytest
 
 from consumer_group_world import (
+    FakeMember,
+    consumer_group,
     joined,
+    settle,
     shard,
+    stored,
 )
 from group_world import GROUP, GroupWorld, part
-from odradek_broker.coordinator.groups.offsets import CommitCall, FetchingMember
+from odradek_broker.coordinator.groups.consumer.records import current_record
+from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart, FetchingMember
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.stored.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    RecordType,
+)
+from odradek_protocol.stored.modern_groups import decode_value
 
 E = ErrorCode
 
@@ -31,6 +41,93 @@ def test_o20_a_member_commits_with_its_epoch(world: GroupWorld) -> None:
     a.leave()
     assert world.commit(7) is E.NONE
     assert world.committed() == 7
+
+
+def shared(world: GroupWorld) -> tuple[FakeMember, int, int, int]:
+    """A member that had all partitions at epoch 2 and has a part of them at epoch 3; 2, a partition
+    that the member kept, and one that another member has now."""
+    (a,) = joined(world, "a")
+    first, everything = a.epoch, a.owned
+    b = FakeMember(world, "b")
+    b.beat()
+    settle(a, b)
+    assert (first, a.epoch) == (2, 3)
+    ((_, kept), *_), ((_, lost), *_) = sorted(a.owned), sorted(everything - a.owned)
+    return a, first, kept, lost
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_o20_a_member_commits_with_an_epoch_in_which_it_had_the_partition(
+    world: GroupWorld, restarted: bool
+) -> None:
+    a, first, kept, lost = shared(world)
+    if restarted:
+        world.restart()
+
+    def commit(epoch: int, *parts: CommitPart) -> list[ErrorCode]:
+        return world.commit_later(*parts, member_id="a", generation=epoch).result()
+
+    def one(epoch: int, partition: int) -> ErrorCode:
+        (error,) = commit(epoch, part(5, partition=partition))
+        return error
+
+    assert one(first, kept) is E.NONE
+    assert one(first, lost) is E.STALE_MEMBER_EPOCH
+    assert one(a.epoch, lost) is E.NONE, "with the present epoch a member may commit any partition"
+    assert one(first - 1, kept) is E.STALE_MEMBER_EPOCH
+    assert one(a.epoch + 1, kept) is E.STALE_MEMBER_EPOCH
+    stale = [E.STALE_MEMBER_EPOCH] * 2
+    assert commit(first, part(5, partition=kept), part(5, partition=lost)) == stale
+    refused = part(5, partition=lost, metadata="x" * 5000)
+    assert commit(first, part(5, partition=kept), refused) == [E.NONE, E.OFFSET_METADATA_TOO_LARGE]
+
+
+def test_o20_a_member_commits_what_it_has_to_revoke(world: GroupWorld) -> None:
+    (a,) = joined(world, "a")
+    FakeMember(world, "b").beat()
+    a.beat()
+    (pending, *_) = stored(world, "a").pending[b"T" * 16]
+    assert a.epoch == 2, "the revocation is not reported yet"
+    committed = world.commit_later(part(5, partition=pending), member_id="a", generation=2)
+    assert committed.result() == [E.NONE]
+
+
+def test_o20_a_partition_that_returns_has_the_epoch_of_its_return(world: GroupWorld) -> None:
+    a, first, kept, lost = shared(world)
+    second = a.epoch
+    b = FakeMember(world, "b", epoch=second)
+    b.leave()
+    settle(a)
+    epochs = stored(world, "a").epochs
+    assert (epochs[b"T" * 16, kept], epochs[b"T" * 16, lost]) == (first, a.epoch)
+    assert a.epoch > second
+    for epoch in (first, second):
+        late = world.commit_later(part(5, partition=lost), member_id="a", generation=epoch)
+        assert late.result() == [E.STALE_MEMBER_EPOCH]
+
+
+def test_o20_a_static_member_that_returns_commits_with_its_new_epoch(world: GroupWorld) -> None:
+    (a,) = joined(world, "a", instance="i")
+    a.leave(epoch=-2)
+    assert set(stored(world, "a").epochs.values()) == {0}
+    b = FakeMember(world, "b", instance="i")
+    b.beat()
+    assert world.commit(5, member_id="b", generation=b.epoch) is E.NONE
+
+
+def test_o20_records_without_epochs_have_that_of_the_member(world: GroupWorld) -> None:
+    """A Kafka before 4.3 wrote them."""
+    joined(world, "a")
+    member = stored(world, "a")
+    _, data = current_record(GROUP, member)
+    value = decode_value(RecordType.CURRENT, data or b"")
+    assert isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
+    for each in value.assigned_partitions:
+        each.assignment_epochs = None
+    group = consumer_group(world)
+    group.replay_current("a", value)
+    assert stored(world, "a") == member
+    assert set(member.epochs.values()) == {member.epoch}
 
 
 def test_o21_a_member_fetches_with_its_epoch(world: GroupWorld) -> None:
