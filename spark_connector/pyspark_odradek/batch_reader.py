@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from odradek_client.config.consumer import ConsumerConfig
@@ -21,12 +21,13 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.arrow import TimestampBeyondMicroseconds
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.schemas.fetch import PartitionData
-from pyspark_odradek import blocking, cluster, planning, pushdown
-from pyspark_odradek.errors import SourceError
+from pyspark_odradek import blocking, cluster, planning, reuse
+from pyspark_odradek.errors import DataLoss, SourceError
 from pyspark_odradek.fetching import DecodeSettings, RangeReader, Then, decode
 from pyspark_odradek.offsets import EARLIEST
 from pyspark_odradek.options import SourceOptions
 from pyspark_odradek.planning import OffsetRange
+from pyspark_odradek.reuse import Snapshot
 from pyspark_odradek.schema import check_read_schema
 
 log = logging.getLogger("odradek.spark")
@@ -58,17 +59,16 @@ class Fetched(NamedTuple):
 class BatchReader(DataSourceReader):
     """The reader of a batch query. `partitions` runs on the driver, `read` on an executor with a
     pickled copy.
+
+    Filters are not pushed down (S-20). The ranges are those at the time when the reader is made,
+    before Spark pickles it: so the copies have the snapshot too.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_read_schema(schema, options.columns)
         self.options = options
-        self.restriction = pushdown.Restriction()
-
-    def partitions(self) -> list[InputPartition]:
-        """The ranges at the present time; later records are not part of this batch."""
         network = blocking.network(self.options.client)
-        found = blocking.shared().thread.run(cluster.plan(network, self.options, self.restriction))
+        found = blocking.shared().thread.run(cluster.plan(network, self.options))
         for warning in found.warnings:
             log.warning(
                 "odradek: %s; reading the records that are left (failOnDataLoss=false)", warning
@@ -78,33 +78,33 @@ class BatchReader(DataSourceReader):
             min_partitions=self.options.min_partitions,
             max_records=self.options.max_records_per_partition,
         )
-        return [RangePartition(each, found.topic_ids[each.partition.topic]) for each in ranges]
+        self.snapshot = Snapshot(found.log_ends, found.topic_ids)
+        self._partitions: list[InputPartition] = [
+            RangePartition(each, found.topic_ids[each.partition.topic]) for each in ranges
+        ]
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_partitions": []}
+
+    def partitions(self) -> list[InputPartition]:
+        return self._partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one range, in offset order."""
+        reuse.check(self.snapshot, self.options)
         if not isinstance(partition, RangePartition):
             # Spark adds a partition to a plan without partitions. The added partition has nothing
             # to read.
             return iter(())
-        return read_range(blocking.network(self.options.client), partition, self.options)
-
-
-class FilteringBatchReader(BatchReader):
-    """The reader for Spark with `spark.sql.python.filterPushdown.enabled`; without the setting,
-    Spark refuses a reader with the method `pushFilters`."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Remember the filters that reduce what is read. Spark applies all filters to the rows
-        anyway."""
-        self.restriction = pushdown.restriction_of(filters)
-        return filters
+        network = blocking.network(self.options.client)
+        return read_range(network, partition, self.options, self.snapshot.remedy)
 
 
 def read_range(
-    network: NetworkClient, partition: RangePartition, options: SourceOptions
+    network: NetworkClient, partition: RangePartition, options: SourceOptions, remedy: str = ""
 ) -> Iterator[pa.RecordBatch]:
     """Read a range. The next fetch is always in progress while an answer is decoded and passed to
-    Spark."""
+    Spark. `remedy`: a sentence for the error if records are lost."""
     config = network.config
     assert isinstance(config, ConsumerConfig)
     settings = DecodeSettings(
@@ -127,7 +127,7 @@ def read_range(
     pending = begin()
     try:
         while pending is not None:
-            fetched = _result(pending, partition)
+            fetched = _result(pending, partition, remedy)
             if fetched is None:
                 return
             pending = begin()
@@ -177,9 +177,13 @@ async def _skip_to_log_start(
     log.warning("%s", state.log_starts_at(found[where] or 0, _now_ms()))
 
 
-def _result(pending: Future[Fetched | None], partition: RangePartition) -> Fetched | None:
+def _result(
+    pending: Future[Fetched | None], partition: RangePartition, remedy: str
+) -> Fetched | None:
     try:
         return pending.result()
+    except DataLoss as error:
+        raise DataLoss(f"{error}. {remedy}" if remedy else str(error)) from error
     except BatchError as error:
         raise _damaged(partition, error) from error
 

@@ -10,7 +10,6 @@ import asyncio
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.group.offset_requests import OFFSET_COMMIT_NEWEST
@@ -47,9 +46,6 @@ from pyspark_odradek.options import SourceOptions, Subscription
 from pyspark_odradek.planning import OffsetRange, Partition
 from pyspark_odradek.progress import Survey
 
-if TYPE_CHECKING:
-    from pyspark_odradek.pushdown import Restriction
-
 _UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 # A retry waits at least this time, because Spark's default of 10 ms is shorter than an election.
 _RETRY_MS_MIN = 100
@@ -64,19 +60,18 @@ _COMMIT_ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Plan:
-    """The partitions that a batch reads. `topic_ids`: the topic ids, if the brokers have them;
+    """The partitions that a batch reads. `log_ends`: the present end of each log; None if the
+    options name the end of the range. `topic_ids`: the topic ids, if the brokers have them;
     `warnings`: texts for the user."""
 
     ranges: list[OffsetRange]
+    log_ends: dict[Partition, int | None]
     topic_ids: dict[str, bytes]
     warnings: list[str]
 
 
-async def plan(
-    network: NetworkClient, options: SourceOptions, restriction: Restriction | None = None
-) -> Plan:
-    """The present range of offsets of every partition, without the parts that a restriction
-    excludes.
+async def plan(network: NetworkClient, options: SourceOptions) -> Plan:
+    """The present range of offsets of every partition.
 
     Raises SourceError, OptionsError.
     """
@@ -113,13 +108,13 @@ async def plan(
             options.fail_on_data_loss,
         )
     )
-    if restriction is not None:
-        kept = [each.partition for each in ranges if restriction.admits(each.partition)]
-        time_ms = restriction.time_ms
-        at_time = await ask({} if time_ms is None else dict.fromkeys(kept, time_ms))
-        ranges = restriction.cut(ranges, at_time)
+    log_ends = {
+        each: log.end if offsets.named_end(options.end, each, end_found) is None else None
+        for each, log in logs.items()
+    }
     topics = {each.topic for each in partitions}
-    return Plan(ranges, {each: network.cluster.topic_id(each) for each in topics}, warnings)
+    topic_ids = {each: network.cluster.topic_id(each) for each in topics}
+    return Plan(ranges, log_ends, topic_ids, warnings)
 
 
 async def find_partitions(

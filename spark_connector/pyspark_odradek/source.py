@@ -51,11 +51,9 @@ class DefaultSource(DataSource):
         return schema_of(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from pyspark_odradek.batch_reader import BatchReader, FilteringBatchReader
-        from pyspark_odradek.pushdown import is_offered
+        from pyspark_odradek.batch_reader import BatchReader
 
-        kind = FilteringBatchReader if is_offered() else BatchReader
-        return kind(parse_source(self.options), schema)
+        return BatchReader(parse_source(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_odradek.transactional_writer import TransactionalBatchWriter

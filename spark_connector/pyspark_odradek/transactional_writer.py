@@ -35,17 +35,12 @@ from pyspark_odradek.exactly_once.targets import number_of
 from pyspark_odradek.exactly_once.task import ABORT_TIMEOUT_MS, TaskTransaction
 from pyspark_odradek.options import SinkOptions
 from pyspark_odradek.schema import check_write_schema
+from pyspark_odradek.task_properties import BATCH_PROPERTY, QUERY_PROPERTY, RUN_PROPERTY
 from pyspark_odradek.writer import rows_per_topic, send_all
 
 T = TypeVar("T")
 
 log = logging.getLogger("odradek.spark")
-
-# Local properties of Spark's tasks (S-01). The names are internal to Spark and may change, so a
-# test checks them.
-QUERY_PROPERTY = "sql.streaming.queryId"
-BATCH_PROPERTY = "streaming.sql.batchId"
-RUN_PROPERTY = "spark.jobGroup.id"
 
 
 @dataclass

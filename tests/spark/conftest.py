@@ -26,14 +26,19 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SparkSession]:
+def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file with the output of Spark and its workers."""
+    folder: Path = tmp_path_factory.mktemp("spark")
+    return folder / "spark.log"
+
+
+@pytest.fixture(scope="session")
+def spark(pytestconfig: pytest.Config, spark_log: Path) -> Iterator[SparkSession]:
     """A session on two cores; its files and output are in pytest's directory.
 
     With `--kafka` it also has Spark's own `kafka` format.
     """
-    folder = tmp_path_factory.mktemp("spark")
+    folder = spark_log.parent
     jars = []
     if pytestconfig.getoption("--kafka"):
         try:
@@ -44,7 +49,7 @@ def spark(
         made = session(
             "odradek tests",
             "local[2]",
-            log_file=folder / "spark.log",
+            log_file=spark_log,
             spark_local_dir=str(folder),
             spark_sql_warehouse_dir=str(folder / "warehouse"),
             spark_driver_extraJavaOptions=f"{SHORT_JOB_OPTIONS} -Djava.io.tmpdir={folder}",

@@ -29,12 +29,8 @@ from pyspark_odradek import transactional_writer
 from pyspark_odradek.options import Query, columns_of, parse_sink, parse_source
 from pyspark_odradek.schema import schema_of
 from pyspark_odradek.stream_reader import StreamReader
-from pyspark_odradek.transactional_writer import (
-    BATCH_PROPERTY,
-    QUERY_PROPERTY,
-    RUN_PROPERTY,
-    TransactionalStreamWriter,
-)
+from pyspark_odradek.task_properties import BATCH_PROPERTY, QUERY_PROPERTY, RUN_PROPERTY
+from pyspark_odradek.transactional_writer import TransactionalStreamWriter
 from pyspark_odradek.writer import StreamWriter
 from spark_task import Context
 

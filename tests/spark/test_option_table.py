@@ -49,6 +49,7 @@ TESTS = {
     "endingOffsets": [
         "test_offsets_are_read_exactly_from_start_to_end",
         "test_a_stream_refuses_ending_offsets",
+        "test_s21_a_second_query_warns_of_what_it_leaves_out",
     ],
     "endingOffsetsByTimestamp, endingTimestamp": [
         "test_timestamps_select_the_first_record_at_or_after_them",
@@ -97,9 +98,6 @@ TESTS = {
         "test_java_client_settings_are_translated",
         "test_client_settings_that_the_source_controls_are_refused",
         "test_client_settings_that_the_sink_controls_are_refused",
-    ],
-    "filters on topic, partition, offset, timestamp": [
-        "test_c3_pushed_down_filters_leave_the_result_unchanged"
     ],
     "anything else": [
         "test_the_error_for_an_unknown_option_names_the_nearest_one",

@@ -17,7 +17,7 @@ from pyspark.sql.functions import spark_partition_id
 from foreign_topics import delete_records, open_transaction, send_records
 from kafka_cluster import KafkaCluster
 from spark_stream import T0, numbered
-from two_formats import COMMITTED, REFUSED, load, make_topic, of_both, rows_of, spans
+from two_formats import COMMITTED, REFUSED, load, make_topic, of_both, outcome, rows_of, spans
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -225,6 +225,21 @@ def test_only_our_format_reads_a_named_internal_topic(spark: SparkSession, broke
     topic = "__transaction_state"
     theirs, ours = of_both(lambda kind: load(spark, kind, broker, subscribe=topic).count())
     assert theirs == 0 < ours
+
+
+def test_only_our_format_plans_a_frame_once(spark: SparkSession, broker: str) -> None:
+    def counts(kind: str) -> list[Any]:
+        topic = f"own-again-{kind}"
+        make_topic(broker, topic)
+        send_records(broker, topic, numbered(0, 2))
+        frame = load(spark, kind, broker, subscribe=topic)
+        found = [outcome(frame.count)]
+        send_records(broker, topic, numbered(0, 1, start=2))
+        found.append(outcome(frame.count))
+        delete_records(broker, topic, 0, 1)
+        return [*found, outcome(frame.count)]
+
+    assert of_both(counts) == ([2, 3, 2], [2, 2, REFUSED])
 
 
 @pytest.mark.parametrize("bounds", ["edges", "offsets"])

@@ -21,10 +21,8 @@ from pyspark_odradek.exactly_once import ledger, protocol
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.protocol import Terms
 from pyspark_odradek.options import parse_sink
+from pyspark_odradek.task_properties import BATCH_PROPERTY, QUERY_PROPERTY, RUN_PROPERTY
 from pyspark_odradek.transactional_writer import (
-    BATCH_PROPERTY,
-    QUERY_PROPERTY,
-    RUN_PROPERTY,
     Prepared,
     TransactionalBatchWriter,
     TransactionalStreamWriter,
