@@ -244,7 +244,10 @@ def session(
     log_file: Path | None = None,
     **settings: str,
 ) -> SparkSession:
-    """A new SparkSession, or the existing one.
+    """A new SparkSession, or the existing one, which becomes the active session of this thread.
+
+    Each thread that writes or starts streams needs an active session: Spark looks for a sink in
+    Python nowhere else, and reports DATA_SOURCE_NOT_FOUND otherwise.
 
     `settings`: Spark's settings, with underscores for dots in the keyword
     (`spark_sql_shuffle_partitions="8"`). `log_file`: the file for the output of Java and of the
@@ -262,6 +265,11 @@ def session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    running = SparkSession._instantiatedSession
+    if running is not None and running.sparkContext._jsc is not None:
+        # Beside what its name says, this call makes a session the active one of the thread.
+        running.createDataFrame([], "nothing int")
+        return running
     prepare_environment()
     home = None
     if master.startswith("local"):

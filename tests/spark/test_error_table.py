@@ -31,6 +31,7 @@ TESTS = {
     "PySpark is not installed": ["test_the_error_without_pyspark_says_how_to_get_it"],
     "PYSPARK_PYTHON=...": ["test_the_error_names_an_interpreter_without_the_connector"],
     "DATA_SOURCE_NOT_FOUND": ["test_workers_without_the_package_do_not_find_the_format"],
+    "DATA_SOURCE_NOT_FOUND for a write": ["test_writes_work_in_threads_that_have_called_session"],
     "Cannot run program": ["test_workers_without_their_interpreter_cannot_be_run"],
     "UNSUPPORTED_DATA_SOURCE_SAVE_MODE": ["test_a_write_needs_the_mode_append"],
     "a topic cannot be overwritten": ["test_only_the_save_mode_append_is_accepted"],
