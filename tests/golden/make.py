@@ -153,6 +153,7 @@ PRIVATE = {
             Topics=_fields(
                 Name="string",
                 TopicId="uuid",
+                Source="string",
                 Partitions=_fields(
                     PartitionIndex="int32",
                     ExpectedEndOffset="int64",

@@ -103,8 +103,10 @@ async def leader_epoch(client: RawClient, topic: str) -> int:
 
 
 async def mirror(client: RawClient, topic: str, part: MirroredPartition) -> MirroredPartitionResult:
-    asked = [MirroredTopic(name=topic, partitions=[part])]
-    request = AppendMirrorRecordsRequest(timeout_ms=20_000, topics=asked)
+    named = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+    topic_id = (await client.call(named, 12)).topics[0].topic_id
+    asked = MirroredTopic(name=topic, topic_id=topic_id, source=SOURCE, partitions=[part])
+    request = AppendMirrorRecordsRequest(timeout_ms=20_000, topics=[asked])
     result: MirroredPartitionResult = (await client.call(request, 0)).topics[0].partitions[0]
     return result
 

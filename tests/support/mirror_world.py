@@ -15,7 +15,6 @@ from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.append_mirror_records import (
     MirroredPartition,
     MirroredPartitionResult,
@@ -95,7 +94,8 @@ class MirrorWorld(NodeWorld):
         end: int | None = None,
         topic: str = "t",
         index: int = 0,
-        topic_id: bytes = ZERO_UUID,
+        topic_id: bytes | None = None,
+        source: str = SOURCE,
         epoch: int = 0,
         start: int = 0,
         high_watermark: int = -1,
@@ -105,6 +105,7 @@ class MirrorWorld(NodeWorld):
 
         `end`: the expected end offset, by default the present one. `fetch_offset`: where the
         batches were fetched, by default at `end`, or at the source's log start if that is greater.
+        `topic_id`: by default that of the topic.
         """
         if end is None:
             end = self.log_of(topic, index).log_end_offset
@@ -119,7 +120,9 @@ class MirrorWorld(NodeWorld):
             source_high_watermark=high_watermark,
             records=records,
         )
-        return MirrorAppend(topic, topic_id, part)
+        if topic_id is None:
+            topic_id = self.node.metadata.topic_id(topic)
+        return MirrorAppend(topic, topic_id, source, part)
 
     def flush_all(self) -> None:
         """Flush until no log requests a flush any more."""

@@ -26,7 +26,7 @@ def handle(
     """Append the batches, and answer when they are durable; errors are per partition."""
     counts = [(topic.name, len(topic.partitions)) for topic in request.topics]
     wanted = [
-        MirrorAppend(topic.name, topic.topic_id, part)
+        MirrorAppend(topic.name, topic.topic_id, topic.source, part)
         for topic in request.topics
         for part in topic.partitions
     ]

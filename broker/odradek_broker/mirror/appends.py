@@ -31,7 +31,6 @@ from odradek_broker.storage.validation import DecompressionBudget
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.append_mirror_records import (
     ANY_END,
     MirroredPartition,
@@ -43,11 +42,12 @@ _E = ErrorCode
 
 
 class MirrorAppend(NamedTuple):
-    """The part of a request about one partition. `topic_id`: zeros if the request does not give
-    it."""
+    """The part of a request about one partition. `topic_id`: the id of the mirror topic; `source`:
+    where the batches are from, in the form of the setting mirror.source."""
 
     topic: str
     topic_id: bytes
+    source: str
     part: MirroredPartition
 
     @property
@@ -129,15 +129,15 @@ class MirrorAppends:
                 )
 
     def _check(self, wanted: MirrorAppend) -> Partition:
-        """The partition, if it belongs to a mirror topic that accepts records. Raises
-        AppendRejected."""
+        """The partition, if it belongs to a mirror topic that accepts records of this source.
+        Raises AppendRejected."""
         topic, part, metadata = wanted.topic, wanted.part, self._metadata
         partition = self._partition(*wanted.where)
         if partition is None:
             raise AppendRejected(
                 _E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{wanted.where[1]}"
             )
-        if wanted.topic_id not in (ZERO_UUID, metadata.topic_id(topic)):
+        if wanted.topic_id != metadata.topic_id(topic):
             raise AppendRejected(
                 _E.INCONSISTENT_TOPIC_ID, f"{topic} has another topic id: it was created again"
             )
@@ -145,6 +145,12 @@ class MirrorAppends:
             raise AppendRejected(_E.INVALID_REQUEST, f"{topic} is being promoted")
         if not metadata.is_mirror(topic):
             raise AppendRejected(_E.INVALID_REQUEST, f"the topic {topic} is not a mirror topic")
+        if (source := metadata.mirror_sources[topic]) != wanted.source:
+            raise AppendRejected(
+                _E.INVALID_REQUEST,
+                f"the topic {topic} is the mirror of {source}, and the records are of"
+                f" {wanted.source}: stop one of the two mirrors, or leave the topic out of it",
+            )
         for name, value, most in (
             ("leader epoch", part.source_leader_epoch, LEADER_EPOCH_MAX),
             ("log start offset", part.source_log_start_offset, OFFSET_MAX),
@@ -288,7 +294,7 @@ class MirrorAppends:
         write for all partitions."""
         logs, targets, moved = [], [], []
         for wanted, result in answered:
-            partition, start = self._partition(*wanted.where), wanted.part.source_log_start_offset
+            partition, start = self._meant(wanted), wanted.part.source_log_start_offset
             if partition is None or partition.log.offline or result.error_code:
                 continue
             if partition.log.log_start_offset < start <= partition.log.high_watermark:
@@ -304,12 +310,18 @@ class MirrorAppends:
             else:
                 self._tell(wanted, MirrorEvent.LOG_START_MOVED, offset=start_or_error)
 
+    def _meant(self, wanted: MirrorAppend) -> Partition | None:
+        """The partition, if the topic has the id and the source of the request; otherwise None."""
+        metadata, topic = self._metadata, wanted.topic
+        same_id = wanted.topic_id == metadata.topic_id(topic)
+        same_source = wanted.source == metadata.mirror_sources.get(topic)
+        return self._partition(*wanted.where) if same_id and same_source else None
+
     def _fill(self, wanted: MirrorAppend, result: MirroredPartitionResult) -> None:
-        """Set the offsets of the log in the answer. They stay unset if the topic id differs from
-        the request's, or if the log is not open, so that its end is unknown."""
-        partition = self._partition(*wanted.where)
-        same_topic = wanted.topic_id in (ZERO_UUID, self._metadata.topic_id(wanted.topic))
-        if partition is None or not same_topic or not self._metadata.is_mirror(wanted.topic):
+        """Set the offsets of the log in the answer. They stay unset if the request means another
+        topic, or if the log is not open, so that its end is unknown."""
+        partition = self._meant(wanted)
+        if partition is None:
             return
         log = partition.log
         if log.loaded and not log.offline:

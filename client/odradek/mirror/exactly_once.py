@@ -21,7 +21,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
@@ -280,6 +280,13 @@ class ExactlyOnceCopier:
             self._names -= state.problems.keys()
             self._read(state)
             state.refuse()
+
+    async def drop(self, topics: Mapping[str, str]) -> None:
+        """Stop the copying of topics, by name with the reasons."""
+        self._names -= topics.keys()
+        self._leaderless = {tp for tp in self._leaderless if tp.topic not in topics}
+        for tp in [tp for tp in self._reader.positions if tp.topic in topics]:
+            self._give_up(tp, topics[tp.topic])
 
     async def close(self) -> None:
         """End the instance. An open transaction is aborted, and the next run copies its records

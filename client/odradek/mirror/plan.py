@@ -151,7 +151,8 @@ class TopicPlan:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The plan. `problems` prevent the mirror; `notes` are information for the user.
-    `has_all_group_settings`: false if the settings of a group could not be read."""
+    `has_all_group_settings`: false if the settings of a group could not be read. `refused`: topics
+    of the source that cannot be copied, with reasons, which are among the problems."""
 
     mode: Mode
     source_cluster: str
@@ -162,6 +163,7 @@ class Plan:
     notes: tuple[str, ...]
     group_settings: tuple[GroupSettings, ...] = ()
     has_all_group_settings: bool = True
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def has_topic(self, name: str) -> bool:
         """True if a topic is copied."""
@@ -277,10 +279,13 @@ def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
         mode = Mode.SAME_OFFSETS if target.has_mirror_topics else Mode.EXACTLY_ONCE
     problems = _problems_of_the_whole(source, target, options, mode)
     notes = [f"topic {name!r} is left out: {why}" for name, why in source.left_out.items()]
+    refused = {name: f"of the source: {why}" for name, why in source.refused.items()}
     topics = []
-    for name in sorted(source.topics):
-        planned = _topic_plan(name, source, target, mode, problems)
-        if planned is not None:
+    for name in sorted(source.topics.keys() - refused.keys()):
+        planned = _topic_plan(name, source, target, mode)
+        if isinstance(planned, str):
+            refused[name] = f"of the target: {planned}"
+        else:
             topics.append(planned)
             notes += _notes_of(planned)
             if mode is Mode.EXACTLY_ONCE and _is_append_time(planned, target):
@@ -289,6 +294,7 @@ def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
                     " records get the time of the copy there; to keep the timestamps of the source,"
                     " make the topic with CreateTime there first"
                 )
+    problems += [f"topic {name!r} {why}" for name, why in refused.items()]
     groups, group_notes = _groups(source.groups)
     if options.selection.groups is not None and not groups:
         group_notes.append(
@@ -307,6 +313,7 @@ def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
         tuple(notes + group_notes),
         _group_settings(source, target.brokers),
         not source.groups_unread,
+        refused,
     )
 
 
@@ -336,14 +343,11 @@ def _problems_of_the_whole(
             "no topic of the source is selected: `odradek topic list` there shows its topics; see"
             " --topics and --exclude"
         )
-    problems += [f"topic {name!r} of the source: {why}" for name, why in source.refused.items()]
     return problems
 
 
-def _topic_plan(
-    name: str, source: Side, target: Side, mode: Mode, problems: list[str]
-) -> TopicPlan | None:
-    """The plan of a topic; None, with the problem added, if it cannot be copied."""
+def _topic_plan(name: str, source: Side, target: Side, mode: Mode) -> TopicPlan | str:
+    """The plan of a topic, or the reason why it cannot be copied."""
     topic, there = source.topics[name], target.topics.get(name)
     count = len(topic.partitions)
     settings, left_out = copied_settings(source.settings.get(name, {}), target.brokers)
@@ -366,8 +370,7 @@ def _topic_plan(
                 f" {end}: the source has lost records that were copied, or is another cluster"
             )
     if trouble is not None:
-        problems.append(f"topic {name!r} of the target: {trouble}")
-        return None
+        return trouble
     action = Action.CREATE
     if there is not None:
         action = Action.CONTINUE if len(there.partitions) == count else Action.EXTEND

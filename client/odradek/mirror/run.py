@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -43,6 +43,8 @@ _PROGRESS_EVERY_S = 2.0
 _GROUPS_EVERY_S = 5.0
 #: The maximum number of partitions, transactions or problems that an error names.
 _NAMED_MAX = 5
+#: The reason why a partition is no longer copied, if its topic is not at the source any more.
+DELETED = "the topic was deleted at the source; the copy stays as it is"
 
 
 class MirrorFailed(Refused):
@@ -91,6 +93,10 @@ class Copier(Protocol):
         """Add topics, which must exist at the target with all partitions. Partitions that are being
         copied are not affected, and failed partitions are retried. If some topics must not be
         copied, the other topics are added and MirrorRefused is raised."""
+        ...
+
+    async def drop(self, topics: Mapping[str, str]) -> None:
+        """Stop the copying of topics, by name with the reasons, until they are added again."""
         ...
 
     async def step(self, wait_ms: float) -> None:
@@ -337,16 +343,18 @@ class _Run:
         plan = make_plan(source, target, replace(job.options, mode=job.plan.mode))
         for problem in plan.problems:
             self._once(f"problem: {problem}")
-        refused = set[str]()
+        refused = dict(plan.refused)
         for each in plan.topics:
             if each.action is Action.CONTINUE:
                 continue
             try:
                 await make_topics(job.target, [each], job.tell)
             except Refused as error:
-                refused.add(each.name)
+                refused[each.name] = str(error)
                 self._once(f"problem: topic {each.name!r} is not copied: {error}")
         topics = tuple(each for each in plan.topics if each.name not in refused)
+        gone = {each.name for each in job.plan.topics} - {each.name for each in topics}
+        await self._copier.drop({name: refused.get(name, DELETED) for name in gone})
         job.plan = replace(plan, topics=topics)
         await self._settings.follow(topics)
         await self._copy_group_settings()

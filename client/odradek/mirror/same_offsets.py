@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from odradek.mirror.plan import TopicPlan, ends_of, leaders_of
-from odradek.mirror.run import Job
+from odradek.mirror.plan import TopicPlan, ends_of, leaders_of, mirror_source
+from odradek.mirror.run import DELETED, Job
 from odradek.mirror.source import (
     MIRROR_LIMITS,
     FetchedPartition,
@@ -29,6 +29,7 @@ from odradek_client.admin.results import Outcomes, Results
 from odradek_client.errors import (
     CorruptMessage,
     OdradekError,
+    Retriable,
     UnknownTopicOrPartition,
     error_for,
 )
@@ -92,7 +93,10 @@ def behind(piece: FetchedPartition, offset: int) -> FetchedPartition:
 
 #: The pause between lookups of partitions whose ends are not known.
 _LOOK_UP_EVERY_S = 1.0
-_DELETED = "the topic was deleted at the source; the copy stays as it is"
+
+
+class _CopyRecreated(Retriable):
+    """The topic of the target has another id than the one in the request."""
 
 
 class SameOffsetsCopier:
@@ -108,6 +112,9 @@ class SameOffsetsCopier:
         #: Partitions whose end at the target is not known, with their topics' ids at the source.
         self._unknown: dict[TopicPartition, bytes] = {}
         self._ids: dict[TopicPartition, bytes] = {}
+        #: The ids of the topics of the target, as of the last lookup. A topic of the same source
+        #: that is created again meanwhile has the same records at the same offsets.
+        self._copies: dict[str, bytes] = {}
         self._corrupt: dict[TopicPartition, int] = {}
         #: The size of the largest request that the target accepts; None if unknown.
         self._frame_bytes_max: int | None = None
@@ -133,15 +140,25 @@ class SameOffsetsCopier:
 
     async def add(self, topics: Sequence[TopicPlan]) -> None:
         """Add topics, and retry their failed partitions."""
+        await self.flush()
         for topic in topics:
             for number in range(topic.partitions):
                 tp = TopicPartition(topic.name, number)
                 known = tp in self._ends or tp in self._unknown
                 if not known or tp in self._failed or self._ids[tp] != topic.topic_id:
+                    self._reader.unassign(tp)
                     self._failed.discard(tp)
                     self._ids[tp] = topic.topic_id
                     self._unknown[tp] = topic.topic_id
         self._look_up()
+
+    async def drop(self, topics: Mapping[str, str]) -> None:
+        """Stop the copying of topics, by name with the reasons."""
+        await self.flush()
+        for tp in {*self._ends, *self._unknown}:
+            if tp.topic in topics:
+                self._ends.pop(tp, None)
+                self._fail(tp, topics[tp.topic])
 
     async def step(self, wait_ms: float) -> None:
         """Fetch batches, and wait for the answer to the previous append. Then append the batches in
@@ -215,7 +232,7 @@ class SameOffsetsCopier:
             for tp in tps:
                 error = described.errors.get(tp.topic)
                 if isinstance(error, UnknownTopicOrPartition):
-                    self._fail(tp, _DELETED)
+                    self._fail(tp, DELETED)
                 elif error is not None and not error.retriable:
                     self._fail(tp, f"the source does not describe its topic: {error}")
                 elif tp in leaders:
@@ -238,9 +255,19 @@ class SameOffsetsCopier:
             ends = await ends_of(self._job.source, tps)
             silent = "the source does not tell where it ends"
             self._unknown_for |= {tp: silent for tp in tps if tp not in ends}
-            wanted = {tp: MirroredPartition(partition_index=tp.partition) for tp in ends}
-            if wanted:
-                self._begin(ends, await self._send(wanted))
+            names = sorted({tp.topic for tp in ends})
+            copies = await self._target.describe_topics(names, raise_errors=False)
+            self._copies |= {name: copy.topic_id for name, copy in copies.items()}
+            asked = {
+                tp: MirroredPartition(partition_index=tp.partition)
+                for tp in ends
+                if tp.topic in copies
+            }
+            answers = await self._send(asked, self._ids)
+            answers.errors |= {
+                tp: copies.errors[tp.topic] for tp in ends if tp.topic in copies.errors
+            }
+            self._begin(ends, answers)
         finally:
             self._asked -= set(tps)
 
@@ -266,15 +293,19 @@ class SameOffsetsCopier:
             self._job.progress.begin(tp, offset, end)
         for tp, error in answers.errors.items():
             if error.retriable:
-                self._unknown_for[tp] = f"the target does not answer: {error}"
-            else:
+                self._unknown_for[tp] = f"the target does not take it yet: {error}"
+            elif tp in self._unknown:
+                self._ends.pop(tp, None)
                 self._fail(tp, str(error))
 
     async def _send(
-        self, wanted: dict[TopicPartition, MirroredPartition]
+        self,
+        wanted: Mapping[TopicPartition, MirroredPartition],
+        topic_ids: Mapping[TopicPartition, bytes],
     ) -> Results[TopicPartition, MirroredPartitionResult]:
-        """Send appends to the leaders of the target; the errors are in the results."""
-        admin = self._target
+        """Send appends to the leaders of the target; the errors are in the results. `topic_ids`:
+        the ids of the source's topics whose records these are."""
+        admin, cluster = self._target, self._job.plan.source_cluster
 
         async def ask(
             node_id: int, asked: list[TopicPartition]
@@ -282,7 +313,12 @@ class SameOffsetsCopier:
             request = AppendMirrorRecordsRequest(
                 timeout_ms=admin.config.request_timeout_ms,
                 topics=[
-                    MirroredTopic(name=topic, partitions=[wanted[tp] for tp in some])
+                    MirroredTopic(
+                        name=topic,
+                        topic_id=self._copies[topic],
+                        source=mirror_source(cluster, topic_ids[some[0]]),
+                        partitions=[wanted[tp] for tp in some],
+                    )
                     for topic, some in group_by_topic(asked).items()
                 ],
             )
@@ -292,15 +328,18 @@ class SameOffsetsCopier:
                 for part in topic.partitions:
                     tp = TopicPartition(topic.name, part.partition_index)
                     outcomes[tp] = part
-                    if part.error_code and part.log_end_offset < 0:
-                        outcomes[tp] = error_for(
-                            part.error_code,
-                            part.error_message,
-                            about=f"{topic.name}-{part.partition_index} of the target",
+                    about = f"{topic.name}-{part.partition_index} of the target"
+                    if part.error_code == ErrorCode.INCONSISTENT_TOPIC_ID:
+                        outcomes[tp] = _CopyRecreated(
+                            f"{about} belongs to a topic that was created again meanwhile",
+                            code=ErrorCode.INCONSISTENT_TOPIC_ID,
                         )
+                    elif part.error_code and part.log_end_offset < 0:
+                        outcomes[tp] = error_for(part.error_code, part.error_message, about=about)
             return outcomes
 
-        return await admin._requests.for_each_partition(wanted, ask, False)
+        final = UnknownTopicOrPartition, _CopyRecreated
+        return await admin._requests.for_each_partition(wanted, ask, False, final=final)
 
     async def _ask_frame_bytes_max(self) -> int | None:
         """The size of the largest request that all nodes of the target accept; None if unknown."""
@@ -365,7 +404,7 @@ class SameOffsetsCopier:
             if tp in self._ends and tp not in troubles
         }
         if wanted:
-            await self._send(wanted)  # The next append reports errors.
+            await self._send(wanted, self._ids)  # The next append reports errors.
 
     def _is_too_large(self, part: FetchedPartition) -> bool:
         """True if the batch does not fit into the largest request of the target. In this case the
@@ -399,7 +438,7 @@ class SameOffsetsCopier:
             )
             for each in parts.values()
         }
-        answers = await self._send(wanted)
+        answers = await self._send(wanted, {each.tp: each.topic_id for each in parts.values()})
         left: list[FetchedPartition] = []
         for each in parts.values():
             answer, error = answers.get(each.tp), answers.errors.get(each.tp)
@@ -453,6 +492,8 @@ class SameOffsetsCopier:
         elif not error.retriable and error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
             self._fail(tp, str(error))
             return
+        if isinstance(error, _CopyRecreated):
+            del self._ends[tp]
         self._reader.unassign(tp)
         self._unknown[tp] = self._ids[tp]
 
@@ -464,7 +505,7 @@ class SameOffsetsCopier:
             self._job.tell(str(error))
             self._reader.seek(tp, error.log_start_offset)
         elif isinstance(error, SourceTopicDeleted):
-            self._fail(tp, _DELETED)
+            self._fail(tp, DELETED)
         else:
             self._fail(tp, str(error))
 

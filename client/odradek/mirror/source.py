@@ -439,6 +439,8 @@ class SourceReader:
                 position, want = self._positions.get(tp), wanted.get(tp)
                 if position is None or want is None or position.offset != want.offset:
                     continue  # the partition was assigned again after the request
+                if want.topic_id not in (ZERO_UUID, position.topic_id):
+                    continue  # it was assigned again, and belongs to another topic now
                 if data.error_code:
                     self._on_error(tp, position, data.error_code, answer.ends.get(tp))
                 elif data.diverging_epoch.end_offset >= 0:
@@ -484,7 +486,7 @@ class SourceReader:
             self._positions[tp] = self._positions.pop(tp)
         return FetchedPartition(
             tp,
-            want.topic_id,
+            position.topic_id,
             fetch_offset,
             next_offset,
             view[:end],

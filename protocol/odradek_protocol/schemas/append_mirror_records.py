@@ -4,16 +4,18 @@ mirror topics.
 Versions: only 0.
 
 Of note: this API is Odradek's own, for `odradek mirror`. Batches are stored as they are sent, with
-base offset, leader epoch, producer and timestamps. A request with null records appends nothing; the
-answer has the log end offset. If the decompressed batches exceed the limit of one request, only the
-first batches are appended, and the client has to send the remaining batches again.
+base offset, leader epoch, producer and timestamps. The topic must have the id and the source that
+the request names, so that no topic gets the records of two sources. A request with null records
+appends nothing; the answer has the log end offset. If the decompressed batches exceed the limit of
+one request, only the first batches are appended, and the client has to send the remaining batches
+again.
 """
 
 from __future__ import annotations
 
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID
+from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID
 
 Records = bytes | bytearray | memoryview
 #: The `expected_end_offset` of a request that only asks for the log end offset.
@@ -40,11 +42,12 @@ class MirroredPartition(Struct):
 
 
 class MirroredTopic(Struct):
-    """The partitions of one mirror topic. `topic_id`: the id of the mirror topic, zeros if the
-    sender does not know it."""
+    """The partitions of one mirror topic. `topic_id`: the id of the mirror topic. `source`: the
+    cluster and topic from which the batches are, in the form of the setting mirror.source."""
 
     name: str = field(STRING)
-    topic_id: bytes = field(UUID, default=ZERO_UUID)
+    topic_id: bytes = field(UUID)
+    source: str = field(STRING)
     partitions: list[MirroredPartition] = field(array(MirroredPartition))
 
 

@@ -36,6 +36,7 @@ from odradek_protocol.schemas.delete_records import (
 from odradek_protocol.schemas.describe_history import DescribeHistoryRequest
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
+from odradek_protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from odradek_protocol.schemas.produce import TOPIC_IDS_SINCE
 from odradek_protocol.schemas.promote_mirror_topics import PromoteMirrorTopicsRequest
 from raw_client import RawClient, batch_of, produce_request
@@ -44,10 +45,15 @@ from raw_transactions import marker_request, transactional_batch, transactional_
 E = ErrorCode
 
 
-async def append(client: RawClient, topic: str, part: MirroredPartition) -> MirroredPartitionResult:
-    request = AppendMirrorRecordsRequest(
-        timeout_ms=5_000, topics=[MirroredTopic(name=topic, partitions=[part])]
+async def append(
+    client: RawClient, topic: str, part: MirroredPartition, source: str = SOURCE
+) -> MirroredPartitionResult:
+    names = [MetadataRequestTopic(name=topic)]
+    found = await client.call(MetadataRequest(topics=names, allow_auto_topic_creation=False), 12)
+    asked = MirroredTopic(
+        name=topic, topic_id=found.topics[0].topic_id, source=source, partitions=[part]
     )
+    request = AppendMirrorRecordsRequest(timeout_ms=5_000, topics=[asked])
     (answer,) = (await client.call(request, 0)).topics
     assert answer.name == topic
     result: MirroredPartitionResult = answer.partitions[0]
@@ -132,6 +138,13 @@ async def test_mirrored_records_for_an_ordinary_topic_are_refused(client: RawCli
     assert "not a mirror topic" in (result.error_message or "")
     result = await append(client, "absent", MirroredPartition(partition_index=0))
     assert result.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_i14_the_records_of_another_source_are_refused(client: RawClient) -> None:
+    for source in ("kafka:BBBBBBBBBBBBBBBBBBBBBB", SOURCE.replace("kafka", "other"), ""):
+        result = await append(client, "m", MirroredPartition(partition_index=0), source)
+        assert (result.error_code, result.log_end_offset) == (E.INVALID_REQUEST, -1)
+        assert f"is the mirror of {SOURCE}" in (result.error_message or "")
 
 
 async def test_the_promotion_of_an_ordinary_topic_has_no_effect(client: RawClient) -> None:

@@ -138,6 +138,37 @@ def test_i01_a_recreated_topic_is_no_mirror(world: MirrorWorld) -> None:
     assert result.error_code == E.INCONSISTENT_TOPIC_ID and result.log_end_offset == -1
 
 
+OTHER = "kafka:BBBBBBBBBBBBBBBBBBBBBB"
+
+
+def test_i14_a_request_names_the_id_and_the_source_of_the_topic(world: MirrorWorld) -> None:
+    world.append(batch())
+    for records in (batch(1), None):
+        for named, error in (
+            ({"topic_id": bytes(16)}, E.INCONSISTENT_TOPIC_ID),
+            ({"topic_id": bytes(range(16))}, E.INCONSISTENT_TOPIC_ID),
+            ({"source": OTHER}, E.INVALID_REQUEST),
+        ):
+            result = world.append(records, start=1, **named)
+            assert (result.error_code, result.log_end_offset) == (error, -1)
+    assert OTHER in (result.error_message or "") and SOURCE in (result.error_message or "")
+    assert (world.stored(), world.log_of().log_start_offset) == (batch(), 0)
+    assert world.node.mirrors.source_of("t", 0).log_start_offset == 0  # type: ignore[union-attr]
+
+
+def test_i14_a_late_append_moves_no_log_start_of_a_topic_that_was_created_again(
+    world: MirrorWorld,
+) -> None:
+    world.append(batch(0, 3))
+    late = world.send(batch(3, 3), start=2)
+    world.delete("t")
+    world.mirror_topic(mirror_source=OTHER)
+    world.append(batch(0, 6), source=OTHER)
+    (result,) = late.result()
+    assert result.log_end_offset == -1
+    assert world.log_of().log_start_offset == 0
+
+
 # --- Batches ---
 
 

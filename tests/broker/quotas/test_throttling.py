@@ -361,7 +361,7 @@ def test_q09_append_mirror_records_is_exempt_from_quotas() -> None:
         broker.quota(QuotaKey.REQUEST_PERCENTAGE, 2)
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, 1)
         part = MirroredPartition(partition_index=0, records=b"x" * 10_000)
-        topics = [MirroredTopic(name="t", partitions=[part])]
+        topics = [MirroredTopic(name="t", topic_id=bytes(16), source="", partitions=[part])]
         peer.send(AppendMirrorRecordsRequest(timeout_ms=1_000, topics=topics), 0)
         await asyncio.sleep(1)
         assert peer.answers[0][1].throttle_time_ms == 0

@@ -252,9 +252,9 @@ async def test_d11_requests_without_records_have_a_lower_size_limit(
         source_leader_epoch=0,
         records=batch_of(b"x" * 50_000),
     )
-    mirrored = AppendMirrorRecordsRequest(
-        timeout_ms=5_000, topics=[MirroredTopic(name="m", partitions=[part])]
-    )
+    topic_id = broker.node.metadata.topic_id("m")
+    topic = MirroredTopic(name="m", topic_id=topic_id, source=SOURCE, partitions=[part])
+    mirrored = AppendMirrorRecordsRequest(timeout_ms=5_000, topics=[topic])
     assert (await client.call(mirrored, 0)).topics[0].partitions[0].log_end_offset == 1
     request = MetadataRequest(topics=None)
     request.unknown_tags = {9: b"x" * 5000}

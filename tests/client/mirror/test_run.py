@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -114,6 +114,7 @@ class FakeCopier:
         self.on_step = on_step
         self.progress: Progress | None = None
         self.added: list[str] = []
+        self.dropped: dict[str, str] = {}
         self.refused: set[str] = set()
 
     async def start(self) -> None: ...
@@ -136,6 +137,9 @@ class FakeCopier:
         if result is not None:
             await result
         await asyncio.sleep(0)
+
+    async def drop(self, topics: Mapping[str, str]) -> None:
+        self.dropped |= topics
 
     async def flush(self) -> None: ...
 
@@ -274,6 +278,25 @@ async def test_i41_a_refused_topic_does_not_end_the_others(monkeypatch: pytest.M
     assert world.copier.added == ["orders", "good"]
     (told,) = [line for line in world.told if "bad" in line]
     assert "topic 'bad' is not copied: bad is against the rules" in told
+
+
+async def test_i41_a_topic_that_a_later_plan_lacks_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch, follow=True)
+
+    def refuse() -> None:
+        refused = {"orders": "of the target: it is the mirror of another topic"}
+        world.plan = replace(world.plan, topics=(topic("gone"),), refused=refused)
+        if world.looks > 1:
+            world.plan = replace(world.plan, topics=())
+
+    world.copier.on_step = refuse
+    await world.follow_until(lambda: world.looks > 3)
+    assert world.copier.dropped == {
+        "orders": "of the target: it is the mirror of another topic",
+        "gone": runs.DELETED,
+    }
 
 
 async def test_a_topic_that_must_not_be_copied_does_not_end_the_others(

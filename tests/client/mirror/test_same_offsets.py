@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -40,7 +40,7 @@ class Reader:
         return [self._pieces.pop(0)] if self._pieces else []
 
     def unassign(self, tp: TopicPartition) -> None:
-        del self.positions[tp]
+        self.positions.pop(tp, None)
 
     def troubles(self) -> dict[TopicPartition, Any]:
         return {}
@@ -59,6 +59,7 @@ def copier_of(reader: Reader) -> SameOffsetsCopier:
     copier = SameOffsetsCopier.__new__(SameOffsetsCopier)
     copier._job, copier._target, copier._reader = cast(Any, job), cast(Any, None), cast(Any, reader)
     copier._ends, copier._unknown, copier._ids = {TP: 0}, {}, {TP: b""}
+    copier._copies = {}
     copier._corrupt, copier._appending = {}, None
     copier._frame_bytes_max = None
     copier._tell_at_s = float("inf")
@@ -77,7 +78,9 @@ class Target:
         copier._send = self.send  # type: ignore[method-assign]
 
     async def send(
-        self, wanted: dict[TopicPartition, MirroredPartition]
+        self,
+        wanted: Mapping[TopicPartition, MirroredPartition],
+        topic_ids: Mapping[TopicPartition, bytes],
     ) -> Results[TopicPartition, MirroredPartitionResult]:
         """Append; `sent` gets (partition, fetch offset, number of batches) of each part."""
         results = Results[TopicPartition, MirroredPartitionResult]()
@@ -166,10 +169,11 @@ async def test_a_batch_that_the_target_cannot_take_names_the_setting() -> None:
 async def test_partitions_without_new_records_are_still_reported_to_the_target() -> None:
     copier = copier_of(Reader())
     other = TopicPartition("orders", 1)
-    sent = list[dict[TopicPartition, MirroredPartition]]()
+    sent = list[Mapping[TopicPartition, MirroredPartition]]()
 
     async def send(
-        wanted: dict[TopicPartition, MirroredPartition],
+        wanted: Mapping[TopicPartition, MirroredPartition],
+        topic_ids: Mapping[TopicPartition, bytes],
     ) -> Results[TopicPartition, MirroredPartitionResult]:
         sent.append(wanted)
         return Results()
@@ -205,7 +209,8 @@ async def test_no_batch_is_appended_after_a_failed_append() -> None:
     copier = copier_of(reader)
 
     async def send(
-        wanted: dict[TopicPartition, MirroredPartition],
+        wanted: Mapping[TopicPartition, MirroredPartition],
+        topic_ids: Mapping[TopicPartition, bytes],
     ) -> Results[TopicPartition, MirroredPartitionResult]:
         sent.append(wanted[TP].expected_end_offset)
         results = Results[TopicPartition, MirroredPartitionResult]()
@@ -219,6 +224,21 @@ async def test_no_batch_is_appended_after_a_failed_append() -> None:
     await copier.flush()
     assert sent == [0], "the second piece was appended, although the first one is not there"
     assert copier._unknown == {TP: b""}
+
+
+async def test_i41_a_dropped_topic_is_no_longer_appended_or_translated() -> None:
+    copier, told = copier_of(Reader()), list[str]()
+    copier._job.tell = told.append
+    other = TopicPartition("others", 0)
+    copier._ends[other] = 5
+    copier._unknown[TopicPartition("orders", 1)] = b""
+    await copier.drop({"orders": "it is the mirror of another topic"})
+    assert copier._reader.positions == {} and not copier._unknown
+    assert (copier.translate(TP, 0), copier.translate(other, 5)) == (None, 5)
+    assert sorted(told) == [
+        f"orders-{number} is not copied any more: it is the mirror of another topic"
+        for number in range(2)
+    ]
 
 
 class Source:
@@ -267,10 +287,12 @@ def looking_copier(source: Source) -> SameOffsetsCopier:
     """A copier that does not know any partition yet; its target is empty."""
     copier = copier_of(Idle())
     copier._job.source = cast(Any, source)
+    copier._target = cast(Any, Source(1, 1))
     copier._ends, copier._ids, copier._look_up_at_s = {}, {}, 0.0
 
     async def send(
-        wanted: dict[TopicPartition, MirroredPartition],
+        wanted: Mapping[TopicPartition, MirroredPartition],
+        topic_ids: Mapping[TopicPartition, bytes],
     ) -> Results[TopicPartition, MirroredPartitionResult]:
         results = Results[TopicPartition, MirroredPartitionResult]()
         for tp in wanted:

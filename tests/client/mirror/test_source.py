@@ -22,9 +22,11 @@ from odradek.mirror.source import (
 )
 from odradek.partition_fetch import FetchLimits
 from odradek_client.admin import Admin, NewTopic
+from odradek_client.consumer.fetcher import PartitionRequest
 from odradek_client.structs import TopicPartition
 from odradek_protocol.records.batch import iter_batches, verify_crc
 from odradek_protocol.records.record import read_columns
+from odradek_protocol.schemas.fetch import PartitionData
 from waiting import DEADLINE_S
 
 
@@ -199,6 +201,20 @@ async def test_a_position_after_the_log_end_or_of_an_unknown_epoch_is_a_truncati
 
 
 @pytest.mark.full
+async def test_records_of_an_earlier_topic_are_not_taken_for_those_of_its_successor(
+    live_bootstrap: str, unique_topic: str
+) -> None:
+    tp, earlier, later = TopicPartition(unique_topic, 0), bytes([1] * 16), bytes([2] * 16)
+    async with _reader(live_bootstrap) as (reader, _):
+        reader.assign(tp, 0, topic_id=later)
+        for topic_id in (earlier, later):
+            asked = PartitionRequest(0, 100, topic_id=topic_id)
+            data = PartitionData(partition_index=0, high_watermark=5)
+            reader._answers.append(({tp: asked}, source._Answer({tp: data}, {})))
+            taken = reader._take()
+            assert [each.topic_id for each in taken] == [later] * (topic_id == later)
+
+
 async def test_a_deleted_topic_and_a_recreated_one_are_distinguished(
     live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

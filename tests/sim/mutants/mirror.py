@@ -14,8 +14,10 @@ from odradek_broker.mirror.promotion import MirrorPromotions
 from odradek_broker.partition import Partition
 from odradek_broker.storage.validation import DecompressionBudget
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.append_mirror_records import MirroredPartitionResult
 from odradek_protocol.stored.cluster_metadata import MetadataRecord, PartitionRecord
 
+_append = MirrorAppends.append
 _take = MirrorAppends._take
 _to_record = MirrorAppends._to_record
 
@@ -30,6 +32,24 @@ def _take_at_any_end(
         wanted.part.expected_end_offset = partition.log.log_end_offset
         wanted.part.fetch_offset = partition.log.log_end_offset
     _take(self, wanted, partition, budget)
+
+
+def _append_from_any_source(
+    self: MirrorAppends, wanted: Sequence[MirrorAppend]
+) -> Deferred[list[MirroredPartitionResult]]:
+    metadata = self._metadata
+    return _append(
+        self,
+        [
+            MirrorAppend(
+                each.topic,
+                metadata.topic_id(each.topic),
+                metadata.mirror_sources.get(each.topic, ""),
+                each.part,
+            )
+            for each in wanted
+        ],
+    )
 
 
 def _raise_no_epoch(self: MirrorAppends, wanted: Sequence[MirrorAppend]) -> list[MetadataRecord]:
@@ -63,6 +83,13 @@ MIRROR = (
         1,
         {(appends, "_check_fetch_offset"): _nothing},
         ("is not the source's", "acknowledged batches are lost"),
+    ),
+    Mutant(
+        "a mirror topic accepts batches of any source",
+        "mirror-sources",
+        1,
+        {(MirrorAppends, "append"): _append_from_any_source},
+        ("sources:",),
     ),
     Mutant(
         "a mirror topic's leader epoch does not rise with that of its records",

@@ -19,6 +19,7 @@ from tests.sim.workloads.late_commits import LateCommitsWorkload
 from tests.sim.workloads.lone_producers import LoneProducersWorkload
 from tests.sim.workloads.mirror import MirrorWorkload
 from tests.sim.workloads.mirror_out import MirrorOutWorkload
+from tests.sim.workloads.mirror_sources import MirrorSourcesWorkload
 from tests.sim.workloads.prepared import PreparedWorkload
 from tests.sim.workloads.produce import ProduceWorkload
 from tests.sim.workloads.retention import RetentionWorkload
@@ -49,6 +50,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         LoneProducersWorkload,
         DamagedBatchesWorkload,
         MirrorWorkload,
+        MirrorSourcesWorkload,
         TwoDirectoriesWorkload,
         FullDiskWorkload,
         EverythingWorkload,

@@ -4,7 +4,7 @@ be refused, and the promotion."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -13,6 +13,7 @@ from tests.sim.checkers.mirrored import SourcePartition, check_partition
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.clients import keep_running
 
+from odradek.mirror.plan import mirror_source
 from odradek.mirror.progress import Progress
 from odradek.mirror.same_offsets import SameOffsetsCopier
 from odradek.partition_fetch import FetchLimits
@@ -41,7 +42,9 @@ from odradek_protocol.schemas.promote_mirror_topics import PromoteMirrorTopicsRe
 
 TOPIC = "mirrored"
 _PARTITIONS = 2
-_SOURCE = "simulated:AAAAAAAAAAAAAAAAAAAAAA"
+_CLUSTER = "simulated"
+#: What the source's own broker takes its batches for.
+_SOURCE = mirror_source("model", ZERO_UUID)
 _MIRRORS = 2
 _STEPS_MAX = 30
 _PRODUCERS_MAX = 100_000
@@ -57,10 +60,12 @@ class _Mirror(SameOffsetsCopier):
     acknowledge: Callable[[int, int, MirroredPartitionResult], None]
 
     async def _send(
-        self, wanted: dict[TopicPartition, MirroredPartition]
+        self,
+        wanted: Mapping[TopicPartition, MirroredPartition],
+        topic_ids: Mapping[TopicPartition, bytes],
     ) -> Results[TopicPartition, MirroredPartitionResult]:
         before = self.acknowledged()
-        results = await super()._send(wanted)
+        results = await super()._send(wanted, topic_ids)
         for tp, result in results.items():
             self.acknowledge(tp.partition, before[tp.partition], result)
         return results
@@ -86,7 +91,9 @@ class MirrorWorkload:
         self._there = SimulatedBroker(
             world.network, world.chance("source"), address=("source", 9092)
         )
-        self._topic_id = ZERO_UUID
+        self._topic_id = self._copy_id = ZERO_UUID
+        #: The setting mirror.source of the copy.
+        self._named = ""
         #: The end offsets that were acknowledged before a promotion began.
         self._acknowledged = [0] * _PARTITIONS
         self._promoting = False
@@ -95,13 +102,17 @@ class MirrorWorkload:
     async def prepare(self) -> None:
         """Start the source, and create the topic in both brokers."""
         await self._there.start()
-        configs = {"mirror.source": _SOURCE, "segment.bytes": "2000", "retention.ms": "-1"}
-        for broker in (self._there, self._world.broker):
-            async with Admin(bootstrap_servers=broker.bootstrap) as admin:
-                await admin.create_topics([NewTopic(TOPIC, _PARTITIONS, configs=configs)])
-        self._topic_id = self._there.server.node.metadata.topic_id(TOPIC)
+        self._topic_id = await self._create(self._there, _SOURCE)
+        self._named = mirror_source(_CLUSTER, self._topic_id)
+        self._copy_id = await self._create(self._world.broker, self._named)
         for index in range(_PARTITIONS):
             await self._give(index)
+
+    async def _create(self, broker: SimulatedBroker, source: str) -> bytes:
+        configs = {"mirror.source": source, "segment.bytes": "2000", "retention.ms": "-1"}
+        async with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            await admin.create_topics([NewTopic(TOPIC, _PARTITIONS, configs=configs)])
+        return broker.server.node.metadata.topic_id(TOPIC)
 
     async def work(self) -> None:
         """Run all clients until the faults are over; then mirror the rest, and promote the
@@ -145,7 +156,7 @@ class MirrorWorkload:
         end = partition.log.log_end_offset
         content, _ = self._sources[index].read(end, _ALL)
         part = self._part(index, end, content or None)
-        given = node.mirrors.append([MirrorAppend(TOPIC, ZERO_UUID, part)])
+        given = node.mirrors.append([MirrorAppend(TOPIC, self._topic_id, _SOURCE, part)])
         while not given.done:
             await self._world.sleep(1)
         (result,) = given.result()
@@ -167,7 +178,8 @@ class MirrorWorkload:
 
     @asynccontextmanager
     async def _copier(self, name: str) -> AsyncIterator[_Mirror]:
-        job = SimpleNamespace(rate=None, progress=Progress(0.0))
+        plan = SimpleNamespace(source_cluster=_CLUSTER)
+        job = SimpleNamespace(rate=None, progress=Progress(0.0), plan=plan)
         job.tell = lambda line: self._told(name, line)
         limit_bytes = self._random.choice((1, 400, 5_000))
         limits = FetchLimits(max_bytes=2 * limit_bytes, partition_bytes=limit_bytes, wait_ms=100)
@@ -277,8 +289,10 @@ class MirrorWorkload:
     async def _call(self, admin: Admin, *parts: MirroredPartition) -> list[MirroredPartitionResult]:
         """Send a request of a mirror. Returns the results; an empty sequence if there is no
         response."""
-        topics = [MirroredTopic(name=TOPIC, partitions=list(parts))]
-        asked = AppendMirrorRecordsRequest(timeout_ms=1_500, topics=topics)
+        named = MirroredTopic(
+            name=TOPIC, topic_id=self._copy_id, source=self._named, partitions=list(parts)
+        )
+        asked = AppendMirrorRecordsRequest(timeout_ms=1_500, topics=[named])
         acknowledged = self._acknowledged.copy()
         try:
             answer = await self._request(admin, asked)
