@@ -56,6 +56,10 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     if context.verify_mode is not ssl.CERT_NONE:
         _trust(context, settings, ssl.Purpose.CLIENT_AUTH)
+        # A ticket carries the verdict about a certificate, and each resumption brings a new ticket:
+        # a certificate that expires meanwhile would be accepted for ever.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
     return context
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -17,6 +18,10 @@ P = TypeVar("P")
 
 #: The turns of the event loop after which a transport has sent written data.
 _TURNS = 3
+#: Codes of X509_verify_cert.
+_NOT_YET_VALID, _EXPIRED = 9, 10
+#: The clock of certificates' dates; OpenSSL's is the machine's too.
+_now_s = time.time
 
 
 class _Attempt:
@@ -29,14 +34,33 @@ class _Attempt:
 _ATTEMPT: ContextVar[_Attempt | None] = ContextVar("odradek_tls_attempt", default=None)
 
 
+def _check_dates(certificate: dict[str, Any] | None) -> None:
+    """Raise ssl.SSLCertVerificationError, as OpenSSL does in a full handshake, for a certificate
+    that is not valid at present."""
+    if not certificate:
+        return
+    for field, passed, code, message in (
+        ("notBefore", False, _NOT_YET_VALID, "certificate is not yet valid"),
+        ("notAfter", True, _EXPIRED, "certificate has expired"),
+    ):
+        if (_now_s() > ssl.cert_time_to_seconds(certificate[field])) is passed:
+            error = ssl.SSLCertVerificationError(1, message)
+            error.verify_code, error.verify_message = code, message
+            raise error
+
+
 class TellingSSLObject(ssl.SSLObject):
     """An `ssl.SSLObject` whose alert is sent when its handshake fails within `telling`."""
 
     def do_handshake(self) -> None:
         """Continue the handshake. If it fails, raise the exception that means "more bytes are
-        needed": the transport then sends the alert, and does not close the connection."""
+        needed": the transport then sends the alert, and does not close the connection. A session
+        that is resumed fails if the peer's certificate is not valid at present, since OpenSSL
+        looked at its dates only when the session began."""
         try:
             super().do_handshake()
+            if self.session_reused:
+                _check_dates(self.getpeercert())
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):
             raise
         except ssl.SSLError as error:

@@ -7,6 +7,9 @@ import asyncio
 import socket
 import ssl
 import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from odradek_broker.metrics.exposition import Exposition
 from odradek_broker.server import server
 from odradek_broker.server.host import StartError
 from odradek_broker.server.session import Pause
+from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
 from odradek_protocol.schemas.describe_configs import (
@@ -31,6 +35,7 @@ from odradek_protocol.schemas.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from odradek_protocol.tls import handshake
 from odradek_protocol.tls.contexts import client_context
 from odradek_protocol.tls.settings import StoreSettings, TlsSettings
 from raw_client import RawClient, batch_of, produce_request
@@ -246,6 +251,98 @@ async def test_n18_a_listener_with_mutual_tls_may_bind_public_addresses(
     with pytest.raises(ValueError, match="--insecure"):
         await start_broker(**settings)
     await start_broker(**settings, ssl_client_auth="required")
+
+
+# --- Resumed sessions ----------------------------------------------------------------------------
+
+
+async def resumed(
+    address: tuple[str, int],
+    tls: ssl.SSLContext,
+    data: bytes,
+    after_first: Callable[[], None] = lambda: None,
+) -> list[tuple[bool, bool]]:
+    """For each of three connections whether it resumed the session of the one before, and whether
+    it got a ticket; up to the first that the broker does not answer."""
+
+    def connections() -> list[tuple[bool, bool]]:
+        session, found = None, list[tuple[bool, bool]]()
+        for _ in range(3):
+            with (
+                socket.create_connection(address, 20) as plain,
+                tls.wrap_socket(plain, server_hostname="localhost", session=session) as client,
+                suppress(OSError),
+            ):
+                client.sendall(data)
+                if not client.recv(4):
+                    break
+                session = client.session
+                assert session is not None
+                found.append((bool(client.session_reused), session.has_ticket))
+                if len(found) == 1:
+                    after_first()
+                # OpenSSL forgets a session whose connection did not end with this.
+                client.unwrap()
+        return found
+
+    return await asyncio.to_thread(connections)
+
+
+_ASKED = b"".join(frames.encode_request(ApiVersionsRequest(), 0, 1, "c"))
+
+
+@pytest.mark.parametrize("asks", ["none", "requested", "required"])
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+async def test_n62_no_session_tickets_where_client_certificates_are_asked_for(
+    start_broker: StartBroker, version: str, asks: str
+) -> None:
+    broker = await start_broker(**tls_settings(ssl_client_auth=asks))
+    tls = context(CA.issue("someone", ()), enabled_protocols=(version,))
+    # Without tickets TLS 1.2 resumes a session by its number, for two hours and not for ever.
+    resumes = asks == "none" or version == "TLSv1.2"
+    found = await resumed(broker.server.addresses["SSL"], tls, _ASKED)
+    assert found == [(False, asks == "none"), *2 * [(resumes, asks == "none")]]
+
+
+@pytest.mark.parametrize("days", [60, -60])
+async def test_n62_a_resumed_session_ends_with_the_dates_of_its_certificate(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    broker = await start_broker(**tls_settings(ssl_client_auth="required"))
+    tls = context(CA.issue("someone", ()), enabled_protocols=("TLSv1.2",))
+    address = broker.server.addresses["SSL"]
+    assert await resumed(address, tls, _ASKED) == [(False, False), *2 * [(True, False)]]
+    now_s = time.time()
+
+    def later() -> None:
+        monkeypatch.setattr(handshake, "_now_s", lambda: now_s + days * 86_400)
+
+    with capture_logs() as lines:
+        assert await resumed(address, tls, _ASKED, later) == [(False, False)]
+    reasons = [line["reason"] for line in lines if line["event"] == "refused a TLS connection"]
+    word = "expired" if days > 0 else "not yet valid"
+    assert len(reasons) == 1 and word in reasons[0]
+
+
+async def test_n62_the_http_endpoint_refuses_them_too(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tls_settings(
+        http_listen="127.0.0.1:0",
+        http_security_protocol="SSL",
+        listener_name_http_ssl_client_auth="required",
+        ssl_enabled_protocols="TLSv1.2",
+    )
+    broker = await start_broker(**settings)
+    address = broker.server.http_address
+    assert address is not None
+    now_s = time.time()
+    tls, asked = context(CA.issue("someone", ())), b"GET /healthz HTTP/1.0\r\n\r\n"
+
+    def later() -> None:
+        monkeypatch.setattr(handshake, "_now_s", lambda: now_s + 60 * 86_400)
+
+    assert await resumed(address, tls, asked, later) == [(False, False)]
 
 
 # --- Refusals -------------------------------------------------------------------------------------
