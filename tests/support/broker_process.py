@@ -35,13 +35,17 @@ class BrokerProcess:
         self,
         environment: Mapping[str, str] | None = None,
         meanwhile: Callable[[], object] = lambda: None,
+        open_files_max: int | None = None,
     ) -> None:
         """Start the broker and return when it is ready.
 
-        `environment`: variables in addition to those of this process.
+        `environment`: variables in addition to those of this process. `open_files_max`: the limit
+        of its open files; None: that of this process.
         """
         command = [sys.executable, "-m", "odradek", "serve", "--listen", self.address]
         command += ["--data-dir", str(self.data_dir), *self._settings]
+        if open_files_max is not None:
+            command = ["sh", "-c", f'ulimit -n {open_files_max}; exec "$@"', "sh", *command]
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
                 command,

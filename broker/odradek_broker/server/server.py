@@ -385,6 +385,7 @@ class Server:
             )
         self._run_in_background = host.background(loop)
         self._commit = host.group_commit(loop, self.metrics.flushed, self.metrics.journal_written)
+        self._commit.files_max = max(segment_files_max // 2, 1)
         manager = LogManager(
             config.log_dirs,
             host.files,

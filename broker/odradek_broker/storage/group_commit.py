@@ -28,6 +28,8 @@ _OPEN_TRIES = 200
 _OPEN_PAUSE_S = 0.05
 #: The limit of logs that a worker syncs before it reports them; the first log waits for the last.
 _JOB_LOGS_MAX = 16
+#: The limit of flushes in progress, if nobody has set it.
+_FILES_MAX = 512
 
 
 class Syncable(Protocol):
@@ -78,9 +80,10 @@ class GroupCommit:
     """Runs the flushes of all logs of a broker.
 
     `workers`: threads, started when they are first needed. With 0 a flush runs on the loop itself,
-    for a loop that must be deterministic (D10). `on_synced`: called on the loop with the seconds
-    that one sync of a log took. `on_written`: called with the seconds that a write to a journal
-    took; if it is None, `on_synced` is called instead.
+    for a loop that must be deterministic (D10). `files_max`: the limit of flushes in progress, each
+    of which keeps a file open; other logs wait their turn. `on_synced`: called on the loop with the
+    seconds that one sync of a log took. `on_written`: called with the seconds that a write to a
+    journal took; if it is None, `on_synced` is called instead.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class GroupCommit:
             raise ValueError("workers must not be negative")
         self._loop = loop
         self._workers = workers
+        self.files_max = _FILES_MAX
         self._on_synced = on_synced
         self._on_written = on_written or on_synced
         self._timer = timer
@@ -104,6 +108,8 @@ class GroupCommit:
         # Logs with a requested flush, in the order of the requests. A log that is being flushed may
         # request another flush.
         self._asked: dict[Flushable, None] = {}
+        # Logs whose flush waits for the end of others, because it would open too many files.
+        self._held: dict[Flushable, None] = {}
         self._running: set[Flushable] = set()
         # The number of blocks that each journal is writing. Later requests wait, and share the next
         # block.
@@ -121,6 +127,8 @@ class GroupCommit:
         RuntimeError after `close`."""
         if self._closed:
             raise RuntimeError("group commit is closed")
+        if log in self._held:
+            return
         if self._writing and log not in self._running:
             journal = log.next_journal()
             if journal in self._writing:
@@ -138,12 +146,13 @@ class GroupCommit:
         """Begin the requested flush of every log without a running flush."""
         self._scheduled = False
         asked, self._asked = self._asked, {}
+        for log in asked:
+            (self._asked if log in self._running else self._held)[log] = None
         flushes = []
         journaled: dict[CommitJournal, None] = {}
-        for log in asked:
-            if log in self._running:
-                self._asked[log] = None
-                continue
+        while self._held and len(self._running) < self.files_max:
+            log = next(iter(self._held))
+            del self._held[log]
             # An exception of one log must not keep the others from being flushed.
             try:
                 journal = log.next_journal()
@@ -224,7 +233,7 @@ class GroupCommit:
             self._on_written(seconds)
         for ticket in write.tickets:
             self._finish_one(ticket.log, partial(ticket.log.finish_journaled, ticket), error)
-        if not left and self._asked and not self._scheduled:
+        if not self._scheduled and (self._held or (not left and self._asked)):
             self._begin()
         else:
             self._wake_if_idle()
@@ -282,7 +291,7 @@ class GroupCommit:
             if self._on_synced is not None:
                 self._on_synced(seconds)
             self._finish_one(log, partial(log.finish_flush, ticket), error)
-        if not self._scheduled and any(log in self._asked for log, *_ in job):
+        if not self._scheduled and (self._held or any(log in self._asked for log, *_ in job)):
             # The next flush begins now, not in the next turn of the event loop, because these logs
             # have waited already.
             self._begin()
@@ -311,7 +320,7 @@ class GroupCommit:
 
     @property
     def _idle(self) -> bool:
-        return not self._asked and not self._running and not self._writing
+        return not (self._asked or self._held or self._running or self._writing)
 
     def _wake_if_idle(self) -> None:
         if self._idle and self._idle_waiters:

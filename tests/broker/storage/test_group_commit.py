@@ -182,6 +182,42 @@ async def test_more_logs_than_workers_are_all_synced() -> None:
     commit.close()
 
 
+async def test_logs_above_the_limit_of_files_wait_their_turn(commit: GroupCommit) -> None:
+    """Each flush keeps a file open until it has ended."""
+    commit.files_max = 3
+    begun = most = 0
+
+    class Counted(FakeLog):
+        def begin_flush(self) -> Ticket | None:
+            nonlocal begun, most
+            ticket = super().begin_flush()
+            begun += ticket is not None
+            most = max(most, begun)
+            return ticket
+
+        def finish_flush(self, ticket: Any, error: OSError | None) -> None:
+            nonlocal begun
+            begun -= 1
+            super().finish_flush(ticket, error)
+
+    logs = [Counted() for _ in range(40)]
+    for number, log in enumerate(logs):
+        append(commit, log, 2)
+        log.offline = number % 5 == 1
+        log.failure = OSError(errno.EIO, "I/O error") if number % 5 == 2 else None
+    await asyncio.wait_for(commit.drain(), DEADLINE_S)
+    assert most == 3
+    assert all(len(log.tickets) == (number % 5 != 1) for number, log in enumerate(logs))
+    assert all(log.durable == 2 for number, log in enumerate(logs) if number % 5 not in (1, 2))
+    for log in logs:
+        log.failure = None
+        append(commit, log)
+        append(commit, log)
+    await asyncio.wait_for(commit.drain(), DEADLINE_S)
+    assert most == 3
+    assert all(log.durable == 4 for log in logs if not log.offline)
+
+
 async def test_logs_requested_together_are_finished_in_few_callbacks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
