@@ -13,7 +13,7 @@ from odradek_broker.storage.log import AppendResult, PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.validation import DecompressionBudget
-from odradek_protocol.constants import NO_PRODUCER_ID
+from odradek_protocol.constants import NO_LEADER_EPOCH, NO_OFFSET, NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import (
@@ -228,12 +228,12 @@ class Partition:
         """(largest epoch <= `epoch`, its end offset); (-1, -1) for an unknown epoch (F-13).
 
         All records of an epoch before the log's first epoch were deleted. As in Kafka, such an
-        epoch ends where the first epoch begins. Raises StorageError.
+        epoch ends where the first epoch begins, also a negative one. Raises StorageError.
         """
         log = self.log
         entries = log.leader_epochs.entries
-        if not 0 <= epoch <= self.leader_epoch:
-            return -1, -1
+        if epoch == NO_LEADER_EPOCH or epoch > self.leader_epoch:
+            return NO_LEADER_EPOCH, NO_OFFSET
         if epoch == self.leader_epoch or not entries:
             return epoch, log.log_end_offset
         if epoch < entries[0][0]:

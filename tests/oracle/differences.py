@@ -47,6 +47,10 @@ _CREATED = (
     "A topic that a Metadata request creates is in the answer to that request; Kafka answers "
     "UNKNOWN_TOPIC_OR_PARTITION until it has created the topic."
 )
+_DELETED = (
+    "ListOffsets for the largest timestamp considers only records that DeleteRecords has not "
+    "deleted; Kafka may answer with a deleted record, which cannot be read."
+)
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
@@ -128,8 +132,24 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "offsets-of-largest-timestamp-deleted-*",
         ("*.offset", "*.timestamp", "*.leader_epoch"),
-        "ListOffsets for the largest timestamp considers only records that DeleteRecords has not "
-        "deleted; Kafka may answer with a deleted record, which cannot be read.",
+        _DELETED,
+    ),
+    Difference(
+        "offsets-of-records-with*-timestamps",
+        ("3.*.offset", "15.*.offset"),
+        _DELETED,
+    ),
+    Difference(
+        "fetch-with-limits-below-zero",
+        tuple(f"{step}.answer.responses.0.partitions.0.*" for step in (0, 2, 4)),
+        "A Fetch with a limit of bytes below zero is answered as one with the limit 0, with one batch; "
+        "Kafka answers UNKNOWN_SERVER_ERROR.",
+    ),
+    Difference(
+        "group-id-of-8001",
+        ("*.answer.*",),
+        "A group id of more than 8,000 characters gets INVALID_GROUP_ID, so that it fits into every record "
+        "and text; Kafka accepts it, but answers some requests with UNKNOWN_SERVER_ERROR.",
     ),
     Difference(
         "alter-to-small-segments",

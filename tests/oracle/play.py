@@ -227,13 +227,14 @@ class _Run:
             return saved if found[2] is None else saved + int(found[2] + found[3])
         if isinstance(value, Subscribed):
             subscription = ConsumerSubscription(topics=[self._resolve(t) for t in value.topics])
-            if value.owned is None:
-                return encode_subscription(subscription, 0)
             subscription.owned_partitions = [
                 OwnedPartitions(topic=self._resolve(name), partitions=list(partitions))
-                for name, partitions in value.owned.items()
+                for name, partitions in (value.owned or {}).items()
             ]
-            return encode_subscription(subscription, 1)
+            version = 0 if value.owned is None else 1
+            data = encode_subscription(subscription, version)
+            claimed = version if value.claims is None else value.claims
+            return claimed.to_bytes(2, "big", signed=True) + data[2 : len(data) - value.cut]
         if isinstance(value, Assigned):
             assigned = [
                 AssignedPartitions(topic=self._resolve(name), partitions=list(partitions))

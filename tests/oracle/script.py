@@ -59,10 +59,13 @@ class Batch:
 class Subscribed:
     """The metadata, for one protocol in JoinGroup, of a consumer that subscribes to these
     topics. `owned`: topic -> the partitions that the consumer owns; None for the oldest version of
-    the metadata, which does not have this field."""
+    the metadata, which does not have this field. `claims`: another version than that of the bytes;
+    `cut`: the number of bytes that are missing at the end."""
 
     topics: Sequence[str] = ("@t",)
     owned: Mapping[str, Sequence[int]] | None = None
+    claims: int | None = None
+    cut: int = 0
 
 
 @dataclass(frozen=True)

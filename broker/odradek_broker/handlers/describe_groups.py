@@ -25,12 +25,12 @@ def handle(
 
     def answer(groups: list[DescribedGroup]) -> DescribeGroupsResponse:
         for described in groups:
+            if context.api_version < GROUP_ID_NOT_FOUND_SINCE:
+                _for_old_clients(described)
             if request.include_authorized_operations and not described.error_code:
                 described.authorized_operations = authorized_operations(
                     node.authorizer, context, group(described.group_id)
                 )
-            if context.api_version < GROUP_ID_NOT_FOUND_SINCE:
-                _for_old_clients(described)
         return DescribeGroupsResponse(groups=groups)
 
     return gather(found).map(answer)

@@ -116,5 +116,7 @@ def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[i
     if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         return None
     if timestamp == MAX_TIMESTAMP:
-        return log.max_timestamp_offset(bound)
+        # The record with the largest timestamp may be in an open transaction: then there is none.
+        largest = log.max_timestamp_offset(log.high_watermark)
+        return largest if largest is not None and largest[0] < bound else None
     return log.offset_for_timestamp(timestamp, bound)

@@ -314,12 +314,12 @@ def _latest_timestamp(
         )
         if best is None or timestamp > best[0]:
             best = timestamp, last_offset, segment
-    if best is None or best[0] < 0:
+    if best is None:
         return None
     largest, last_offset, chosen = best
-    times = with_rebuild(
-        chosen, lambda: _record_times(chosen, chosen.indexes.position_of(last_offset))
-    )
+    # If no record has a timestamp, the first record has the largest one, -1.
+    holder = max(last_offset, log_start_offset)
+    times = with_rebuild(chosen, lambda: _record_times(chosen, chosen.indexes.position_of(holder)))
     for offset, time in times:
         if time == largest and log_start_offset <= offset < upper_bound:
             return offset, time

@@ -51,6 +51,15 @@ def decode_subscription(data: Buffer) -> ConsumerSubscription:
     return codec.decode(ConsumerSubscription, read_version(data), data, _VERSION.size)
 
 
+def decode_topics(data: Buffer) -> list[str]:
+    """The topics of a subscription of any version, even if fields of later versions are missing or
+    damaged (O-12). Raises DecodeError if the fields of version 0 are not readable."""
+    if len(data) < _VERSION.size:
+        raise DecodeError(f"{len(data)} bytes are too few for a version")
+    topics: list[str] = codec.decode(ConsumerSubscription, 0, data, _VERSION.size).topics
+    return topics
+
+
 def read_version(data: Buffer) -> int:
     """The version in which `data` is read. Raises DecodeError if the version is negative or
     missing."""

@@ -129,6 +129,20 @@ async def test_l53_max_timestamp_ignores_deleted_records_within_a_batch(client: 
     assert (answer.offset, answer.timestamp) == (2, BASE_MS + 7)
 
 
+async def test_l53_max_timestamp_of_records_without_timestamps_is_the_first_record(
+    client: RawClient,
+) -> None:
+    await client.create_topic("d")
+    for _ in range(3):
+        await client.call(produce_request("d", batch_of(b"x", timestamp_ms=-1)), 9)
+    request = ask(-3)
+    request.topics[0].name = "d"
+    for log_start, expected in ((0, 0), (1, 1), (3, -1)):
+        await client.call(deletion("d", log_start), 2)
+        answer = (await client.call(request, 7)).topics[0].partitions[0]
+        assert (answer.error_code, answer.offset, answer.timestamp) == (0, expected, -1)
+
+
 @pytest.mark.parametrize(
     ("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-100, 11)]
 )

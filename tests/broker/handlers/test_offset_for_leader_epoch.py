@@ -68,6 +68,14 @@ async def test_f13_an_epoch_that_never_existed_is_unknown(client: RawClient, epo
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (E.NONE, -1, -1)
 
 
+@pytest.mark.parametrize("epoch", [-2, -(2**31)])
+async def test_f13_an_epoch_below_minus_1_ends_where_the_first_epoch_begins(
+    client: RawClient, epoch: int
+) -> None:
+    answer = await ask(client, epoch)
+    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (E.NONE, epoch, 0)
+
+
 async def test_f13_the_epoch_of_an_empty_log_ends_at_offset_0(client: RawClient) -> None:
     answer = await ask(client, 0, partition=1)
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (E.NONE, 0, 0)

@@ -200,15 +200,14 @@ def offset_deletion_error(group: AnyGroup | None) -> ErrorCode:
     return error
 
 
-def is_subscribed(group: AnyGroup, topic: str) -> bool:
-    """True if a member uses the topic, or if a classic group has an unreadable subscription, which
+def topics_in_use(group: AnyGroup) -> frozenset[str] | None:
+    """The topics that members use; None if a classic group has an unreadable subscription, which
     could name any topic."""
     if isinstance(group, ModernGroup):
-        return topic in group.subscribed_names
+        return group.subscribed_names
     if group.protocol_type != PROTOCOL_TYPE:
-        return False
-    topics = subscribed_topics(group)
-    return topics is None or topic in topics
+        return frozenset()
+    return subscribed_topics(group)
 
 
 # --- The groups of a shard ------------------------------------------------------------------------
@@ -286,15 +285,15 @@ class GroupAdministration:
         error = offset_deletion_error(group)
         if group is None or error is not ErrorCode.NONE:
             return DeletedOffsets(error, []), []
-        used = {name: is_subscribed(group, name) for name in {name for name, _ in partitions}}
+        used = topics_in_use(group)
         codes = [
-            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used[name] else ErrorCode.NONE
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used is None or name in used else ErrorCode.NONE
             for name, _ in partitions
         ]
         removed = dict.fromkeys(
             (group_id, partition)
-            for partition in partitions
-            if not used[partition[0]] and self._offsets.holds(group_id, partition)
+            for partition, code in zip(partitions, codes, strict=True)
+            if code is ErrorCode.NONE and self._offsets.holds(group_id, partition)
         )
         records = remove_offsets(removed, OffsetDeletion.REQUESTED, self._observer)
         return DeletedOffsets(error, codes), records

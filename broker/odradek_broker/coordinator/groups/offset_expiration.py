@@ -16,7 +16,7 @@ from odradek_protocol.constants import NO_EXPIRY
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored import group_metadata, offset_commit
 from odradek_protocol.stored.offset_commit import OffsetCommitValue
-from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
+from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_topics
 
 #: The limit of tombstones per batch. The next check for expired offsets writes the rest.
 TOMBSTONES_MAX = 1_000
@@ -88,16 +88,16 @@ def _is_unused(group: ClassicGroup | ModernGroup[Any, Any]) -> bool:
 
 
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics of a consumer group's members; None if they are not known (O-12)."""
-    if group.protocol_type != PROTOCOL_TYPE:
+    """The topics to which the members of a consumer group subscribed for the current generation;
+    None if they are not known (O-12)."""
+    if group.protocol_type != PROTOCOL_TYPE or group.stored is None:
         return None
     topics: set[str] = set()
-    for member in group.members.values():
+    for member in group.stored.members:
         try:
-            subscription = decode_subscription(member.metadata(group.protocol))
+            topics.update(decode_topics(member.subscription))
         except DecodeError:
             return None
-        topics.update(subscription.topics)
     return frozenset(topics)
 
 

@@ -45,7 +45,11 @@ def world() -> GroupWorld:
 
 
 def subscribed(*topics: str) -> list[tuple[str, bytes]]:
-    return [("range", encode_subscription(ConsumerSubscription(topics=list(topics))))]
+    return [("range", subscribed_to(*topics))]
+
+
+def subscribed_to(*topics: str, version: int = 3) -> bytes:
+    return encode_subscription(ConsumerSubscription(topics=list(topics)), version)
 
 
 def describe(world: GroupWorld, group: str = GROUP, version: int = 6, **fields: Any) -> Any:
@@ -177,6 +181,14 @@ def test_kip430_authorized_operations_are_those_that_the_authorizer_allows(
     world.authorizer = RuleList(Rule(Operation.DELETE, ResourceType.GROUP, GROUP))
     some = describe(world, include_authorized_operations=True).authorized_operations
     assert some == sum(1 << code for code in (6, 8)), "DELETE implies DESCRIBE"
+
+
+@pytest.mark.parametrize(("version", "shown"), [(5, 3400), (6, UNKNOWN_OPERATIONS)])
+def test_g160_a_missing_group_without_an_error_has_authorized_operations(
+    world: GroupWorld, version: int, shown: int
+) -> None:
+    found = describe(world, "nobody", version, include_authorized_operations=True)
+    assert found.authorized_operations == shown
 
 
 def test_n15_a_closed_coordinator_answers_not_coordinator_for_each_group(world: GroupWorld) -> None:
@@ -431,6 +443,32 @@ def test_o14_offsets_of_a_subscribed_topic_are_not_deleted(world: GroupWorld) ->
         {("topic", 0): E.GROUP_SUBSCRIBED_TO_TOPIC, ("other", 0): E.NONE},
     )
     assert (world.committed(), world.committed(topic="other")) == (5, -1)
+
+
+@pytest.mark.parametrize("version", [-1, 1, 3, 99])
+def test_o12_o14_only_the_topics_of_a_subscription_are_read(
+    world: GroupWorld, version: int
+) -> None:
+    """The fields of the later version are missing."""
+    data = version.to_bytes(2, "big", signed=True) + subscribed_to("topic", version=0)[2:]
+    (member,) = world.stable(1, protocols=[("range", data)])
+    world.commit_later(part(5), part(6, "other"), member_id=member, generation=1)
+    assert delete_offsets(world, topic=[0], other=[0])[1] == {
+        ("topic", 0): E.GROUP_SUBSCRIBED_TO_TOPIC,
+        ("other", 0): E.NONE,
+    }
+
+
+def test_o12_o14_the_subscriptions_of_the_current_generation_count(world: GroupWorld) -> None:
+    """The topics of a member that joins the next generation do not count yet."""
+    (member,) = world.stable(1, protocols=subscribed("topic"))
+    world.commit_later(part(5), part(6, "other"), member_id=member, generation=1)
+    world.enter(protocols=subscribed("other"))
+    assert describe(world).group_state == "PreparingRebalance"
+    assert delete_offsets(world, topic=[0], other=[0])[1] == {
+        ("topic", 0): E.GROUP_SUBSCRIBED_TO_TOPIC,
+        ("other", 0): E.NONE,
+    }
 
 
 def test_o14_an_unreadable_subscription_counts_for_every_topic(world: GroupWorld) -> None:

@@ -343,6 +343,7 @@ def _subscribed(*topics: str) -> list[tuple[str, bytes]]:
     [
         (_subscribed("topic"), [1, -1]),
         (_subscribed("topic", "other"), [1, 2]),
+        ([("range", _subscribed("topic")[0][1][:-4])], [1, -1]),
         ([("range", b"\x00\x01\x00\x00\x00")], [1, 2]),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.coordinator.transactions.transaction import TransactionState
+from odradek_protocol.constants import MAX_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.add_partitions_to_txn import (
@@ -18,7 +19,12 @@ from odradek_protocol.schemas.add_partitions_to_txn import (
 from odradek_protocol.schemas.end_txn import EndTxnRequest
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
-from raw_client import RawClient
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from raw_client import RawClient, batch_of, produce_request
 from raw_transactions import fetch_request, transactional_batch, transactional_produce
 from waiting import until
 
@@ -99,6 +105,26 @@ async def test_a_transaction_of_version_1_is_committed_under_its_epoch(
     await end(client, who, 4)
     await until(lambda: state(broker) is S.COMPLETE_COMMIT)
     assert await batches(client) == [(*who, False), (*who, True)]
+
+
+async def test_l53_read_committed_finds_no_largest_timestamp_in_an_open_transaction(
+    start_broker: StartBroker,
+) -> None:
+    """It does not find the next largest timestamp either."""
+    broker = await start_broker()
+    client = await broker.client()
+    await client.create_topic("t")
+    await client.call(produce_request("t", batch_of(b"older", timestamp_ms=1)), 9)
+    who = await init(client)
+    await add(client, who)
+    assert await produce(client, who, 11) == E.NONE
+    asked = ListOffsetsPartition(partition_index=0, timestamp=MAX_TIMESTAMP)
+    found = []
+    for level in (READ_UNCOMMITTED, READ_COMMITTED):
+        topics = [ListOffsetsTopic(name="t", partitions=[asked])]
+        answer = await client.call(ListOffsetsRequest(isolation_level=level, topics=topics), 7)
+        found.append(answer.topics[0].partitions[0].offset)
+    assert found == [1, -1]
 
 
 @pytest.mark.parametrize("durability", ["fsync", "page-cache"])
