@@ -21,9 +21,13 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from typing import Any, Protocol
 
 from odradek.cli.offset_grammar import OffsetError, parse_time
+
+#: The zone of times without one, which is looked for only if there is such a time.
+Zone = Callable[[], tzinfo] | None
 
 #: The operator of a condition that is only a field.
 EXISTS = "exists"
@@ -99,19 +103,24 @@ class RecordFilter:
 
 
 def parse_filter(
-    text: str, *, expressions: bool = True, value_of: ValueOf = json_value
+    text: str,
+    *,
+    expressions: bool = True,
+    value_of: ValueOf = json_value,
+    zone: Zone = None,
 ) -> RecordFilter:
     """The filter that a text describes. FilterError names the condition that is wrong.
 
     `expressions`: False refuses regular expressions, because nothing limits the time that they
-    take. `value_of` decodes values for paths.
+    take. `value_of` decodes values for paths. `zone`: the zone of times without one; None: the
+    local time.
     """
     if len(text) > _CHARACTERS_MAX:
         raise FilterError(f"a filter has at most {_CHARACTERS_MAX} characters")
     words = list(_words(text))
     if len(words) > _CONDITIONS_MAX:
         raise FilterError(f"a filter has at most {_CONDITIONS_MAX} conditions")
-    return RecordFilter(tuple(_condition(word, expressions) for word in words), value_of)
+    return RecordFilter(tuple(_condition(word, expressions, zone) for word in words), value_of)
 
 
 # --- Words ----------------------------------------------------------------------------------------
@@ -150,9 +159,9 @@ def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", quoted[2], flags=re.DOTALL) if quoted else text
 
 
-def _condition(word: str, expressions: bool) -> Condition:
+def _condition(word: str, expressions: bool, zone: Zone = None) -> Condition:
     if word.startswith("!") and len(word) > 1:
-        inner = _condition(word[1:], expressions)
+        inner = _condition(word[1:], expressions, zone)
         return lambda subject: not inner(subject)
     if _QUOTED.fullmatch(word):
         return _on_texts(_texts_of("text"), "~", _unquoted(word), word)
@@ -161,7 +170,7 @@ def _condition(word: str, expressions: bool) -> Condition:
         name, sign, value = parts["field"], parts["operator"], _unquoted(parts["value"])
         if sign == "=~" and not expressions:
             raise FilterError(f"{word}: regular expressions are not taken here; `~` finds text")
-        return condition(name, sign, value)
+        return condition(name, sign, value, zone)
     if word.startswith("$") or (word.startswith("header.") and len(word) > len("header.")):
         return condition(word, EXISTS, "")
     return _on_texts(_texts_of("text"), "~", word, word)
@@ -174,10 +183,10 @@ def parse_path_condition(text: str) -> Condition:
     return _condition(text, expressions=True)
 
 
-def condition(name: str, sign: str, value: str) -> Condition:
+def condition(name: str, sign: str, value: str, zone: Zone = None) -> Condition:
     """A condition on one field. Raises FilterError for an unknown field, operator or value.
 
-    The operator `EXISTS` is for headers and paths that have to exist.
+    The operator `EXISTS` is for headers and paths that have to exist. `zone`: see `parse_filter`.
     """
     shown = name if sign == EXISTS else f"{name}{sign}{value}"
     if sign == EXISTS and name.startswith("header."):
@@ -188,7 +197,7 @@ def condition(name: str, sign: str, value: str) -> Condition:
     if name in ("key", "value", "text") or name.startswith("header."):
         return _on_texts(_texts_of(name), sign, value, shown)
     if name in ("time", "partition", "offset"):
-        return _on_number(name, sign, value, shown)
+        return _on_number(name, sign, value, shown, zone)
     raise FilterError(
         f"{shown}: there is no field {name!r}; there are {_FIELDS}. Text to look for with such "
         "characters goes into quotes"
@@ -253,14 +262,14 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _on_number(name: str, sign: str, value: str, shown: str) -> Condition:
+def _on_number(name: str, sign: str, value: str, shown: str, zone: Zone) -> Condition:
     compare = _ORDERS.get(sign)
     if compare is None:
         raise FilterError(f"{shown}: {name} is compared with {', '.join(_ORDERS)}, not with {sign}")
     if name == "time":
         try:
-            wanted = parse_time(value)
-        except (OffsetError, OverflowError) as error:
+            wanted = parse_time(value, zone)
+        except OffsetError as error:
             raise FilterError(f"{shown}: {error}") from None
         return lambda subject: compare(subject.record.timestamp, wanted)
     if not re.fullmatch(r"\d{1,19}", value):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -65,19 +66,20 @@ class Span:
     stop_ms: int | None = None
 
 
-def parse_time(text: str) -> int:
-    """Milliseconds since the epoch. Raises OffsetError."""
+def parse_time(text: str, zone: Callable[[], dt.tzinfo] | None = None) -> int:
+    """Milliseconds since the epoch. A time without a zone has that of `zone`, or is the local time.
+    Raises OffsetError, and what `zone` raises."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     try:
         moment = dt.datetime.fromisoformat(text)
-    except ValueError:
+        if moment.tzinfo is None:
+            moment = moment.astimezone() if zone is None else moment.replace(tzinfo=zone())
+        return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
         raise OffsetError(
             f"{text!r} is no time; write milliseconds since the epoch, or 2024-05-01T12:30:00Z"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.astimezone()
-    return round(moment.timestamp() * 1000)
 
 
 def utc_time(time_ms: int) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from odradek.cli.offset_grammar import OffsetError, parse_time
 from odradek.console.answers import Json, Query, Refusal
 from odradek.console.partition_log import LogRecord, Marker, Piece, fetch, pieces_of
 from odradek.console.scan import PARTITIONS_MAX, Scan, last_records
@@ -38,6 +40,7 @@ _PARTITIONS_OF_FETCH = 64
 _FETCH = FetchLimits()
 #: The number of empty answers in a row after which a broker is assumed to have no more data.
 _EMPTY_ROUNDS_MAX = 3
+_TIME_MS_MAX = 10**15
 _NOTES_MAX = 50
 _SCANS_MAX = 16
 
@@ -70,7 +73,7 @@ def is_committed(query: Query) -> bool:
 def filter_of(query: Query) -> RecordFilter:
     """The filter in the parameters. Refusal with the error in the filter."""
     try:
-        return parse_filter(query.text("filter", ""), expressions=False)
+        return parse_filter(query.text("filter", ""), expressions=False, zone=zone_of(query))
     except FilterError as error:
         raise Refusal(400, "The filter cannot be used", str(error)) from None
 
@@ -160,19 +163,36 @@ async def bounds_of(admin: Admin, choice: Choice) -> Bounds:
     return Bounds(first, end, {part: max(at, first[part]) for part, at in readable.items()})
 
 
-def moment(text: str) -> int:
-    """The time in milliseconds since 1970. A text without a time zone is UTC. Refusal for other
-    texts."""
+def zone_of(query: Query) -> Callable[[], tzinfo]:
+    """The zone of times without one: that in which the page shows times, by default UTC. The
+    function raises Refusal for a zone that this machine does not know."""
+    name = query.text("zone", "UTC")
+
+    def zone() -> tzinfo:
+        if name.upper() == "UTC":
+            return UTC
+        try:
+            return ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise Refusal(
+                400,
+                "The console does not know the time zone",
+                f"{name[:100]!r}",
+                "Write times with their zone: 2024-05-01T12:30:00Z.",
+            ) from None
+
+    return zone
+
+
+def moment(text: str, zone: Callable[[], tzinfo]) -> int:
+    """The time in milliseconds since 1970. Refusal for a text that is no time."""
     try:
-        if re.fullmatch(r"\d{1,15}", text):
-            return int(text)
-        found = datetime.fromisoformat(text)
-        found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-        return max(round(found.timestamp() * 1000), 0)
-    except (ValueError, OverflowError):
-        raise Refusal(
-            400, "This is no time", f"{text[:100]!r}", "Write 2024-05-01T12:30:00Z."
-        ) from None
+        found = parse_time(text, zone)
+    except OffsetError:
+        found = _TIME_MS_MAX
+    if found >= _TIME_MS_MAX:
+        raise Refusal(400, "This is no time", f"{text[:100]!r}", "Write 2024-05-01T12:30:00Z.")
+    return max(found, 0)
 
 
 @dataclass(frozen=True)
@@ -195,7 +215,7 @@ async def ranges_of(admin: Admin, choice: Choice, query: Query, bounds: Bounds) 
         start = query.whole("at", 0, most=OFFSET_MAX)
         starts = dict.fromkeys(ranges, start)
     elif scope == "time":
-        at_ms = moment(query.text("at"))
+        at_ms = moment(query.text("at"), zone_of(query))
         wanted: dict[tuple[str, int], Time] = {(choice.topic, part): at_ms for part in ranges}
         found = await admin.list_offsets(wanted)
         starts = {tp.partition: OFFSET_MAX if at is None else at.offset for tp, at in found.items()}

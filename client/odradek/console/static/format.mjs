@@ -67,10 +67,24 @@ export function time(ms) {
   return `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second}.${part.fractionalSecond}`;
 }
 
+/** The ms since 1970 of a time; one without a zone is in the zone of the page. Null for a text that is no time. */
+export function moment(text) {
+  const zoned = /[zZ]$|[+-]\d\d:?\d\d$/.test(text);
+  const ms = Date.parse(zoned ? text : `${text.trim().replace(" ", "T")}Z`);
+  let found = ms;
+  // Twice, since the first guess may be on the other side of a change of the clocks.
+  for (let turn = 0; turn < 2 && !zoned; turn += 1) found += ms - Date.parse(`${time(found).replace(" ", "T")}Z`);
+  return Number.isNaN(found) ? null : found;
+}
+
+/** The IANA name of the page's zone, for the server. */
+export const zoneId = (name = zone.value) =>
+  name === "utc" ? "UTC" : name === "local" ? Intl.DateTimeFormat().resolvedOptions().timeZone : name;
+
 /** The name of the page's zone, for heads of columns. */
 export function zoneName(name = zone.value) {
   if (name === "utc") return "UTC";
-  if (name === "local") return Intl.DateTimeFormat().resolvedOptions().timeZone + ", local";
+  if (name === "local") return `${zoneId("local")}, local`;
   return name;
 }
 

@@ -2,7 +2,7 @@
 // keeps, and the panel of a record.
 import { useEffect, useState } from "./vendor/hooks.mjs";
 import { query, useAsked } from "./api.mjs";
-import { bytes, count, visible } from "./format.mjs";
+import { bytes, count, visible, zoneId, zoneName } from "./format.mjs";
 import { change, param, place } from "./place.mjs";
 import { Badge, Failure, Heading, Link, Loading, Name, Table, Time, html } from "./ui.mjs";
 
@@ -35,7 +35,9 @@ export function TopicHead({ name, tab, children }) {
 export function chosen() {
   const { params } = place.value;
   const names = ["partitions", "isolation", "filter", "key_format", "value_format"];
-  return { topic: params.get("name") ?? "", ...given(names) };
+  // Only times without a zone depend on it, and other views stay as they are when it changes.
+  const timed = param("scope") === "time" || param("filter").includes("time");
+  return { topic: params.get("name") ?? "", ...given(names), ...(timed && { zone: zoneId() }) };
 }
 
 export function given(names) {
@@ -183,7 +185,8 @@ export const FilterHelp = () => html`<details class="help">
     <li><code>order 17</code> – both words are in the key, the value or a header; <code>"a b"</code> with the space</li>
     <li><code>key=k7</code>, <code>value~text</code>, <code>header.kind=order</code>, <code>header.trace</code> (is there)</li>
     <li><code>$.customer.city=Prague</code>, <code>$.items[*].price>100</code> – paths into JSON</li>
-    <li><code>time>=2026-05-01T12:00Z</code>, <code>partition=3</code>, <code>offset>=1000</code></li>
+    <li><code>time>=2026-05-01T12:00</code> (${zoneName()}), <code>time&lt;2026-05-01T12:00Z</code> (UTC)</li>
+    <li><code>partition=3</code>, <code>offset>=1000</code></li>
     <li><code>!key=k7</code> – not; several conditions must all hold; <code>~</code> contains, <code>=</code> is equal</li>
   </ul>
 </details>`;

@@ -1,7 +1,7 @@
 // Records of a topic: a scan with a budget, progress, stop and continue, and the panel of a record.
 import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
 import { query } from "../api.mjs";
-import { count } from "../format.mjs";
+import { count, zoneName } from "../format.mjs";
 import { change, param } from "../place.mjs";
 import {
   Choice,
@@ -134,7 +134,7 @@ export default function Records() {
       <${Choice} name="scope" label="Read" options=${SCOPES} />
       ${scope === "last" && html`<${Choice} name="count" label="How many" options=${COUNTS} />`}
       ${scope === "offset" && html`<${TextChoice} name="at" label="Offset" placeholder="0" />`}
-      ${scope === "time" && html`<${TextChoice} name="at" label="Time (UTC, or with its zone)" placeholder="2026-05-01T12:30" width="15rem" />`}
+      ${scope === "time" && html`<${TextChoice} name="at" label=${`Time (${zoneName()}, or with its zone)`} placeholder="2026-05-01T12:30" width="15rem" />`}
       <${Choice} name="order" label="Order" options=${ORDERS} />
     </div>
     <${More} names=${["partitions", "isolation", "key_format", "value_format", "budget", "markers"]}>

@@ -1,16 +1,10 @@
 // Changes, each with its plan first: a record produced, records deleted, a group's offsets moved.
 import { useState } from "../vendor/hooks.mjs";
-import { bytes, count, visible } from "../format.mjs";
+import { bytes, count, moment, visible, zoneName } from "../format.mjs";
 import { change, param } from "../place.mjs";
 import { ChangeDialog, Empty, Heading, Table, html } from "../ui.mjs";
 
 const right = (label) => ({ label, align: "right" });
-
-/** Milliseconds since 1970 of a time; without a zone it is UTC. Null for a text that is no time. */
-export function utcMs(text) {
-  const ms = Date.parse(/[zZ]$|[+-]\d\d:?\d\d$/.test(text) ? text : `${text.replace(" ", "T")}Z`);
-  return Number.isNaN(ms) ? null : ms;
-}
 
 const textOrNull = (text) => (text === "" ? null : text);
 
@@ -63,7 +57,7 @@ function Produce({ order }) {
 
 const place = (form) => ({
   to: form.to,
-  ...(form.to === "time" ? { value: utcMs(form.value) } : form.to === "offset" || form.to === "shift" ? { value: Number(form.value) } : {}),
+  ...(form.to === "time" ? { value: moment(form.value) } : form.to === "offset" || form.to === "shift" ? { value: Number(form.value) } : {}),
 });
 
 function Place({ choices, label }) {
@@ -75,7 +69,7 @@ function Place({ choices, label }) {
         ${choices.map(([name, text]) => html`<option value=${name}>${text}</option>`)}
       </select>
     </label>
-    ${to === "time" && html`<label>Time (UTC) <input name="value" required placeholder="2026-11-26 21:00" /></label>`}
+    ${to === "time" && html`<label>Time (${zoneName()}) <input name="value" required placeholder="2026-11-26 21:00" /></label>`}
     ${(to === "offset" || to === "shift") &&
     html`<label>${to === "offset" ? "Offset" : "Records (negative: back)"} <input name="value" required inputmode="numeric" pattern="-?[0-9]+" /></label>`}
   `;
