@@ -102,7 +102,7 @@ async def check_map_topic(target: Admin, name: str) -> bool:
 async def read_map(target: Admin, name: str) -> MirrorMap:
     """The content of the map topic, up to its last stable offset. Raises MapDamaged."""
     tp = TopicPartition(map_topic(name), 0)
-    stored = await _stored(target, tp)
+    stored = await stored_records(target, tp)
     found = MirrorMap()
     entries: dict[TopicPartition, list[Entry]] = defaultdict(list)
     for key, (offset, timestamp_ms, value) in stored.items():
@@ -136,7 +136,7 @@ def _damaged(topic: str, reason: str) -> MapDamaged:
     )
 
 
-async def _stored(
+async def stored_records(
     target: Admin, tp: TopicPartition
 ) -> dict[bytes | None, tuple[int, int, bytes | None]]:
     """The newest record of each key: offset, timestamp and value."""

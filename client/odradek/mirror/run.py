@@ -30,7 +30,7 @@ from odradek.mirror.plan import (
     make_plan,
 )
 from odradek.mirror.progress import Progress, RateLimit, Snapshot
-from odradek.mirror.settings import SettingsCopier, copy_acls, copy_quotas
+from odradek.mirror.settings import SettingsCopier, SettingsNotes, copy_acls, copy_quotas
 from odradek_client.admin import Admin
 from odradek_client.admin.topics import NewTopic
 from odradek_client.admin.transactions import OPEN_STATES
@@ -148,7 +148,8 @@ class _Run:
             prefix=f"{MIRROR_PREFIX}{job.options.name}.",
             keep_epochs=job.plan.mode is Mode.SAME_OFFSETS,
         )
-        self._settings = SettingsCopier(job.target, job.tell)
+        notes = SettingsNotes(job.target, job.options.name)
+        self._settings = SettingsCopier(job.target, job.tell, notes, job.options.selection)
         self._loop = job.source._network.loop
         self._barrier: dict[TopicPartition, int] | None = None
         self._told: set[str] = set()

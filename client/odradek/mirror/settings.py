@@ -1,16 +1,19 @@
 """The settings of topics and groups that a mirror copies or leaves out, and its ACLs and quotas.
 
 Settings of a topic are copied when it is created, those of a group if the group lacks them at the
-target. Later only changes at the source are copied, and only of settings that were not
-changed at the target: a mirror never overwrites the settings of an administrator of the target.
+target. Later only changes at the source are copied, also those since the last run, and only of
+settings that were not changed at the target: a mirror never overwrites the settings of an
+administrator of the target.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from odradek.mirror.map_topic import make_map_topic, map_topic, stored_records
 from odradek_client.admin import Admin
 from odradek_client.admin.acls import AclBinding
 from odradek_client.admin.configs import (
@@ -21,6 +24,8 @@ from odradek_client.admin.configs import (
 )
 from odradek_client.admin.quotas import QuotaEntity
 from odradek_client.errors import AuthenticationFailed, OdradekError
+from odradek_client.producer.producer import producer_on_network
+from odradek_client.structs import TopicPartition
 from odradek_protocol.acls import AclResourceType, PatternType
 
 #: Settings that concern only the source (its nodes, its tiered storage, or the cluster that it
@@ -128,27 +133,55 @@ class _Configured(Protocol):
     def settings(self) -> Mapping[str, str]: ...
 
 
-class SettingsCopier:
-    """The copier of changed settings of topics and groups while a mirror runs."""
+class _Notes(Protocol):
+    """The settings that were copied last, which outlive the mirror."""
 
-    def __init__(self, target: Admin, tell: Callable[[str], None]) -> None:
+    async def read(self) -> Mapping[ConfigResource, Mapping[str, str]]: ...
+
+    async def write(self, copied: Mapping[ConfigResource, Mapping[str, str]], /) -> None: ...
+
+
+class SettingsCopier:
+    """The copier of changed settings of topics and groups. `names`: the selected ones."""
+
+    def __init__(
+        self, target: Admin, tell: Callable[[str], None], notes: _Notes, names: _Names
+    ) -> None:
         self._target, self._tell = target, tell
+        self._notes, self._names = notes, names
+        #: The settings of the source that were copied last, and those that are noted durably.
         self._known: dict[ConfigResource, Mapping[str, str]] = {}
+        self._noted: dict[ConfigResource, Mapping[str, str]] = {}
+        self._unnoted = ""
         #: The last errors of groups that could not be copied.
         self._refused: dict[ConfigResource, str] = {}
 
     async def begin(self, topics: Sequence[_Configured]) -> None:
-        """Note the settings of topics that exist at the target. Show the differences between source
-        and target."""
+        """Copy the changes of topics at the source since the last run. Show the differences between
+        source and target that stay."""
+        try:
+            self._noted = dict(await self._notes.read())
+        except OdradekError as error:
+            self._tell_unnoted(error)
+        is_selected = {
+            ResourceType.TOPIC: self._names.has_topic,
+            ResourceType.GROUP: self._names.has_group,
+        }
+        self._known = {
+            resource: settings
+            for resource, settings in self._noted.items()
+            if resource.type in is_selected and is_selected[resource.type](resource.name)
+        }
+        await self.follow(topics)
         for topic in topics:
             there = await self._there(topic.resource)
             self._tell_differences(topic, {name: each.value for name, each in there.items()})
-            self._known[topic.resource] = topic.settings
 
     async def follow(self, topics: Sequence[_Configured]) -> None:
         """Copy the changes at the source since the last call."""
         for topic in topics:
             await self._follow(topic.resource, topic.settings)
+        await self._note()
 
     async def copy_groups(self, groups: Iterable[GroupSettings], *, is_whole: bool) -> None:
         """Copy settings of groups. The first call for a group copies the settings that the group
@@ -172,6 +205,32 @@ class SettingsCopier:
                 if self._refused.get(resource) != (why := str(error)):
                     self._refused[resource] = why
                     self._tell_not_copied(resource, "its settings are", why)
+        await self._note()
+
+    async def _note(self) -> None:
+        """Store what was copied, for the next run."""
+        known = self._known.items()
+        news = {each: settings for each, settings in known if self._noted.get(each) != settings}
+        if not news:
+            return
+        try:
+            await self._notes.write(news)
+        except OdradekError as error:
+            self._tell_unnoted(error)
+        else:
+            self._noted |= news
+
+    def _tell_unnoted(self, error: OdradekError) -> None:
+        """Tell that the next run will not know what was copied. Raises errors that affect the whole
+        mirror."""
+        if error.retriable or isinstance(error, AuthenticationFailed):
+            raise error
+        if self._unnoted != (why := str(error)):
+            self._unnoted = why
+            self._tell(
+                "settings that change at the source while the mirror is stopped will not be copied,"
+                f" because the mirror cannot note what it has copied: {why}"
+            )
 
     async def _copy_group(self, group: GroupSettings) -> None:
         there = own_values(await self._there(group.resource))
@@ -230,6 +289,52 @@ class SettingsCopier:
 
     async def _there(self, resource: ConfigResource) -> Mapping[str, ConfigEntry]:
         return (await self._target.describe_configs(resource)).get(resource, {})
+
+
+class SettingsNotes:
+    """The settings topic of the mirror `name`, `odradek-mirror-NAME.settings`, a compacted topic at
+    the target. It has the settings of each topic and group as the mirror has copied them last, so
+    that the next run can tell a change at the source from a change at the target. Raises
+    OdradekError."""
+
+    def __init__(self, target: Admin, name: str) -> None:
+        self._target, self._name = target, f"{name}.settings"
+
+    async def read(self) -> dict[ConfigResource, Mapping[str, str]]:
+        """The settings by topic and group; creates the settings topic unless it exists. Records of
+        another form are ignored."""
+        await make_map_topic(self._target, self._name)
+        stored = await stored_records(self._target, TopicPartition(map_topic(self._name), 0))
+        found = (_decoded(key, value) for key, (_, _, value) in stored.items())
+        return dict(each for each in found if each is not None)
+
+    async def write(self, copied: Mapping[ConfigResource, Mapping[str, str]]) -> None:
+        """Store the settings of topics and groups; returns when they are durable."""
+        producer = producer_on_network(self._target._network, linger_ms=0)
+        await producer.start()
+        try:
+            sent = []
+            for resource, settings in copied.items():
+                key = json.dumps([resource.type.name, resource.name]).encode()
+                value = json.dumps(dict(settings)).encode()
+                sent.append(await producer.send(map_topic(self._name), value, key, partition=0))
+            for each in sent:
+                await each
+        finally:
+            await producer.close()
+
+
+def _decoded(
+    key: bytes | None, value: bytes | None
+) -> tuple[ConfigResource, Mapping[str, str]] | None:
+    try:
+        kind, name = json.loads(key or b"")
+        settings = json.loads(value or b"")
+        resource = ConfigResource(ResourceType[kind], name)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    is_valid = isinstance(settings, dict) and all(isinstance(v, str) for v in settings.values())
+    return (resource, settings) if is_valid and isinstance(name, str) else None
 
 
 def _named(resource: ConfigResource) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 
 from odradek.broker import SubprocessBroker
 from odradek.mirror.plan import MirrorOptions, Selection, Side, gather, make_plan
-from odradek.mirror.settings import GroupSettings, SettingsCopier
+from odradek.mirror.settings import GroupSettings, SettingsCopier, SettingsNotes
 from odradek_client.admin import Admin, ConfigResource
 from odradek_client.admin.configs import ConfigEntry, ConfigSource, ResourceType
 from odradek_client.admin.groups import GroupListing
@@ -84,13 +85,47 @@ class Cluster:
         return done
 
 
+class Notes:
+    """A settings topic in memory."""
+
+    def __init__(self) -> None:
+        self.stored: dict[ConfigResource, Mapping[str, str]] = {}
+        self.failure: OdradekError | None = None
+
+    async def read(self) -> dict[ConfigResource, Mapping[str, str]]:
+        return dict(self.stored)
+
+    async def write(self, copied: Mapping[ConfigResource, Mapping[str, str]]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.stored |= copied
+
+
+class TopicSettings(GroupSettings):
+    """A topic of the source with its settings."""
+
+    @property
+    def resource(self) -> ConfigResource:
+        return ConfigResource.topic(self.name)
+
+
 class World:
     """A copier of group settings, and its target."""
 
     def __init__(self, **groups: Mapping[str, str]) -> None:
         self.target = Cluster(**groups)
         self.told: list[str] = []
-        self._copier = SettingsCopier(cast(Admin, self.target), self.told.append)
+        self.notes = Notes()
+        self.restart()
+
+    def restart(self, selection: Selection = Selection()) -> None:  # noqa: B008
+        """Begin another run."""
+        target = cast(Admin, self.target)
+        self._copier = SettingsCopier(target, self.told.append, self.notes, selection)
+
+    async def begin(self, **topics: Mapping[str, str]) -> None:
+        """Begin a run that copies these topics of the source."""
+        await self._copier.begin([TopicSettings(*each) for each in topics.items()])
 
     async def copy(self, is_whole: bool = True, **groups: Mapping[str, str]) -> None:
         """Copy the settings in `groups`, as if the groups of the source had them."""
@@ -248,3 +283,58 @@ async def test_config_resources_of_groups_are_listed_by_type() -> None:
                 group,
             ]
             assert await admin.list_client_metrics() == ["all"]
+
+
+# --- Between two runs ---
+
+
+async def test_i43_changes_while_the_mirror_was_stopped_are_copied() -> None:
+    world = World(orders={SESSION: "50000"}, kept={SESSION: "50000"})
+    await world.begin(orders={SESSION: "50000"}, kept={SESSION: "50000"})
+    await world.copy(billing={SESSION: "60000"}, gone={SESSION: "60000"})
+    world.restart()
+    world.target.groups["kept"] = {SESSION: "55000"}
+    changed = {SESSION: "70000", HEARTBEAT: "6000"}
+    await world.begin(orders=changed, kept={SESSION: "70000"})
+    await world.copy(billing=changed)
+    assert world.target.groups == {
+        "orders": changed,
+        "kept": {SESSION: "55000"},
+        "billing": changed,
+        "gone": {},
+    }
+    assert sum("set by somebody else" in line for line in world.told) == 1
+    assert world.notes.stored[ConfigResource.topic("orders")] == changed
+
+
+async def test_i43_a_run_for_other_groups_leaves_the_groups_of_the_last_run() -> None:
+    world = World()
+    await world.begin()
+    await world.copy(billing={SESSION: "60000"})
+    world.restart(Selection(groups=re.compile("other")))
+    await world.begin()
+    await world.copy()
+    assert world.target.groups == {"billing": {SESSION: "60000"}}
+
+
+async def test_i43_a_mirror_without_a_settings_topic_copies_and_tells_once() -> None:
+    world = World()
+    world.notes.failure = GroupAuthorizationFailed("no right to write")
+    await world.begin()
+    for value in ("60000", "70000"):
+        await world.copy(billing={SESSION: value})
+    assert world.target.groups == {"billing": {SESSION: "70000"}}
+    assert sum("no right to write" in line for line in world.told) == 1
+
+
+async def test_i43_the_settings_topic_outlives_the_mirror(live_bootstrap: str) -> None:
+    topic, group = ConfigResource.topic("orders"), ConfigResource.group("orders")
+    async with Admin(bootstrap_servers=live_bootstrap) as admin:
+        notes = SettingsNotes(admin, "notes")
+        assert await notes.read() == {}
+        await notes.write({topic: {SESSION: "1"}, group: {}})
+        await notes.write({topic: {SESSION: "2", "a": "b"}})
+        assert await SettingsNotes(admin, "notes").read() == {
+            topic: {SESSION: "2", "a": "b"},
+            group: {},
+        }

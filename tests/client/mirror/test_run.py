@@ -165,6 +165,15 @@ class ScriptedGroups:
     async def delete_unneeded(self, plan: Plan) -> None: ...
 
 
+class NoNotes:
+    """A fake settings topic, which is always empty."""
+
+    async def read(self) -> dict[ConfigResource, dict[str, str]]:
+        return {}
+
+    async def write(self, copied: object) -> None: ...
+
+
 class World:
     """A run between two fake clusters. `plan` is the plan that the run makes next."""
 
@@ -180,6 +189,7 @@ class World:
         self.looks = 0
         self.options = MirrorOptions(follow=follow, refresh_s=0.0, timeout_s=0.0)
         monkeypatch.setattr(runs, "GroupCopier", lambda *_, **__: self.groups)
+        monkeypatch.setattr(runs, "SettingsNotes", lambda *_: NoNotes())
         monkeypatch.setattr(runs, "gather_both", self._gather)
         monkeypatch.setattr(runs, "make_plan", lambda *_: self.plan)
         monkeypatch.setattr(runs, "_GROUPS_EVERY_S", 0.0)
