@@ -32,6 +32,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -45,6 +46,7 @@ from odradek_client.producer.producer import Producer
 from odradek_client.share.consumer import ShareConsumer
 from odradek_client.share.record import ShareRecord
 from odradek_client.structs import ConsumerRecord
+from odradek_client.tasks import begin
 from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.arrow import chosen_columns
@@ -310,24 +312,16 @@ class _TracedProducer:
             telemetry.measure(SEND, topic, time.perf_counter() - began_s, batch.num_rows, name)
 
         async def finish(delivery: ArrowDelivery) -> None:
-            try:
-                found = await delivery
-            except BaseException as error:
-                end(error)
-                if not isinstance(error, OdradekError):
-                    raise
-            else:
-                partitions = {rows.partition for rows in found.outcomes}
-                if len(partitions) == 1:
-                    span.set_attributes(telemetry.names.of_place(partitions.pop(), NO_OFFSET))
-                end(None)
+            partitions = {rows.partition for rows in (await delivery).outcomes}
+            if len(partitions) == 1:
+                span.set_attributes(telemetry.names.of_place(partitions.pop(), NO_OFFSET))
 
         try:
             delivery = await self._produce_arrow(topic, batch, **where)
         except BaseException as error:
             end(error)
             raise
-        self._begin(finish(delivery))
+        self._begin(finish(delivery), end)
         return delivery
 
     def _watch(self, delivery: Delivery, sent: _Sent) -> None:
@@ -335,31 +329,32 @@ class _TracedProducer:
         waiting = self._waiting.get(batch)
         if waiting is None:
             waiting = self._waiting[batch] = []
-            self._begin(self._finish(batch, waiting))
+            self._begin(self._finish(waiting), partial(self._finished, batch))
         waiting.append((delivery, sent))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _begin(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[OdradekError | None], None]
+    ) -> None:
+        task = begin(asyncio.get_running_loop(), work, "the wait for a record's fate", ended)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, batch: ProducerBatch, waiting: list[tuple[Delivery, _Sent]]) -> None:
+    async def _finish(self, waiting: list[tuple[Delivery, _Sent]]) -> None:
         """End the spans of a batch's records, with one task for each batch, because all records of
         a batch end together."""
-        try:
-            while waiting:
-                delivery, sent = waiting[0]
-                try:
-                    metadata = await delivery
-                except OdradekError as error:
-                    sent.end(error)
-                else:
-                    sent.end(None, metadata)
-                del waiting[0]
-        finally:
-            del self._waiting[batch]
-            for _, sent in waiting:
-                sent.end(asyncio.CancelledError("the loop ended before the record was written"))
+        while waiting:
+            delivery, sent = waiting[0]
+            try:
+                metadata = await delivery
+            except OdradekError as error:
+                sent.end(error)
+            else:
+                sent.end(None, metadata)
+            del waiting[0]
+
+    def _finished(self, batch: ProducerBatch, failure: OdradekError | None) -> None:
+        for _, sent in self._waiting.pop(batch):
+            sent.end(failure)
 
 
 # --- Consumers ------------------------------------------------------------------------------------

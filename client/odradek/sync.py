@@ -20,16 +20,23 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
-from queue import Empty, SimpleQueue
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from re import Pattern
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
+from odradek.loop_thread import Callback, Work, loop_thread
 from odradek_client import admin as _admin
 from odradek_client.consumer import consumer as _consumer
 from odradek_client.consumer.arguments import Partition
 from odradek_client.consumer.rebalance_listener import RebalanceListener
-from odradek_client.errors import Closed, IllegalState, NotStarted, OdradekError, RequestTimedOut
+from odradek_client.errors import (
+    Closed,
+    IllegalState,
+    NotStarted,
+    OdradekError,
+    RequestTimedOut,
+)
 from odradek_client.producer import arrow as _arrow
 from odradek_client.producer import batch as _batch
 from odradek_client.producer import producer as _producer
@@ -51,114 +58,6 @@ if TYPE_CHECKING:
     )
 
 R = TypeVar("R")
-Callback = Callable[[], None]
-
-#: A function that creates the coroutine. The loop's thread calls it, so that Ctrl+C in the caller
-#: leaves no coroutine that is never awaited.
-Work = Callable[[], Coroutine[Any, Any, R]]
-
-#: The time within which a waiting thread notices a signal.
-_SIGNAL_DELAY_S = 0.25
-
-
-class LoopThread:
-    """An event loop in a daemon thread."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.loop = _new_loop()
-        self.thread = threading.Thread(target=self._run, name="odradek-sync", daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-
-    def run(self, work: Work[R], callbacks: SimpleQueue[Callback | None]) -> R:
-        """Wait for `work`, which runs on the loop's thread. During the wait, the calling thread
-        runs the `callbacks` that `work` adds."""
-        if threading.current_thread() is self.thread:
-            raise IllegalState("a blocking call on the event loop's own thread would never return")
-        call = _Call(self.loop, work, callbacks)
-        try:
-            self.loop.call_soon_threadsafe(call.begin)
-            while (callback := _next(callbacks)) is not None:
-                callback()
-        except BaseException:
-            # The result is not needed after Ctrl+C, or an exception of a callback.
-            self.loop.call_soon_threadsafe(call.abandon)
-            raise
-        return call.result()
-
-
-class _Call(Generic[R]):
-    """The work of the loop's thread for a caller in another thread.
-
-    Caller and loop share no lock: Ctrl+C may raise KeyboardInterrupt at any instruction of the
-    caller, also between taking a lock and entering the block that releases it, and the loop's
-    thread would then wait for that lock for ever.
-    """
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        work: Work[R],
-        callbacks: SimpleQueue[Callback | None],
-    ) -> None:
-        self._loop, self._work, self._callbacks = loop, work, callbacks
-        self._task: asyncio.Task[R] | None = None
-
-    def begin(self) -> None:
-        self._task = self._loop.create_task(self._awaited())
-        self._task.add_done_callback(self._finish)
-
-    async def _awaited(self) -> R:
-        return await self._work()
-
-    def _finish(self, task: asyncio.Task[R]) -> None:
-        if not task.cancelled():
-            task.exception()  # an abandoned call's error is not reported as never retrieved
-        self._callbacks.put(None)
-
-    def abandon(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    def result(self) -> R:
-        assert self._task is not None
-        return self._task.result()
-
-
-def _next(callbacks: SimpleQueue[Callback | None]) -> Callback | None:
-    """The next callback. Each wait is short, because a signal that arrives just before the wait
-    does not end it."""
-    while True:
-        try:
-            return callbacks.get(timeout=_SIGNAL_DELAY_S)
-        except Empty:
-            continue
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-_shared: LoopThread | None = None
-_sharing = threading.Lock()
-
-
-def loop_thread() -> LoopThread:
-    """The loop thread of this process, which the first call starts."""
-    global _shared
-    with _sharing:
-        if _shared is None or _shared.pid != os.getpid():
-            _shared = LoopThread()
-        return _shared
-
 
 __all__ = ["Admin", "ArrowDelivery", "Consumer", "Delivery", "Producer", "ShareConsumer"]
 
@@ -432,7 +331,8 @@ class _InThisThread(RebalanceListener):
                     asyncio.run(_awaited(answer))
             except Exception as error:  # noqa: BLE001 - the poll raises it
                 failure = error
-            loop.call_soon_threadsafe(settle, failure)
+            with suppress(RuntimeError):  # the loop is closed, and the caller knows it
+                loop.call_soon_threadsafe(settle, failure)
 
         self._owner._serving[-1].put(callback)
         await done
@@ -535,7 +435,8 @@ class Consumer(_Blocking):
 
     def commit_soon(self, offsets: Any = None) -> Future[None]:
         """Commit like `odradek.Consumer.commit_soon`; the returned future's `result` waits."""
-        done: Future[None] = Future()
+        thread = loop_thread()
+        done: Future[None] = thread.future()
 
         def settle(task: asyncio.Task[None]) -> None:
             if task.cancelled():
@@ -546,7 +447,7 @@ class Consumer(_Blocking):
                 done.set_result(None)
 
         task = self._commit_soon(offsets)
-        loop_thread().loop.call_soon_threadsafe(task.add_done_callback, settle)
+        thread.soon(task.add_done_callback, settle)
         return done
 
     @property
@@ -587,7 +488,7 @@ class _OnTheLoop:
         self._holder = holder
 
     def _soon(self, method: Callable[..., None], *args: Any) -> None:
-        loop_thread().loop.call_soon_threadsafe(method, *args)
+        loop_thread().soon(method, *args)
 
     def answer(self, record: ShareRecord, kind: AcknowledgeType) -> None:
         self._soon(self._holder.answer, record, kind)

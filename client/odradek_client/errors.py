@@ -7,6 +7,7 @@
     │   ├── ConnectionLost           the connection broke, or could not be made
     │   │   └── TlsFailed            for a reason of TLS, which trying again does not remove
     │   ├── RequestTimedOut          a broker did not answer in time
+    │   ├── TaskCancelled            the program cancelled a task of the client
     │   ├── UnknownTopicOrPartition  LeaderUnknown  NotLeader  CorruptMessage
     │   ├── NotEnoughReplicas  StorageFailed  NotController  Throttled
     │   └── CoordinatorUnavailable  NotCoordinator  CoordinatorLoading  ConcurrentTransactions
@@ -33,6 +34,7 @@
         ├── Closed                   the client is closed, or
         │   └── NotStarted           not started yet
         ├── IllegalState             a call that the state of the client does not allow
+        ├── InternalError            an exception that the client does not expect; a bug
         └── BadAnswer                a broker sent bytes that are no answer
 
 An error that a broker sent has its `code`; `error_for` is the one place that maps codes to classes.
@@ -92,6 +94,11 @@ class TlsFailed(ConnectionLost):
 
 class RequestTimedOut(Retriable, TimeoutError):
     """The broker did not answer in time; whether the request was carried out is unknown."""
+
+
+class TaskCancelled(Retriable):
+    """Another part of the program cancelled a task of the client; whether the request of the task
+    was carried out is unknown."""
 
 
 class UnknownTopicOrPartition(Retriable):
@@ -301,6 +308,11 @@ class NotStarted(Closed):
 
 class IllegalState(LocalError):
     """The state of the client does not allow this call."""
+
+
+class InternalError(LocalError):
+    """A part of the client failed with an exception that the client does not expect, which is
+    logged; perhaps a bug."""
 
 
 class BadAnswer(LocalError):

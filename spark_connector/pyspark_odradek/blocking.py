@@ -7,7 +7,6 @@ process does not use its parent's thread and clients.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import logging
@@ -17,10 +16,10 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
 from itertools import count
 from typing import Any, Generic, TypeVar
 
+from odradek_client import loop_thread
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.errors import OdradekError
 from odradek_client.network.client import NetworkClient
@@ -44,21 +43,11 @@ _CLOSE_TIMEOUT_S = 5.0
 _SPARED_MAX = 16
 
 
-class LoopThread:
+class LoopThread(loop_thread.LoopThread):
     """An event loop in a separate thread, until the process ends."""
 
     def __init__(self) -> None:
-        self.loop = _new_loop()
-        self._thread = threading.Thread(target=self._run, name="odradek-spark", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine without waiting for its end."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        super().__init__("odradek-spark")
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run a coroutine and return its result. After `timeout_s`, cancel the coroutine and raise
@@ -174,7 +163,7 @@ def shared() -> Shared:
     global _shared
     imports.spare()
     with _lock:
-        if _shared is None or _shared.pid != os.getpid():
+        if _shared is None or not _shared.thread.is_running:
             _shared = Shared()
         return _shared
 
@@ -259,12 +248,3 @@ def _quieten_client() -> None:
     client_log = logging.getLogger("odradek.client")
     if client_log.level == logging.NOTSET:
         client_log.setLevel(logging.ERROR)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop

@@ -20,6 +20,7 @@ from odradek import Admin, ConfigResource, Consumer, NewTopic, Producer, ShareCo
 from odradek.broker import SubprocessBroker
 from odradek.otel import instrument, processing, uninstrument
 from odradek_client.errors import RecordTooLarge
+from task_killer import Ending, TaskKiller
 
 
 class Telemetry:
@@ -324,6 +325,25 @@ async def test_arrow_rows_sent_together_have_one_span(
     }  # fmt: skip
     assert linked(first) == []
     assert linked(second) == [context_of(sent)]
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+async def test_c83_spans_end_if_the_task_that_ends_them_is_cancelled(
+    telemetry: Telemetry, arrow: bool
+) -> None:
+    async with telemetry.producer() as producer:
+        kind = "_TracedProducer"
+        victim = f"{kind}.produce_arrow.<locals>.finish" if arrow else f"{kind}._finish"
+        with TaskKiller(victim, Ending.UNBEGUN) as killer:
+            if arrow:
+                rows = pyarrow.RecordBatch.from_pydict({"value": [b"1"]})
+                await (await producer.produce_arrow(telemetry.topic, rows))
+            else:
+                await producer.send_and_wait(telemetry.topic, b"1")
+            assert killer.begun[victim] == 1
+        await producer.send_and_wait(telemetry.topic, b"2")
+    cancelled, _ = telemetry.attributes("publish")
+    assert cancelled["error.type"] == "TaskCancelled"
 
 
 def test_blocking_clients_have_the_same_spans(telemetry: Telemetry) -> None:

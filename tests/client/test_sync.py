@@ -18,7 +18,7 @@ import pytest
 
 from live_brokers import LiveBroker, live_broker
 from odradek import sync
-from odradek.sync import loop_thread
+from odradek.loop_thread import loop_thread
 from odradek.testing import make_unique_topic
 from odradek_client import admin, errors
 from odradek_client.consumer.consumer import Consumer as AsyncConsumer

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from odradek.assertions.asynchronous import WITHIN_S, AsyncAssertions
 from odradek.assertions.reading import Matching, Positions
-from odradek.sync import loop_thread
+from odradek.loop_thread import loop_thread
 from odradek_client.errors import IllegalState
 from odradek_client.structs import ConsumerRecord
 

@@ -7,7 +7,6 @@ read at a time, on both sides in parallel, so only a few batches are in memory.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -31,6 +30,7 @@ from odradek_client.admin.groups import GroupListing
 from odradek_client.admin.topics import TopicDescription
 from odradek_client.errors import Refused
 from odradek_client.structs import TopicPartition
+from odradek_client.tasks import all_done
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.aborted import AbortedBatches
@@ -322,7 +322,7 @@ class Checker:
         try:
             while not comparison.done:
                 wanted = [side for side in Side if comparison.wants(side)]
-                found = await asyncio.gather(*(logs[side].read() for side in wanted))
+                found = await all_done("a fetch", *(logs[side].read() for side in wanted))
                 for side, batches in zip(wanted, found, strict=True):
                     if batches is None:
                         comparison.end(side)

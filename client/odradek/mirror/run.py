@@ -36,6 +36,7 @@ from odradek_client.admin.topics import NewTopic
 from odradek_client.admin.transactions import OPEN_STATES
 from odradek_client.errors import Fatal, OdradekError, Refused, TopicAlreadyExists
 from odradek_client.structs import TopicPartition
+from odradek_client.tasks import failure_of
 
 #: The time limit for the wait in one step. Between steps, the run checks for other work.
 _STEP_MS = 500
@@ -126,8 +127,8 @@ async def run(job: Job, copier: Copier) -> Snapshot:
     try:
         await mirror.begin()
         while not await mirror.turn():
-            if ticker.done():
-                ticker.result()
+            if ticker.done() and (failure := failure_of(ticker, "the display of the progress")):
+                raise failure
         return mirror.snapshot()
     finally:
         ticker.cancel()

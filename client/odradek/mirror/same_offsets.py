@@ -34,6 +34,7 @@ from odradek_client.errors import (
     error_for,
 )
 from odradek_client.structs import TopicPartition, group_by_topic
+from odradek_client.tasks import all_done, cancel, failure_of
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.append_mirror_records import (
@@ -191,7 +192,7 @@ class SameOffsetsCopier:
         """Wait for the answer to the last append."""
         task, self._appending = self._appending, None
         if task is not None:
-            await task
+            await all_done("an append to the target", task)
 
     def translate(self, tp: TopicPartition, offset: int) -> int | None:
         """The same offset, once all records before it are at the target."""
@@ -202,9 +203,7 @@ class SameOffsetsCopier:
         try:
             await self.flush()
         finally:
-            for task in self._looking_up:
-                task.cancel()
-            await asyncio.gather(*self._looking_up, return_exceptions=True)
+            await cancel(*self._looking_up)
             await self._reader.close()
 
     # --- the target -------------------------------------------------------------------------------
@@ -214,7 +213,8 @@ class SameOffsetsCopier:
         that does not answer delays only its own partitions."""
         for task in [task for task in self._looking_up if task.done()]:
             self._looking_up.remove(task)
-            task.result()
+            if failure := failure_of(task, "the search for the ends of partitions"):
+                raise failure
         now_s = asyncio.get_running_loop().time()
         due = self._unknown.keys() - self._asked
         if due and now_s >= self._look_up_at_s:
@@ -239,7 +239,7 @@ class SameOffsetsCopier:
                     by_leader.setdefault(leaders[tp], []).append(tp)
                 else:
                     self._unknown_for[tp] = str(error or "it has no leader at the source")
-            await asyncio.gather(*map(self._ask_ends, by_leader.values()))
+            await all_done("a request", *map(self._ask_ends, by_leader.values()))
         except OdradekError as error:
             if not error.retriable:
                 raise

@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from odradek.partition_fetch import FetchLimits, fetch_from
@@ -25,6 +26,7 @@ from odradek_client.consumer.errors import RETRY, RETRY_WITH_NEW_METADATA
 from odradek_client.consumer.fetcher import FetchSession, PartitionRequest
 from odradek_client.errors import OdradekError, Refused
 from odradek_client.structs import TopicPartition
+from odradek_client.tasks import begin, cancel
 from odradek_protocol.constants import NO_LEADER_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -307,10 +309,7 @@ class SourceReader:
 
     async def close(self) -> None:
         """Wait for the end of all requests. The admin stays open."""
-        tasks = list(self._in_flight.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*self._in_flight.values())
         for tp in list(self._positions):
             self.unassign(tp)
 
@@ -350,8 +349,13 @@ class SourceReader:
                     position.epoch,
                 )
         for node_id, wanted in by_node.items():
-            task = self._network.loop.create_task(self._ask(node_id, wanted))
-            self._in_flight[node_id] = task
+            self._sessions.setdefault(node_id, FetchSession())
+            self._in_flight[node_id] = begin(
+                self._network.loop,
+                self._ask(node_id, wanted),
+                "a fetch from the source",
+                partial(self._asked, node_id, wanted),
+            )
         return wake_at_s
 
     def _is_the_topic(self, tp: TopicPartition, position: _Position) -> bool:
@@ -391,33 +395,39 @@ class SourceReader:
 
     async def _ask(self, node_id: int, wanted: dict[TopicPartition, PartitionRequest]) -> None:
         """Send one Fetch, and keep its answer for `poll`."""
-        session = self._sessions.setdefault(node_id, FetchSession())
-        try:
-            data = await fetch_from(
-                self._network,
-                node_id,
-                wanted,
-                self._limits,
-                read_committed=self._read_committed,
-                session=session,
-            )
-            out_of_range = [
-                tp
-                for tp in data
-                if data[tp].error_code == ErrorCode.OFFSET_OUT_OF_RANGE and tp in wanted
-            ]
-            ends = await self._ends(out_of_range) if out_of_range else {}
-            self._answers.append((wanted, _Answer(data, ends)))
-        except OdradekError as error:
-            if not error.retriable:
-                self._failure = error
+        data = await fetch_from(
+            self._network,
+            node_id,
+            wanted,
+            self._limits,
+            read_committed=self._read_committed,
+            session=self._sessions[node_id],
+        )
+        out_of_range = [
+            tp
+            for tp in data
+            if data[tp].error_code == ErrorCode.OFFSET_OUT_OF_RANGE and tp in wanted
+        ]
+        ends = await self._ends(out_of_range) if out_of_range else {}
+        self._answers.append((wanted, _Answer(data, ends)))
+
+    def _asked(
+        self,
+        node_id: int,
+        wanted: dict[TopicPartition, PartitionRequest],
+        failure: OdradekError | None,
+    ) -> None:
+        del self._in_flight[node_id]
+        if failure is not None:
+            # Data that arrived may be lost with the task.
+            self._sessions[node_id].restart()
+            if not failure.retriable:
+                self._failure = failure
             for tp in wanted:
                 if (position := self._positions.get(tp)) is not None:
-                    self._try_again(tp, position, str(error))
+                    self._try_again(tp, position, str(failure))
             self._network.request_metadata_update()
-        finally:
-            del self._in_flight[node_id]
-            self._news.set()
+        self._news.set()
 
     async def _ends(self, tps: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         first = await self._admin.list_offsets(dict.fromkeys(tps, "earliest"), raise_errors=False)

@@ -140,7 +140,9 @@ class Consumer:
             return
         self._closed = True
         try:
-            if self._started:
+            if self._network.has_closed_loop:
+                log.warning("the event loop was closed before the consumer; its group was not told")
+            elif self._started:
                 await self._loop.close()
                 if self._commits:
                     await asyncio.wait(self._commits, timeout=timeout_ms / 1000)
@@ -170,6 +172,7 @@ class Consumer:
             raise Closed("this consumer was closed; make a new one")
         if not self._started:
             raise NotStarted('this consumer was not started; use "async with" or call start()')
+        self._network.require_loop()
 
     # --- what to read -----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.completed_fetch import Rows
@@ -31,21 +32,21 @@ from odradek_client.consumer.subscription_state import (
     SubscriptionState,
     SubscriptionType,
 )
-from odradek_client.consumer.tasks import cancel
 from odradek_client.errors import (
     Closed,
     OdradekError,
     RequestTimedOut,
     Retriable,
+    TaskCancelled,
     UnsupportedByBroker,
     error_for,
 )
 from odradek_client.network.client import NetworkClient
 from odradek_client.network.cluster import TOPIC_REFUSALS
 from odradek_client.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from odradek_client.tasks import begin, cancel, failure_of, together
 from odradek_protocol.constants import LATEST_TIMESTAMP
 from odradek_protocol.keys import ApiKey
-from odradek_protocol.primitives import WireError
 from odradek_protocol.schemas.offset_for_leader_epoch import CLIENTS_SINCE
 
 log = logging.getLogger("odradek.client.consumer")
@@ -214,7 +215,9 @@ class PollLoop:
     def _send_fetches(self) -> None:
         network, fetcher = self._network, self._fetcher
         for plan in fetcher.next_fetches(network.cluster, self.now_ms()):
-            task = network.loop.create_task(self._fetch(plan))
+            task = begin(
+                network.loop, self._fetch(plan), "a fetch", partial(self._fetch_ended, plan)
+            )
             self._fetches[task] = None
             task.add_done_callback(self._fetches.pop)
         if fetcher.metadata_wanted:
@@ -222,21 +225,22 @@ class PollLoop:
             network.request_metadata_update()
 
     async def _fetch(self, plan: FetchPlan) -> None:
-        try:
-            response = await self._network.send(
-                plan.node_id,
-                plan.request,
-                timeout_ms=self._config.request_timeout_ms + self._config.fetch_max_wait_ms,
-                channel="fetch",
-                max_version=plan.max_version,
-            )
-            self._fetcher.on_response(plan, response, self.now_ms())
-        except (OdradekError, WireError) as error:
+        response = await self._network.send(
+            plan.node_id,
+            plan.request,
+            timeout_ms=self._config.request_timeout_ms + self._config.fetch_max_wait_ms,
+            channel="fetch",
+            max_version=plan.max_version,
+        )
+        self._fetcher.on_response(plan, response, self.now_ms())
+
+    def _fetch_ended(self, plan: FetchPlan, failure: OdradekError | None) -> None:
+        if failure is not None:
             if self.closing:
                 return
             self._fetcher.on_failure(plan, self.now_ms())
-            if not isinstance(error, Retriable):
-                self._failure = _as_odradek(error)
+            if not isinstance(failure, Retriable):
+                self._failure = failure
         self.signal()
 
     # --- closing ---
@@ -247,14 +251,6 @@ class PollLoop:
         self.signal()
         await cancel(*self._fetches)
         await self.offsets.stop()
-
-
-def _as_odradek(error: OdradekError | WireError) -> OdradekError:
-    if isinstance(error, OdradekError):
-        return error
-    wrapped = OdradekError(f"the broker cannot be asked: {error}")
-    wrapped.__cause__ = error
-    return wrapped
 
 
 class OffsetFetcher:
@@ -297,7 +293,9 @@ class OffsetFetcher:
             if not task.done():
                 return
             self._task = None
-            task.result()
+            failure = failure_of(task, "the search for positions")
+            if failure is not None and not isinstance(failure, TaskCancelled):
+                raise failure
         versions = (subscription.changes, cluster.version)
         if self._complete_at_versions == versions:
             return
@@ -462,9 +460,9 @@ class OffsetFetcher:
             read_committed=self._config.isolation_level == "read_committed",
         )
         found = FoundOffsets(retry=leaderless, metadata_wanted=bool(leaderless))
-        answers = await asyncio.gather(
+        answers = await together(
+            "a request for offsets",
             *(self._network.send(node_id, request) for node_id, request in requests.items()),
-            return_exceptions=True,
         )
         for request, answer in zip(requests.values(), answers, strict=True):
             if isinstance(answer, Retriable):
@@ -474,7 +472,7 @@ class OffsetFetcher:
                     for topic in request.topics
                     for each in topic.partitions
                 }
-            elif isinstance(answer, BaseException):
+            elif isinstance(answer, OdradekError):
                 raise answer
             else:
                 read_list_offsets(answer, found)

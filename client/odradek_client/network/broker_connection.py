@@ -149,8 +149,9 @@ class ConnectionOwner(Protocol):
     #: security protocol. Before that, the cause is probed if a connection ends without an answer.
     reached: bool
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
-        """Run a coroutine in a task that is awaited on closing."""
+    def spawn(self, connection: BrokerConnection, work: Coroutine[Any, Any, None]) -> object:
+        """Run work for a connection in a task that is awaited on closing. If the work fails, the
+        connection is closed."""
 
     def connection_closed(self, connection: BrokerConnection, reason: str) -> None:
         """Called once, when the connection has ended."""
@@ -248,9 +249,6 @@ class BrokerConnection:
         except OdradekError as error:
             why = error if self._ended is None else await self._explained(self._ended)
             self._fail(str(why), type(why), why.code)
-        except asyncio.CancelledError:
-            self._close("the client was closed")
-            raise
         else:
             if self.state is ConnectionState.OPENING:
                 self.state = ConnectionState.READY
@@ -343,7 +341,7 @@ class BrokerConnection:
         if lifetime_ms > 0 and self.state is not ConnectionState.CLOSED:
             wait_ms = reauthentication_ms(lifetime_ms, self._owner.random.random())
             self._session_timer = self._loop.call_later(
-                wait_ms / 1000, lambda: self._owner.spawn(self._reauthenticate())
+                wait_ms / 1000, lambda: self._owner.spawn(self, self._reauthenticate())
             )
 
     async def _reauthenticate(self) -> None:
@@ -560,7 +558,7 @@ class BrokerConnection:
         elif self._curious and self._settings.login is None and self._unanswered and not opening:
             # The broker has answered nothing but ApiVersions, and ApiVersions needs no
             # authentication, so the listener may require SASL.
-            self._owner.spawn(self._look_into(reason))
+            self._owner.spawn(self, self._look_into(reason))
         else:
             while_what = " while authenticating" if self._authenticating else ""
             self._close(f"the connection to {self.host}:{self.port} was lost{while_what}: {reason}")

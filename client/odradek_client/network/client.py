@@ -31,6 +31,7 @@ from odradek_client.network.broker_connection import BrokerConnection, Channel, 
 from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_client.network.connections import Connections
 from odradek_client.network.metadata import Listener, MetadataUpdater
+from odradek_client.tasks import require_running
 from odradek_protocol.constants import GROUP_COORDINATOR
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.message import Message
@@ -190,6 +191,8 @@ class NetworkClient:
     async def close(self) -> None:
         """Close every connection; unanswered requests fail. May be called again."""
         self._closed = True
+        if self.has_closed_loop:
+            return  # tasks and connections have ended with it
         self._metadata.close()
         self._connections.close()
         await self._metadata.wait_closed()
@@ -197,12 +200,24 @@ class NetworkClient:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of `start`. Raises Closed before that and after `close`."""
+        """The loop of `start`. Raises NotStarted before that; Closed after `close`, or if the loop
+        is closed."""
         if self._loop is None:
             raise NotStarted('this client was not started; use "async with" or call start()')
         if self._closed:
             raise Closed("this client was closed; make a new one")
+        require_running(self._loop)
         return self._loop
+
+    @property
+    def has_closed_loop(self) -> bool:
+        """True if the event loop is closed, so that nothing can be sent or awaited."""
+        return self._loop is not None and self._loop.is_closed()
+
+    def require_loop(self) -> None:
+        """Raise Closed if the event loop of a started client is closed."""
+        if self._loop is not None:
+            require_running(self._loop)
 
     def now_ms(self) -> float:
         """The time of the loop's monotonic clock, in milliseconds."""
@@ -242,9 +257,9 @@ class NetworkClient:
         RequestTimedOut (and closes the connection), UnsupportedByBroker, BadAnswer.
         """
         limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        started = self.now_ms()
         connection = self.ready(node_id, channel)
         if connection is None:
-            started = self.now_ms()
             connection = await self._connected(node_id, channel, limit_ms)
             limit_ms -= self.now_ms() - started
         return await connection.submit(request, limit_ms, max_version=max_version)

@@ -19,7 +19,9 @@ from odradek_client.errors import (
     AuthenticationFailed,
     ConfigError,
     ConnectionLost,
+    OdradekError,
     RequestTimedOut,
+    TaskCancelled,
     TlsFailed,
 )
 from odradek_client.network.broker_connection import (
@@ -30,6 +32,7 @@ from odradek_client.network.broker_connection import (
 )
 from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_client.network.throttle_times import ThrottleTimes
+from odradek_client.tasks import begin, failure_of
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.tls.contexts import client_context
@@ -275,13 +278,17 @@ class Connections:
             for node_id in nodes[:_REACH_MAX]
         ]
         reasons: dict[str, bool] = {}
+        left = set(tries)
         try:
-            for each in asyncio.as_completed(tries):
-                try:
-                    await each
-                    return
-                except (ConnectionLost, RequestTimedOut) as error:
-                    reasons[str(error)] = isinstance(error, TlsFailed)
+            while left:
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    failure = failure_of(task, "an attempt to connect")
+                    if failure is None:
+                        return
+                    if not isinstance(failure, ConnectionLost | RequestTimedOut | TaskCancelled):
+                        raise failure
+                    reasons[str(failure)] = isinstance(failure, TlsFailed)
         finally:
             for each in tries:
                 each.cancel()
@@ -384,7 +391,7 @@ class Connections:
         node.connection = connection
         node.begun_at = self._loop().time()
         node.requested, node.refusal = False, None
-        self.spawn(self._opening(node, connection))
+        self.spawn(connection, self._opening(node, connection))
         return connection
 
     async def _opening(self, node: NodeConnection, connection: BrokerConnection) -> None:
@@ -396,9 +403,16 @@ class Connections:
 
     # --- called by connections ---
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine in a task that `close` cancels and `wait_closed` awaits."""
-        task = self._loop().create_task(work, name="odradek-connection")
+    def spawn(self, connection: BrokerConnection, work: Coroutine[Any, Any, None]) -> None:
+        """Run work for a connection in a task that `close` cancels and `wait_closed` awaits. If the
+        work fails, the connection is closed."""
+
+        def ended(failure: OdradekError | None) -> None:
+            if failure is not None:
+                connection.close(f"no connection to {connection.host}:{connection.port}: {failure}")
+
+        what = f"the work of the connection to {connection.host}:{connection.port}"
+        task = begin(self._loop(), work, what, ended, name="odradek-connection")
         self._attempts[task] = None
         task.add_done_callback(self._attempts.pop)
 

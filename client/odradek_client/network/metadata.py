@@ -20,15 +20,18 @@ from odradek_client.errors import (
     BadAnswer,
     Closed,
     ConnectionLost,
+    InternalError,
     MetadataTimeout,
     OdradekError,
     RequestTimedOut,
+    TaskCancelled,
     TlsFailed,
     error_for,
 )
 from odradek_client.network.broker_connection import Channel
 from odradek_client.network.cluster import TOPIC_REFUSALS, ClusterView
 from odradek_client.network.connections import Connections, RequestSender, unreachable
+from odradek_client.tasks import LastingTask, as_odradek, failure_of
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.primitives import WireError
@@ -67,7 +70,7 @@ class MetadataUpdater:
         self._on_rebootstrap = on_rebootstrap
         self._retry = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._listeners: list[Listener] = []
-        self._task: asyncio.Task[None] | None = None
+        self._task: LastingTask | None = None
         self._wake: asyncio.Event | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._failures = 0
@@ -79,22 +82,33 @@ class MetadataUpdater:
     def start(self) -> None:
         """Start the task. Its first answer completes the calls of `refresh` that are waiting."""
         self._wake = asyncio.Event()
-        self._task = self._network.loop.create_task(self._keep_fresh(), name="odradek-metadata")
+        self._task = LastingTask(
+            self._network.loop, self._keep_fresh, "the update of the metadata", self._interrupted
+        )
+
+    def _interrupted(self, failure: OdradekError) -> None:
+        """Called when others have ended the task. Only a cancelled task goes on unnoticed."""
+        if not failure.retriable:
+            self.last_failure = failure
+            self._refuse(self._waiters, failure)
+
+    def _refuse(self, waiters: Iterable[asyncio.Future[None]], failure: OdradekError) -> None:
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(type(failure)(str(failure), code=failure.code))
 
     def close(self) -> None:
         """Request no more metadata."""
         if self._task is not None:
-            self._task.cancel()
+            self._task.stop()
         if self._warning is not None:
             self._warning.cancel()
 
     async def wait_closed(self) -> None:
         """Wait for the end of the task. Calls that are waiting for metadata raise Closed."""
         if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_exception(Closed("the client was closed"))
+            await self._task.stopped()
+        self._refuse(self._waiters, Closed("the client was closed"))
         self._waiters.clear()
 
     def add_listener(self, listener: Listener) -> None:
@@ -194,7 +208,9 @@ class MetadataUpdater:
                     await self._sleep_or_wake((self._config.retry_backoff_ms - since_ms) / 1000)
                     continue
             self._wake.clear()
-            waiters, self._waiters = self._waiters, []
+            # The waiters stay in the list: if others end this task, it answers them when it has
+            # begun again.
+            waiters = self._waiters.copy()
             if self._warning is None:
                 self._warning = loop.call_later(UNREACHED_WARNING_S, self._warn_unreached)
             failure = await self._ask_metadata()
@@ -203,12 +219,9 @@ class MetadataUpdater:
                 for waiter in waiters:
                     if not waiter.done():
                         waiter.set_result(None)
-            elif isinstance(failure, TlsFailed | AuthenticationFailed):
-                for waiter in waiters:
-                    if not waiter.done():
-                        waiter.set_exception(type(failure)(str(failure), code=failure.code))
-            else:
-                self._waiters = [w for w in waiters if not w.done()] + self._waiters
+            elif isinstance(failure, TlsFailed | AuthenticationFailed | InternalError):
+                self._refuse(waiters, failure)
+            self._waiters = [each for each in self._waiters if not each.done()]
             if failure is None and not self.cluster.needs_update:
                 self._failures = 0
                 continue
@@ -263,6 +276,8 @@ class MetadataUpdater:
             failure = error
         except WireError as error:
             failure = BadAnswer(f"metadata cannot be asked for or understood: {error}")
+        except Exception as error:  # noqa: BLE001  it is logged
+            failure = as_odradek(error, "the update of the metadata")
         if failure is not None and str(failure) != str(self.last_failure):
             log.warning("cannot get metadata: %s", failure)
         self.last_failure = failure
@@ -290,10 +305,12 @@ class MetadataUpdater:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 for task in [each for each in begun if each in done]:
-                    try:
+                    why = failure_of(task, "a request for metadata")
+                    if why is None:
                         return task.result()
-                    except (ConnectionLost, RequestTimedOut) as error:
-                        reasons[str(error)] = isinstance(error, TlsFailed)
+                    if not isinstance(why, ConnectionLost | RequestTimedOut | TaskCancelled):
+                        raise why
+                    reasons[str(why)] = isinstance(why, TlsFailed)
         finally:
             for task in asked:
                 task.cancel()

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from odradek_client.errors import OdradekError
 from odradek_client.producer.batch import (
     Delivery,
     Future,
@@ -116,8 +117,10 @@ class Accumulator:
         self.waiters: deque[Future] = deque()
         self.flushes = 0
         self.closing = False
+        #: The reason why no records are accepted, if the sender has failed.
+        self.failure: OdradekError | None = None
         self.completing = False  # a transaction is ending: no batch waits for more records
-        self._new_future = new_future
+        self.new_future = new_future
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[TopicPartition, PartitionQueue] = {}
         #: Every batch without a final result, oldest first.
@@ -163,7 +166,7 @@ class Accumulator:
     ) -> ProducerBatch:
         """Open a new batch at the end of the queue. The caller has checked that there is room."""
         batch = ProducerBatch(
-            queue.tp, self.codec, limit_bytes, reserved_bytes, now_ms, self._new_future
+            queue.tp, self.codec, limit_bytes, reserved_bytes, now_ms, self.new_future
         )
         self._enqueue(queue, batch)
         queue.open = batch
@@ -179,7 +182,7 @@ class Accumulator:
         its `encoded_bytes`."""
         size = self.encoded_bytes(encoded)
         batch = ProducerBatch(
-            queue.tp, self.codec, size, size, now_ms, self._new_future, encoded=encoded
+            queue.tp, self.codec, size, size, now_ms, self.new_future, encoded=encoded
         )
         self._enqueue(queue, batch)
         batch.close()

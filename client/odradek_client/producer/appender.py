@@ -137,7 +137,7 @@ class Appender:
                 chunk = await loop.run_in_executor(None, sending.chunk)
             else:
                 chunk = sending.chunk()
-            self._check_open()
+            self.check_open()
             self.check_transaction(number)
             for encoded in chunk:
                 await self._admit(sending, encoded, number)
@@ -205,22 +205,21 @@ class Appender:
     ) -> T:
         """Wait for this caller's turn, and call `attempt` until it succeeds or the deadline has
         passed. The first caller that waits has the first turn (C-11)."""
-        loop = asyncio.get_running_loop()
-        waiters = self._accumulator.waiters
-        waiter: asyncio.Future[None] = loop.create_future()
+        waiters, new_future = self._accumulator.waiters, self._accumulator.new_future
+        waiter = new_future()
         waiters.append(waiter)
         self._loop.wake()
         try:
             while True:
                 async with asyncio.timeout_at(deadline):
                     await waiter
-                self._check_open()
+                self.check_open()
                 self.check_transaction(number)
                 found = attempt()
                 if found is not None:
                     return found
                 at = waiters.index(waiter)
-                waiter = waiters[at] = loop.create_future()
+                waiter = waiters[at] = new_future()
         except TimeoutError:
             trouble = self._sender.trouble
             raise BufferTimeout(
@@ -261,7 +260,11 @@ class Appender:
 
     # --- checks -----------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise Closed if the producer is closed, or the error with which its sender has failed."""
+        failure = self._accumulator.failure
+        if failure is not None:
+            raise type(failure)(f"{failure}; close this producer and make a new one")
         if self._accumulator.closing:
             raise Closed("this producer was closed; make a new one")
 

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from odradek_client.backoff import Backoff
 from odradek_client.cancellation import short_cancellations
 from odradek_client.config.producer import ProducerConfig
-from odradek_client.errors import Closed, IllegalState, NotStarted
+from odradek_client.errors import Closed, IllegalState, InternalError, NotStarted, OdradekError
 from odradek_client.network.client import NetworkClient
 from odradek_client.producer.accumulator import Accumulator, Headers
 from odradek_client.producer.appender import Appender, check_topic
@@ -50,6 +50,7 @@ from odradek_client.structs import (
     OffsetAndMetadata,
     PreparedTransaction,
 )
+from odradek_client.tasks import Waiter, require_running
 from odradek_client.timestamps import Time, as_ms
 from odradek_client.words import counted
 from odradek_protocol.records import EncodedRecords
@@ -115,13 +116,18 @@ class Producer:
         await self._network.start(timeout_ms)
         config = self.config
         loop = asyncio.get_running_loop()
+
+        def new_future() -> Waiter:
+            require_running(loop)
+            return Waiter(loop=loop)
+
         accumulator = self._accumulator = Accumulator(
             batch_size=config.batch_size,
             linger_ms=config.linger_ms,
             buffer_memory=config.buffer_memory,
             codec=codec_of(config),
             delivery_timeout_ms=config.delivery_timeout_ms,
-            new_future=loop.create_future,
+            new_future=new_future,
         )
         self._partitioner = Partitioner(
             config, self._network.cluster, accumulator, self._topics, self._random
@@ -132,7 +138,7 @@ class Producer:
             identity = self._transactions = TransactionManager(
                 config.transactional_id,
                 config.transaction_timeout_ms,
-                new_future=loop.create_future,
+                new_future=new_future,
                 feature_level=lambda: self._network.feature_level("transaction.version"),
                 backoff=backoff,
                 two_phase=config.transaction_two_phase_commit_enable,
@@ -140,7 +146,7 @@ class Producer:
         elif config.enable_idempotence:
             identity = IdempotenceManager()
         self._sender = Sender(config, self._network.cluster, accumulator, identity, backoff)
-        self._loop = SenderLoop(self._sender, self._network, accumulator.wake_waiter)
+        self._loop = SenderLoop(self._sender, self._network, accumulator.wake_waiter, self._give_up)
         self._appender = Appender(
             config,
             self._network,
@@ -205,6 +211,21 @@ class Producer:
                 await self._network.close()
             elif self._loop is not None:
                 self._network.remove_listener(self._metadata_changed)
+
+    def _give_up(self, failure: OdradekError) -> None:
+        """End this producer, because its sender has failed: every call and delivery fails."""
+        accumulator, sender, loop = self._accumulator, self._sender, self._loop
+        assert accumulator is not None and sender is not None and loop is not None
+        accumulator.failure = failure
+        self._topics.clear()  # closes the fast path
+        if self._transactions is not None:
+            self._transactions.fail(failure)
+        sender.fail_all(
+            failure,
+            InternalError(f"{failure}; the record may be written or not", code=failure.code),
+        )
+        loop.stop()
+        accumulator.wake_all_waiters()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -362,6 +383,8 @@ class Producer:
         if accumulator is None or loop is None:
             raise NotStarted('this producer was not started; use "async with" or call start()')
         batches = list(accumulator.incomplete)
+        if not batches:
+            return
         accumulator.flushes += 1
         loop.wake()
         try:
@@ -553,10 +576,12 @@ class Producer:
             raise Closed("this producer was closed; make a new one")
         if self._loop is None:
             raise NotStarted('this producer was not started; use "async with" or call start()')
+        self._network.require_loop()
 
     def _checked_appender(self) -> Appender:
         self._check_open()
         assert self._appender is not None
+        self._appender.check_open()
         return self._appender
 
     def _timestamp(self, timestamp_ms: Time | None) -> int:

@@ -16,7 +16,6 @@ from odradek_client.errors import (
     AuthenticationFailed,
     BadAnswer,
     Closed,
-    ConnectionLost,
     OdradekError,
     RequestTimedOut,
     UnsupportedByBroker,
@@ -25,6 +24,7 @@ from odradek_client.network.client import NetworkClient
 from odradek_client.producer.batch import ProducerBatch
 from odradek_client.producer.sender import Plan, Produce, Sender
 from odradek_client.producer.transaction_requests import TxnRequestHandler
+from odradek_client.tasks import as_odradek, begin, require_running
 from odradek_client.words import counted
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey, api_of
@@ -128,14 +128,19 @@ _WAKE_MS_MIN = 1.0
 
 class SenderLoop:
     """Runs a `Sender` over a `NetworkClient`. `on_progress` is called after answers, because memory
-    may be free."""
+    may be free; `on_failure` if the sender itself has failed, and can do nothing more."""
 
     def __init__(
-        self, sender: Sender, network: NetworkClient, on_progress: Callable[[], None]
+        self,
+        sender: Sender,
+        network: NetworkClient,
+        on_progress: Callable[[], None],
+        on_failure: Callable[[OdradekError], None],
     ) -> None:
         self._sender = sender
         self._network = network
         self._on_progress = on_progress
+        self._on_failure = on_failure
         self._loop = network.loop
         self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -147,8 +152,9 @@ class SenderLoop:
         sender.why_unreachable = network.why_unreachable
 
     def wake(self) -> None:
-        """Schedule a pass."""
+        """Schedule a pass. Closed if the event loop is closed."""
         if self._scheduled is None and not self._stopped:
+            require_running(self._loop)
             self._scheduled = self._loop.call_soon(self._pass)
 
     def stop(self) -> None:
@@ -159,7 +165,7 @@ class SenderLoop:
                 handle.cancel()
         self._delivery_log.tell()
         for task in (self._identity, self._txn_request):
-            if task is not None:
+            if task is not None and not self._loop.is_closed():
                 task.cancel()
 
     def _pass(self) -> None:
@@ -179,6 +185,13 @@ class SenderLoop:
                 Closed("the program was interrupted; the record may be written or not"),
             )
             raise
+        except Exception as error:  # noqa: BLE001  the producer's calls raise it
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        failure = as_odradek(error, "the sender of the producer")
+        assert failure is not None
+        self._on_failure(failure)
 
     def _carry_out_next_step(self) -> None:
         plan = self._sender.step(self._now_ms(), self._network.is_ready)
@@ -186,9 +199,20 @@ class SenderLoop:
             self._produce(produce)
         if plan.init_producer_id is not None:
             request = plan.init_producer_id
-            self._identity = self._loop.create_task(self._send_init_producer_id(request))
+            self._identity = begin(
+                self._loop,
+                self._send_init_producer_id(request),
+                "InitProducerId",
+                self._identity_ended,
+            )
         if plan.txn_request is not None:
-            self._txn_request = self._loop.create_task(self._send_txn_request(plan.txn_request))
+            handler = plan.txn_request
+            self._txn_request = begin(
+                self._loop,
+                self._send_txn_request(handler),
+                "a request of the transaction",
+                partial(self._txn_request_ended, handler),
+            )
         for node_id in plan.connect:
             self._connect(node_id, plan)
         if plan.refresh_metadata:
@@ -232,17 +256,20 @@ class SenderLoop:
             self._unanswered(sent, ErrorCode.NETWORK_EXCEPTION, Closed("the request was cancelled"))
             return
         error = future.exception()
-        if error is None:
-            failed = self._sender.answered(sent, future.result(), self._now_ms())
-            self._after(failed)
-        elif isinstance(error, OdradekError):
-            code = _CODES.get(type(error), ErrorCode.NETWORK_EXCEPTION)
-            self._unanswered(sent, code, error)
-        elif isinstance(error, WireError):
-            reason = BadAnswer(f"the request cannot be put into bytes: {error}")
-            self._unanswered(sent, ErrorCode.INVALID_REQUEST, reason)
-        else:
-            raise error
+        try:
+            if error is None:
+                failed = self._sender.answered(sent, future.result(), self._now_ms())
+                self._after(failed)
+            elif isinstance(error, OdradekError):
+                code = _CODES.get(type(error), ErrorCode.NETWORK_EXCEPTION)
+                self._unanswered(sent, code, error)
+            elif isinstance(error, WireError):
+                reason = BadAnswer(f"the request cannot be put into bytes: {error}")
+                self._unanswered(sent, ErrorCode.INVALID_REQUEST, reason)
+            else:
+                raise error
+        except Exception as failure:  # noqa: BLE001  the producer's calls raise it
+            self._fail(failure)
 
     def _unanswered(self, sent: Produce, code: ErrorCode, error: OdradekError) -> None:
         self._after(self._sender.unanswered(sent, code, error, self._now_ms()))
@@ -255,18 +282,15 @@ class SenderLoop:
         self.wake()
 
     async def _send_init_producer_id(self, request: InitProducerIdRequest) -> None:
-        try:
-            node_id = await self._network.least_loaded_node()
-            response = await self._network.send(node_id, request)
-        except OdradekError as error:
-            self._sender.identity_failed(error, self._now_ms())
-        except asyncio.CancelledError:
-            if not self._stopped:
-                self._sender.identity_failed(_cancelled(), self._now_ms())
-                self.wake()
-            raise
-        else:
-            self._sender.identity_answered(response, self._now_ms())
+        node_id = await self._network.least_loaded_node()
+        response = await self._network.send(node_id, request)
+        self._sender.identity_answered(response, self._now_ms())
+
+    def _identity_ended(self, failure: OdradekError | None) -> None:
+        if self._stopped:
+            return
+        if failure is not None:
+            self._sender.identity_failed(failure, self._now_ms())
         self.wake()
 
     async def _send_txn_request(self, handler: TxnRequestHandler) -> None:
@@ -274,29 +298,27 @@ class SenderLoop:
         network = self._network
         message = self._sender.request_message(handler)
         api = api_of(message)
+        node_id = await network.find_coordinator(handler.key, handler.key_type)
+        version = await network.version_for(
+            node_id, api.key, channel="coordinator", max_version=handler.max_version
+        )
+        handler.check_version(version, api.name)
         try:
-            node_id = await network.find_coordinator(handler.key, handler.key_type)
-            version = await network.version_for(
-                node_id, api.key, channel="coordinator", max_version=handler.max_version
-            )
-            handler.check_version(version, api.name)
             response = await network.send(
                 node_id, message, channel="coordinator", max_version=version
             )
-        except OdradekError as error:
-            lost = self._sender.request_failed(handler, error, self._now_ms())
-        except asyncio.CancelledError:
-            if not self._stopped:
-                self._sender.request_failed(handler, _cancelled(), self._now_ms())
-                self.wake()
-            raise
         except WireError as error:
-            reason = UnsupportedByBroker(f"{api.name} cannot be put into bytes: {error}")
-            lost = self._sender.request_failed(handler, reason, self._now_ms())
-        else:
-            lost = self._sender.request_answered(handler, response, version, self._now_ms())
-        if lost:
+            raise UnsupportedByBroker(f"{api.name} cannot be put into bytes: {error}") from error
+        if self._sender.request_answered(handler, response, version, self._now_ms()):
             network.forget_coordinator(handler.key, handler.key_type)
+
+    def _txn_request_ended(self, handler: TxnRequestHandler, failure: OdradekError | None) -> None:
+        if self._stopped:
+            return
+        if failure is not None:
+            lost = self._sender.request_failed(handler, failure, self._now_ms())
+            if lost:
+                self._network.forget_coordinator(handler.key, handler.key_type)
         self.wake()
 
     def _now_ms(self) -> float:
@@ -307,12 +329,6 @@ class SenderLoop:
             tell()
         else:
             self._log_timer = self._loop.call_at(at_ms / 1000, tell)
-
-
-def _cancelled() -> ConnectionLost:
-    """The error of a request whose task `asyncio.run` cancelled at its end. The error is retriable,
-    because a closing producer may still wait for the request."""
-    return ConnectionLost("the request was cancelled")
 
 
 #: The error code for each failure of a request (C-54). Other failures count as a lost connection.

@@ -27,6 +27,7 @@ from odradek_client.share.group_loop import ShareGroupLoop
 from odradek_client.share.record import Acknowledgement, Holder, ShareRecord
 from odradek_client.share.share_loop import ShareLoop
 from odradek_client.structs import TopicPartition
+from odradek_client.tasks import Waiter
 
 if TYPE_CHECKING:
     from odradek_client.config.keywords import ShareConsumerSettings
@@ -128,7 +129,9 @@ class ShareConsumer:
         self._closed = True
         self._signal()
         try:
-            if self._started:
+            if self._network.has_closed_loop:
+                log.warning("the event loop was closed before the consumer; its group was not told")
+            elif self._started:
                 await self._close_sessions(timeout_ms)
                 await self._group.leave()
                 await self._loop.stop()
@@ -169,6 +172,7 @@ class ShareConsumer:
             raise Closed("this consumer was closed; make a new one")
         if not self._started:
             raise NotStarted('this consumer was not started; use "async with" or call start()')
+        self._network.require_loop()
 
     # --- what to read -----------------------------------------------------------------------------
 
@@ -464,8 +468,8 @@ class _DirectHolder:
         outcome = "rejected" if isinstance(decision, Reject) else "released"
         log.debug("%r: %s by the application: %s", record, outcome, decision)
 
-    def new_waiter(self) -> asyncio.Future[None]:
-        return self._consumer._network.loop.create_future()
+    def new_waiter(self) -> Waiter:
+        return Waiter(loop=self._consumer._network.loop)
 
 
 def _share_settings(config: ShareConsumerConfig) -> ShareSettings:

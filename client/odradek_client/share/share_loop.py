@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from odradek_client.config.share_consumer import ShareConsumerConfig
-from odradek_client.consumer.tasks import cancel
 from odradek_client.errors import OdradekError
 from odradek_client.network.client import NetworkClient
 from odradek_client.share.fetcher import PlanKind, ShareFetcher, SharePlan
-from odradek_protocol.primitives import WireError
+from odradek_client.tasks import LastingTask, begin, cancel
 
 log = logging.getLogger("odradek.client.share")
 
@@ -37,11 +37,11 @@ class ShareLoop:
         self._fetcher = fetcher
         self._on_change = on_change
         self._wakeup = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task: LastingTask | None = None
         self._requests: dict[asyncio.Task[None], None] = {}
 
     def start(self) -> None:
-        self._task = self._network.loop.create_task(self._run(), name="odradek-share")
+        self._task = LastingTask(self._network.loop, self._run, "the work of a share consumer")
 
     def wake(self) -> None:
         """Check now whether there are requests to send."""
@@ -70,7 +70,7 @@ class ShareLoop:
         network, fetcher = self._network, self._fetcher
         fetcher.pass_time(network.now_ms())
         for plan in fetcher.next_requests(network.cluster, network.now_ms()):
-            task = network.loop.create_task(self._ask(plan))
+            task = begin(network.loop, self._ask(plan), "a request", partial(self._ask_ended, plan))
             self._requests[task] = None
             task.add_done_callback(self._requests.pop)
         if fetcher.metadata_wanted:
@@ -82,26 +82,23 @@ class ShareLoop:
         timeout_ms: float = self._config.request_timeout_ms
         if plan.kind is PlanKind.FETCH:
             timeout_ms += self._config.fetch_max_wait_ms
-        try:
-            response = await self._network.send(
-                plan.node_id, plan.request, timeout_ms=timeout_ms, channel="fetch"
-            )
-            self._fetcher.on_response(plan, response, self._network.cluster, self._network.now_ms())
-        except (OdradekError, WireError) as error:
-            log.info("share group: node %d did not answer: %s", plan.node_id, error)
-            self._fetcher.on_failure(plan, _as_odradek(error), self._network.now_ms())
+        response = await self._network.send(
+            plan.node_id, plan.request, timeout_ms=timeout_ms, channel="fetch"
+        )
+        self._fetcher.on_response(plan, response, self._network.cluster, self._network.now_ms())
+
+    def _ask_ended(self, plan: SharePlan, failure: OdradekError | None) -> None:
+        if failure is not None:
+            if self._task is None:
+                return
+            log.info("share group: node %d did not answer: %s", plan.node_id, failure)
+            self._fetcher.on_failure(plan, failure, self._network.now_ms())
         self._wakeup.set()
         self._on_change()
 
     async def stop(self) -> None:
         """Cancel the task, and the requests that have no answer yet."""
-        await cancel(self._task, *self._requests)
-        self._task = None
-
-
-def _as_odradek(error: OdradekError | WireError) -> OdradekError:
-    if isinstance(error, OdradekError):
-        return error
-    wrapped = OdradekError(f"the broker cannot be asked: {error}")
-    wrapped.__cause__ = error
-    return wrapped
+        task, self._task = self._task, None
+        if task is not None:
+            await task.stopped()
+        await cancel(*self._requests)

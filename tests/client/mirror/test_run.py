@@ -37,8 +37,10 @@ from odradek_client.errors import (
     OdradekError,
     PolicyViolation,
     RequestTimedOut,
+    TaskCancelled,
 )
 from odradek_client.structs import OffsetAndTimestamp, TopicPartition
+from task_killer import Ending, TaskKiller
 from waiting import DEADLINE_S
 
 TP = TopicPartition("orders", 0)
@@ -240,6 +242,15 @@ async def test_a_drain_that_leaves_a_group_fails_and_names_it(
     with pytest.raises(MirrorFailed, match=r"group 'billing': it has members .* stop them"):
         await World(monkeypatch, follow=False, groups=groups).run()
     assert (await World(monkeypatch, follow=False).run()).groups == 1
+
+
+async def test_c83_a_mirror_whose_display_is_cancelled_ends_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch, follow=True)
+    killer = TaskKiller("_Run.show_progress", Ending.UNBEGUN)
+    with killer, pytest.raises(TaskCancelled, match="the progress was cancelled"):
+        await world.run()
 
 
 async def test_groups_that_are_refused_do_not_end_a_mirror_that_follows(

@@ -17,13 +17,14 @@ from odradek.mirror.same_offsets import SameOffsetsCopier, parts_of
 from odradek.mirror.source import FetchedPartition
 from odradek_client.admin.results import Results
 from odradek_client.admin.topics import PartitionDescription, TopicDescription
-from odradek_client.errors import RequestTimedOut
+from odradek_client.errors import RequestTimedOut, TaskCancelled
 from odradek_client.structs import OffsetAndTimestamp, TopicPartition
 from odradek_protocol.records import iter_batches, simple_batch
 from odradek_protocol.schemas.append_mirror_records import (
     MirroredPartition,
     MirroredPartitionResult,
 )
+from task_killer import Ending, TaskKiller
 from waiting import DEADLINE_S
 
 TP = TopicPartition("orders", 0)
@@ -241,6 +242,17 @@ async def test_i41_a_dropped_topic_is_no_longer_appended_or_translated() -> None
     ]
 
 
+async def test_c83_a_cancelled_append_ends_the_mirror_with_an_error() -> None:
+    copier = copier_of(Reader())
+    target = Target(copier)
+    await copier.step(0)
+    assert copier._appending is not None
+    copier._appending.cancel()
+    with pytest.raises(TaskCancelled, match="an append to the target was cancelled"):
+        await copier.flush()
+    assert target.sent == []
+
+
 class Source:
     """A fake source of two partitions with given leaders; a node in `down` never answers."""
 
@@ -322,6 +334,26 @@ async def test_a_partition_whose_leader_does_not_answer_delays_no_other(source: 
     assert "target" not in trouble[1]
     for task in copier._looking_up:
         task.cancel()
+
+
+@pytest.mark.parametrize(
+    "victim", ["SameOffsetsCopier._ask_leaders", "SameOffsetsCopier._ask_ends"]
+)
+async def test_c83_a_cancelled_search_for_ends_ends_the_mirror_with_an_error_or_goes_on(
+    victim: str,
+) -> None:
+    copier = looking_copier(Source(1, 1))
+    with TaskKiller(victim, Ending.UNBEGUN):
+        await copier.add([TOPIC])
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                while TP not in copier._reader.positions:
+                    copier._look_up_at_s = 0.0
+                    await copier.step(100)
+            except TaskCancelled as error:
+                assert "was cancelled" in str(error)
+            else:
+                assert victim == "SameOffsetsCopier._ask_ends"
 
 
 async def test_a_failed_partition_is_retried_and_reported_once() -> None:

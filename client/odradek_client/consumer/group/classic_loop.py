@@ -27,9 +27,9 @@ from odradek_client.consumer.group.heartbeats import LEAVE_TIMEOUT_MS
 from odradek_client.consumer.group.membership import Action
 from odradek_client.consumer.group.offsets import Identity
 from odradek_client.consumer.subscription_state import SubscriptionState
-from odradek_client.consumer.tasks import cancel
 from odradek_client.errors import OdradekError, Retriable, error_for
 from odradek_client.network.client import NetworkClient
+from odradek_client.tasks import cancel
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.primitives import WireError
@@ -121,7 +121,12 @@ class ClassicGroupLoop(GroupLoop):
         if self._join is not None and self._join.done():
             joined, self._join = self._join, None
             self._join_prepared = False
-            joined.result()
+            if joined.cancelled():
+                # The task may have ended without any of its code having been run.
+                membership.on_join_failure()
+                self._update_membership_lost()
+            else:
+                joined.result()
             if membership.state is JoinState.STABLE:
                 self._on_joined()
         if rebalance.assignment is not None and membership.lost:

@@ -19,10 +19,10 @@ from odradek_client.consumer.group.membership import Membership
 from odradek_client.consumer.group.offsets import GroupOffsets, Identity
 from odradek_client.consumer.rebalance_listener import RebalanceListener, call
 from odradek_client.consumer.subscription_state import SubscriptionState
-from odradek_client.consumer.tasks import cancel
 from odradek_client.errors import OdradekError, RebalanceInProgress, Retriable
 from odradek_client.network.client import NetworkClient
 from odradek_client.structs import ConsumerGroupMetadata, TopicPartition
+from odradek_client.tasks import cancel
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
 
@@ -76,7 +76,10 @@ class Rebalance:
             self._commit.add_done_callback(lambda _: self._signal())
         if not self._commit.done():
             return False
-        self._commit, self._commit_tried = None, True
+        cancelled, self._commit = self._commit.cancelled(), None
+        if cancelled:
+            return self.committed(partitions)
+        self._commit_tried = True
         return True
 
     async def revoke(self, partitions: Collection[TopicPartition], *, lost: bool) -> None:

@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from odradek_client.config.common import ClientConfig
 from odradek_client.consumer.group.coordinator import GroupCoordinator
 from odradek_client.consumer.group.membership import Action, EpochMembership, Membership
-from odradek_client.consumer.tasks import cancel
 from odradek_client.errors import OdradekError, Retriable, UnsupportedByBroker
 from odradek_client.network.client import NetworkClient
+from odradek_client.tasks import LastingTask
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import WireError
 
@@ -35,7 +35,7 @@ class HeartbeatLoop(ABC):
         self._network = network
         self.membership = membership
         self._coordinator = GroupCoordinator(config, self._group_id, network)
-        self._heartbeats: asyncio.Task[None] | None = None
+        self._heartbeats: LastingTask | None = None
         self._heartbeat_wanted = asyncio.Event()
 
     def _now_ms(self) -> int:
@@ -43,9 +43,16 @@ class HeartbeatLoop(ABC):
 
     def _start_heartbeats(self) -> None:
         if self._heartbeats is None:
-            self._heartbeats = self._network.loop.create_task(
-                self._run_heartbeats(), name="odradek-heartbeats"
+            self._heartbeats = LastingTask(
+                self._network.loop,
+                self._run_heartbeats,
+                f"the heartbeats to group {self._group_id!r}",
+                self._interrupted,
             )
+
+    def _interrupted(self, failure: OdradekError) -> None:
+        """Called when others have ended the task, perhaps during a heartbeat."""
+        self._heartbeat_wanted.set()
 
     async def _run_heartbeats(self) -> None:
         """Send a heartbeat whenever one is due, until cancelled."""
@@ -87,8 +94,9 @@ class HeartbeatLoop(ABC):
         )
 
     async def _stop_heartbeats(self) -> None:
-        await cancel(self._heartbeats)
-        self._heartbeats = None
+        heartbeats, self._heartbeats = self._heartbeats, None
+        if heartbeats is not None:
+            await heartbeats.stopped()
 
 
 class EpochHeartbeats(HeartbeatLoop):
@@ -100,6 +108,10 @@ class EpochHeartbeats(HeartbeatLoop):
     _log = log
     #: The request of the heartbeat that is in progress.
     _request: Message | None = None
+
+    def _interrupted(self, failure: OdradekError) -> None:
+        if self._request is not None:
+            self.membership.on_no_answer(self._request, self._now_ms())
 
     async def _heartbeat(self) -> None:
         membership = self.membership

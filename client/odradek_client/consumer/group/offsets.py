@@ -27,6 +27,7 @@ from odradek_client.consumer.subscription_state import SubscriptionState, TopicP
 from odradek_client.errors import OdradekError, RebalanceInProgress, RequestTimedOut
 from odradek_client.network.client import NetworkClient
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
+from odradek_client.tasks import begin
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -236,10 +237,13 @@ class GroupOffsets:
         return self._queue.add(offsets, self._network.loop)
 
     def _begin(self, work: Coroutine[Any, Any, None], commit: Commit) -> asyncio.Task[None]:
-        task = self._network.loop.create_task(work)
         # Even a commit that was cancelled before it began must leave the queue.
-        task.add_done_callback(lambda _: self._queue.end(commit, asyncio.CancelledError()))
-        return task
+        return begin(
+            self._network.loop,
+            work,
+            f"a commit of group {self.group_id!r}",
+            lambda _: self._queue.end(commit, asyncio.CancelledError()),
+        )
 
     async def _carry_out_quietly(self, commit: Commit, timeout_ms: float, when: str) -> None:
         try:
