@@ -78,7 +78,8 @@ class BatchReader(DataSourceReader):
             min_partitions=self.options.min_partitions,
             max_records=self.options.max_records_per_partition,
         )
-        self.snapshot = Snapshot(found.log_ends, found.topic_ids)
+        ends = {each.partition: each.end for each in found.ranges}
+        self.snapshot = Snapshot(ends, found.topic_ids)
         self._partitions: list[InputPartition] = [
             RangePartition(each, found.topic_ids[each.partition.topic]) for each in ranges
         ]

@@ -60,12 +60,10 @@ _COMMIT_ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Plan:
-    """The partitions that a batch reads. `log_ends`: the present end of each log; None if the
-    options name the end of the range. `topic_ids`: the topic ids, if the brokers have them;
+    """The partitions that a batch reads. `topic_ids`: the topic ids, if the brokers have them;
     `warnings`: texts for the user."""
 
     ranges: list[OffsetRange]
-    log_ends: dict[Partition, int | None]
     topic_ids: dict[str, bytes]
     warnings: list[str]
 
@@ -108,13 +106,8 @@ async def plan(network: NetworkClient, options: SourceOptions) -> Plan:
             options.fail_on_data_loss,
         )
     )
-    log_ends = {
-        each: log.end if offsets.named_end(options.end, each, end_found) is None else None
-        for each, log in logs.items()
-    }
     topics = {each.topic for each in partitions}
-    topic_ids = {each: network.cluster.topic_id(each) for each in topics}
-    return Plan(ranges, log_ends, topic_ids, warnings)
+    return Plan(ranges, {each: network.cluster.topic_id(each) for each in topics}, warnings)
 
 
 async def find_partitions(

@@ -265,21 +265,13 @@ def _start(case: Resolution, partition: Partition, log: LogBounds, problems: lis
 
 
 def _end(case: Resolution, partition: Partition, log: LogBounds) -> int:
-    named = named_end(case.end, partition, case.end_found)
-    return log.end if named is None else named
-
-
-def named_end(
-    bound: Bound, partition: Partition, found: Mapping[Partition, int | None]
-) -> int | None:
-    """The end that the options name; None for the end of the log. `found`: the offsets for the
-    times of the bound."""
-    if isinstance(bound, AtEdge):
-        return None
-    if isinstance(bound, AtOffsets):
-        offset = bound.offsets[partition]
-        return None if offset == LATEST else offset
-    return found.get(partition)
+    if isinstance(case.end, AtEdge):
+        return log.end
+    if isinstance(case.end, AtOffsets):
+        offset = case.end.offsets[partition]
+        return log.end if offset == LATEST else offset
+    found = case.end_found.get(partition)
+    return log.end if found is None else found
 
 
 def _some(partitions: list[Partition]) -> str:

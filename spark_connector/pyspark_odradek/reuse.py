@@ -21,8 +21,7 @@ from pyspark import TaskContext
 from odradek_client.errors import OdradekError
 from odradek_client.network.client import NetworkClient
 from pyspark_odradek import blocking, cluster
-from pyspark_odradek.errors import DataLoss, SourceError
-from pyspark_odradek.offsets import LATEST, AtOffsets
+from pyspark_odradek.errors import DataLoss, OptionsError, SourceError
 from pyspark_odradek.options import SourceOptions
 from pyspark_odradek.planning import Partition
 from pyspark_odradek.task_properties import BATCH_PROPERTY, EXECUTION_PROPERTY, QUERY_PROPERTY
@@ -37,10 +36,9 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The topics at the time of a plan. `ends`: the end of the log in each partition; None for
-    partitions whose end the options name."""
+    """The end of each partition's range, and the topic ids, at the time of a plan."""
 
-    ends: Mapping[Partition, int | None]
+    ends: Mapping[Partition, int]
     topic_ids: Mapping[str, bytes]
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     time: str = field(
@@ -94,7 +92,7 @@ def check(snapshot: Snapshot, options: SourceOptions) -> None:
             use.left_out = blocking.shared().thread.run(
                 _left_out(network, options, snapshot), _CHECK_TIMEOUT_S
             )
-        except (OdradekError, SourceError, TimeoutError) as error:
+        except (OdradekError, OptionsError, SourceError, TimeoutError) as error:
             log.debug("odradek: it is not known whether records were left out: %s", error)
             return
         use.checked = query
@@ -117,8 +115,9 @@ def _use_of(snapshot: Snapshot, query: str) -> _Use:
     use = _uses.get(snapshot.name)
     if use is None:
         use = _uses[snapshot.name] = _Use(_first_query(snapshot.name, query))
-        if len(_uses) > _PLANS_MAX:
-            _uses.popitem(last=False)
+    _uses.move_to_end(snapshot.name)
+    if len(_uses) > _PLANS_MAX:
+        _uses.popitem(last=False)
     return use
 
 
@@ -147,20 +146,16 @@ def _first_query(plan: str, query: str) -> str:
 async def _left_out(network: NetworkClient, options: SourceOptions, snapshot: Snapshot) -> str:
     """The records that a new plan would have and this plan has not, in words; "" if there are
     none."""
-    partitions = await cluster.find_partitions(network, options, missing_ok=True)
-    topic_id = network.cluster.topic_id
-    topics = sorted({each.topic for each in partitions})
-    anew = [each for each in topics if snapshot.topic_ids.get(each) not in (None, topic_id(each))]
+    present = await cluster.plan(network, options)
+    anew = [
+        topic
+        for topic, topic_id in sorted(present.topic_ids.items())
+        if snapshot.topic_ids.get(topic, topic_id) != topic_id
+    ]
     found = [f"topic {each!r}, which was created again" for each in anew]
-    # If the options name an end for every partition, a new plan could not have more partitions.
-    first = None if isinstance(options.end, AtOffsets) else 0
-    planned = {
-        each: snapshot.ends.get(each, first) for each in partitions if each.topic not in anew
-    }
-    open_ends = {each: end for each, end in planned.items() if end is not None}
-    ends = await cluster.list_offsets(network, dict.fromkeys(open_ends, LATEST), options)
-    for each, end in open_ends.items():
-        if (last := (ends[each] or 0) - 1) >= end:
-            found.append(f"offsets from {end} to {last} of {each}")
+    for partition, start, end in present.ranges:
+        planned = snapshot.ends.get(partition, start)
+        if end > planned and partition.topic not in anew:
+            found.append(f"offsets from {planned} to {end - 1} of {partition}")
     more = len(found) - _SHOWN
     return ", ".join(found[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,10 +1,10 @@
-"""The context of a Spark task, for tests of writers without Spark."""
+"""The context of a Spark task, for tests of readers and writers without Spark."""
 
 from __future__ import annotations
 
 
 class Context:
-    """The attributes of Spark's task context that writers read."""
+    """The attributes of Spark's task context that readers and writers use."""
 
     def __init__(self, slot: int, properties: dict[str, str]) -> None:
         self._slot = slot
