@@ -32,8 +32,8 @@ from odradek_protocol.stored.cluster_metadata import (
 
 
 class MetadataPublisher:
-    """Publishes changes of the cluster metadata. `topic_deleted` gets the name and the id of a
-    deleted topic, and deletes what the coordinators store about the topic (O-15, H-108)."""
+    """Publishes changes of the cluster metadata. `topic_deleted` gets the id of a deleted
+    topic, and deletes what the coordinators store about the topic (O-15, H-108)."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class MetadataPublisher:
         replicas: ReplicaManager,
         quotas: QuotaManagers,
         connection_quotas: ConnectionQuotas,
-        topic_deleted: Callable[[str, bytes], Deferred[None]],
+        topic_deleted: Callable[[bytes], Deferred[None]],
         subscriptions: Subscriptions,
     ) -> None:
         self._metadata = metadata
@@ -90,9 +90,7 @@ class MetadataPublisher:
             done: Deferred[None] = Deferred()
             completed = self._replicas.complete(delta)
             # A new topic of the same name must not have the offsets of a deleted one (O-15).
-            deleted = gather(
-                [self._topic_deleted(*topic) for topic in delta.removed_topics.items()]
-            )
+            deleted = gather([self._topic_deleted(each) for each in delta.removed_topic_ids])
             deleted.then(lambda _: completed.then(done.resolve))
             return done
 

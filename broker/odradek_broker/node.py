@@ -236,9 +236,7 @@ class Node:
         #: The metrics that clients push.
         self.telemetry = self._new_telemetry(randomness)
         self.publisher = self._new_publisher()
-        self.metadata_log = MetadataLog(
-            metadata, logs, self.replicas.lead, self.publisher.publish, clock, scheduler, on_fatal
-        )
+        self.metadata_log = self._new_metadata_log()
         self.producer_ids = ProducerIdManager(metadata, self.metadata_log.commit, fault_points)
         self._make_mirrors()
         self.markers = MarkerWriter(partition, metadata, groups.marker_written, clock, fault_points)
@@ -305,6 +303,18 @@ class Node:
             self.clock,
             randomness,
             self.logs.run_in_background,
+        )
+
+    def _new_metadata_log(self) -> MetadataLog:
+        return MetadataLog(
+            self.metadata,
+            self.logs,
+            self.replicas.lead,
+            self.publisher.publish,
+            self.clock,
+            self.scheduler,
+            self._on_fatal,
+            lambda: self.groups.deletions_pending,
         )
 
     def _new_publisher(self) -> MetadataPublisher:
@@ -418,6 +428,7 @@ class Node:
                 f" {self.metadata.config_problem}"
             )
         self.share_state.shards.load()
+        self.groups.note_removed(self.metadata_log.removed_topic_ids)
         self.groups.shards.load()
         self._begin_transactions()
         return report
@@ -470,11 +481,11 @@ class Node:
         if not self.logs.usable:
             self._on_fatal(f"all data directories have failed, the last one was {directory.path}")
 
-    def _topic_deleted(self, name: str, topic_id: bytes) -> Deferred[None]:
+    def _topic_deleted(self, topic_id: bytes) -> Deferred[None]:
         """Drop the state of a deleted topic, here and in the coordinators."""
         self.mirrors.forget(topic_id)
         self.share_partitions.forget_topic(topic_id)
-        deleted = [self.groups.topic_deleted(name), self.share_state.topic_deleted(topic_id)]
+        deleted = [self.groups.topic_deleted(topic_id), self.share_state.topic_deleted(topic_id)]
         return gather(deleted).map(lambda _: None)
 
     def connection_closed(self, peer: Peer) -> None:

@@ -46,13 +46,15 @@ class UpToDateSession(Protocol):
 
 
 class StoredRecord(NamedTuple):
-    """A stored record. `producer_id` is -1 for a record outside of transactions."""
+    """A stored record. `producer_id` is -1 for a record outside of transactions, `timestamp_ms` for
+    a record without a timestamp."""
 
     offset: int
     key: bytes | None
     value: bytes | None
     producer_id: int = NO_PRODUCER_ID
     is_control: bool = False
+    timestamp_ms: int = -1
 
 
 class Partition:
@@ -262,6 +264,7 @@ class Partition:
                                 record.value,
                                 producer_id,
                                 header.is_control,
+                                record.timestamp,
                             )
                     behind = header.next_offset
             except BatchError as problem:

@@ -47,14 +47,14 @@ class MetadataDelta:
     records are durable.
 
     `retired`: logs whose files are to be deleted; `created`: partitions that may be used.
-    `removed_topics`: name to id. `waiting`: (topic, its id, index) of partitions that are not
-    created yet. `durable`: true if the records are durable. `done` resolves when they are durable
-    and all work is done.
+    `removed_topic_ids`: the ids of deleted topics. `waiting`: (topic, its id, index) of partitions
+    that are not created yet. `durable`: true if the records are durable. `done` resolves when they
+    are durable and all work is done.
     """
 
     retired: deque[PartitionLog] = field(default_factory=deque)
     created: list[Partition] = field(default_factory=list)
-    removed_topics: dict[str, bytes] = field(default_factory=dict)
+    removed_topic_ids: list[bytes] = field(default_factory=list)
     waiting: deque[tuple[str, bytes, int]] = field(default_factory=deque)
     durable: bool = False
     done: Deferred[None] = field(default_factory=Deferred)
@@ -312,7 +312,7 @@ class ReplicaManager:
         self._metadata.replay(record)
         if isinstance(record, RemoveTopicRecord) and removed is not None:
             delta.retired += self._drop(removed)
-            delta.removed_topics[removed] = record.topic_id
+            delta.removed_topic_ids.append(record.topic_id)
         elif isinstance(record, PartitionRecord):
             name = self._metadata.topic_name(record.topic_id)
             if name is None:

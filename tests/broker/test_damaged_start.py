@@ -57,7 +57,15 @@ def written(**settings: str) -> MemoryFiles:
     partition.log.durability.flush()
     world.produce("other", 2, 1)
     world.node.groups.commit_offsets(
-        CommitCall("group", -1, "", None, 9, -1, [CommitPart("t", 0, 1, -1, "")])
+        CommitCall(
+            "group",
+            -1,
+            "",
+            None,
+            9,
+            -1,
+            [CommitPart("t", 0, 1, -1, "", world.node.metadata.topic_id("t"))],
+        )
     )
     world.flush()
     world.maintain_later()

@@ -116,6 +116,8 @@ class Topics:
     share_groups_off: str = ""
     share_assignment_interval_ms: int = 1_000
     streams_assignment_interval_ms: int = 1_000
+    #: The times at which topics were made, if they are known.
+    made_ms: dict[str, int] = field(default_factory=dict)
     #: (group, setting) -> milliseconds
     group_settings: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -133,6 +135,9 @@ class Topics:
 
     def topic_id(self, name: str) -> bytes:
         return self.ids.get(name, bytes(16))
+
+    def topic_made_ms(self, name: str) -> int:
+        return self.made_ms.get(name, 0)
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return next((name for name, held in self.ids.items() if held == topic_id), None)
@@ -215,4 +220,5 @@ class CoordinatorWorld(ABC):
         """Kill the coordinator and start another one: only durable records are left."""
         for partition in self.topic_partitions:
             partition.crash()
+        self.timers.clear()
         self.start()

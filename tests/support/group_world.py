@@ -227,6 +227,11 @@ class GroupWorld(CoordinatorWorld):
     def committed(self, group: str = GROUP, topic: str = "topic", partition: int = 0) -> int:
         return self.fetch((topic, partition), group=group).parts[0].offset
 
+    def delete_topic(self, name: str = "topic") -> Deferred[None]:
+        """Remove a topic from the metadata, durably, and tell the coordinator."""
+        self.metadata.counts.pop(name, None)
+        return self.groups.topic_deleted(self.metadata.ids.pop(name, bytes(16)))
+
     # --- State ---
 
     def group(self, group: str = GROUP) -> ClassicGroup:
@@ -271,8 +276,13 @@ def part(
     *,
     epoch: int = -1,
     metadata: str = "",
+    topic_id: bytes = bytes(16),
 ) -> CommitPart:
-    return CommitPart(topic, partition, offset, epoch, metadata)
+    """An offset to commit. `topic_id`: by default that of the topic in a `GroupWorld`."""
+    known = {"topic": b"T" * 16, "other": b"O" * 16}.get(topic, topic_id)
+    return CommitPart(
+        topic, partition, offset, epoch, metadata, topic_id if any(topic_id) else known
+    )
 
 
 def static_group(world: GroupWorld, version: int = 9) -> tuple[str, str]:

@@ -185,6 +185,19 @@ class Shards(Generic[C]):
         return iter(list(self._runtimes.values()))
 
     @property
+    def complete(self) -> bool:
+        """True if every partition that may have records is loaded."""
+        for index in range(self._metadata.partition_count(self._topic)):
+            runtime = self._runtimes.get(index)
+            if runtime is None:
+                # A partition that exists, and that no request has used yet, is empty.
+                if self._internal_partition(self._topic, index) is None:
+                    return False
+            elif runtime.state is not RuntimeState.ACTIVE:
+                return False
+        return True
+
+    @property
     def cores(self) -> list[C]:
         """The cores of all partitions, for reading only. A core may be loading, or have state that
         is not durable yet."""

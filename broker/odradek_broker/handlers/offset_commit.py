@@ -43,6 +43,7 @@ def handle(
                     asked.committed_offset,
                     asked.committed_leader_epoch,
                     asked.committed_metadata or "",
+                    node.metadata.topic_id(name),
                 )
                 fit.append((answer, part))
         response.topics.append(

@@ -78,17 +78,18 @@ def _topic(
         answer = TxnOffsetCommitResponsePartition(partition_index=index, error_code=own)
         answers.append(answer)
         if not own:
-            fit.append((answer, _part(asked.name, part)))
+            fit.append((answer, _part(asked.name, part, node.metadata.topic_id(asked.name))))
     return TxnOffsetCommitResponseTopic(name=asked.name, partitions=answers)
 
 
-def _part(name: str, part: TxnOffsetCommitRequestPartition) -> CommitPart:
+def _part(name: str, part: TxnOffsetCommitRequestPartition, topic_id: bytes) -> CommitPart:
     return CommitPart(
         name,
         part.partition_index,
         part.committed_offset,
         part.committed_leader_epoch,
         part.committed_metadata or "",
+        topic_id,
     )
 
 

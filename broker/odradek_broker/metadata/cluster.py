@@ -93,11 +93,12 @@ class PartitionState:
 @dataclass(slots=True)
 class Topic:
     """A topic. `topic_id`: 16 bytes; a topic with the name of a deleted one gets a new id
-    (F-14)."""
+    (F-14). `made_ms`: the wall time at which it was made, 0 for a topic of a snapshot."""
 
     name: str
     topic_id: bytes
     partitions: dict[int, PartitionState] = field(default_factory=dict)
+    made_ms: int = 0
 
     @property
     def is_internal(self) -> bool:
@@ -188,6 +189,11 @@ class ClusterMetadata:
         """The id of a topic; zeros if it does not exist."""
         topic = self.topics.get(name)
         return ZERO_UUID if topic is None else topic.topic_id
+
+    def topic_made_ms(self, name: str) -> int:
+        """The wall time at which a topic was made; 0 if it is not known."""
+        topic = self.topics.get(name)
+        return 0 if topic is None else topic.made_ms
 
     def is_mirror(self, name: str) -> bool:
         """True for a mirror topic: only the mirror adds records to it (I-02)."""

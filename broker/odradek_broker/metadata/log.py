@@ -22,11 +22,13 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
+from odradek_protocol.message import Message
 from odradek_protocol.primitives import WireError
 from odradek_protocol.settings import INT32_MAX
 from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
     RemoveTopicRecord,
+    TopicRecord,
     decode_record,
 )
 
@@ -53,7 +55,8 @@ class MetadataLog:
     """Partition 0 of the metadata topic. `load` is called before anything else.
 
     `lead` creates the partition object for a log. `on_fatal` is called with a reason if the broker
-    has to stop.
+    has to stop. `deletions_pending`: true while something of a removed topic may be left on disk
+    besides its logs.
     """
 
     def __init__(
@@ -65,7 +68,9 @@ class MetadataLog:
         clock: Clock,
         scheduler: Scheduler,
         on_fatal: Callable[[str], None],
+        deletions_pending: Callable[[], bool],
     ) -> None:
+        self._deletions_pending = deletions_pending
         self._metadata = metadata
         self._logs = logs
         self._lead = lead
@@ -120,17 +125,19 @@ class MetadataLog:
             self._clock,
             self._scheduler,
             self._metadata.config,
+            self._deletions_pending,
         )
         usable = self._replay_snapshot(directory, log)
         tail_bytes = 0
-        for _, _, value in partition.read_all(usable[-1].id.end_offset if usable else 0):
-            if value is not None:
-                record = decode_record(value)
+        for stored in partition.read_stored(usable[-1].id.end_offset if usable else 0):
+            if stored.value is not None and not stored.is_control:
+                record = decode_record(stored.value)
                 if isinstance(record, RemoveTopicRecord):
                     self.removed_topic_ids.add(record.topic_id)
                 self._metadata.replay(record)
-                self._image.replay(record, value)
-                tail_bytes += len(value)
+                self._note_time(record, stored.timestamp_ms)
+                self._image.replay(record, stored.value)
+                tail_bytes += len(stored.value)
         for name in self._metadata.topics:
             # The start must fail if settings are unreadable, because with defaults instead of these
             # settings, retention might delete records.
@@ -226,6 +233,7 @@ class MetadataLog:
             raise StorageError(appended.result(), "the metadata log cannot be written")
         complete = self._publish(records, partition.log.log_end_offset)
         for record, value in zip(records, encoded, strict=True):
+            self._note_time(record, now_ms)
             self._image.replay(record, value)
         if self._snapshotter is not None:
             self._snapshotter.appended(sum(map(len, encoded)), now_ms)
@@ -238,6 +246,11 @@ class MetadataLog:
 
         appended.then(finished)
         return deferred
+
+    def _note_time(self, record: Message, timestamp_ms: int) -> None:
+        """Note when a topic was made."""
+        if isinstance(record, TopicRecord) and record.name in self._metadata.topics:
+            self._metadata.topics[record.name].made_ms = timestamp_ms
 
     def _check(self, records: Sequence[MetadataRecord]) -> None:
         """Refuse records that a start could not replay. Raises StorageError."""

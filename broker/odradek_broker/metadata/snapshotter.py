@@ -53,9 +53,10 @@ class MetadataSnapshotter:
 
     A snapshot of the image is encoded in slices on the loop, and written in another thread. The
     snapshot is written only after two conditions are met: all records that it covers are durable,
-    and the files of deleted topics are renamed. Without the snapshot, a start after a crash
-    finishes an interrupted removal, because it finds the removal's record in the log. Once there is
-    a snapshot, this record may be deleted from the log.
+    and the files of deleted topics are renamed and their committed offsets deleted
+    (`deletions_pending`). Without the snapshot, a start after a crash finishes an interrupted
+    removal, because it finds the removal's record in the log. Once there is a snapshot, this record
+    may be deleted from the log.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class MetadataSnapshotter:
         clock: Clock,
         scheduler: Scheduler,
         config: BrokerConfig,
+        deletions_pending: Callable[[], bool],
     ) -> None:
+        self._deletions_pending = deletions_pending
         self._partition = partition
         self._log = partition.log
         self._image = image
@@ -191,6 +194,10 @@ class MetadataSnapshotter:
         if self._logs.removals_pending:
             self._busy = False
             self._failed("files of a deleted topic cannot be renamed")
+            return
+        if self._deletions_pending():
+            self._busy = False
+            self._failed("committed offsets of a deleted topic cannot be deleted")
             return
         self._logs.run_in_background(work, done)
 

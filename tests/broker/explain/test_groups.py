@@ -206,12 +206,13 @@ def test_o11_o15_deleted_offsets_and_a_deleted_group_are_shown() -> None:
     assert world.commit() is E.NONE
     # The group has never had another state.
     assert now(world)[0] == "Empty, generation 0; members: 0; partitions with committed offsets: 1"
-    world.groups.topic_deleted("topic")
+    world.delete_topic()
     assert sentences(world) == [
         "committed offsets were deleted (the topic was deleted): topic-0",
         "the group is gone: it has neither members nor offsets",
     ]
     assert now(world) == ["there is no such group"]
+    world.metadata.counts["topic"], world.metadata.ids["topic"] = 10, b"T" * 16
     world.commit(group="h")
     world.wait(1_300_000)
     assert sentences(world, "h")[0] == (

@@ -12,7 +12,11 @@ from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
 from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.deadlines import MemberDeadlines
-from odradek_broker.coordinator.groups.offsets import check_commit, check_consumer_commit
+from odradek_broker.coordinator.groups.offsets import (
+    OffsetStore,
+    check_commit,
+    check_consumer_commit,
+)
 from odradek_broker.coordinator.groups.offsets import commit_records as _commit_records
 from odradek_broker.coordinator.runtime import Runtime
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
@@ -99,7 +103,18 @@ def _downgraded_to_the_first_generation(group: ConsumerGroup, *rest: Any) -> Any
         group.epoch = epoch
 
 
+def _never_stale(self: OffsetStore, partition: Any, committed: Any) -> bool:
+    return False
+
+
 GROUPS = (
+    Mutant(
+        "offsets of a deleted topic stay if the disk was full, and a new topic of the name has them",
+        "recreated-topics",
+        5,
+        {(OffsetStore, "_is_stale"): _never_stale},
+        ("of a deleted topic of the same name",),
+    ),
     Mutant(
         "offsets that an administrator sets are acknowledged but not written",
         "groups",

@@ -22,6 +22,7 @@ from tests.sim.workloads.mirror_out import MirrorOutWorkload
 from tests.sim.workloads.mirror_sources import MirrorSourcesWorkload
 from tests.sim.workloads.prepared import PreparedWorkload
 from tests.sim.workloads.produce import ProduceWorkload
+from tests.sim.workloads.recreated_topics import RecreatedTopicsWorkload
 from tests.sim.workloads.retention import RetentionWorkload
 from tests.sim.workloads.share_groups import ShareGroupsWorkload
 from tests.sim.workloads.spark_sink import SparkSinkWorkload
@@ -53,6 +54,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         MirrorSourcesWorkload,
         TwoDirectoriesWorkload,
         FullDiskWorkload,
+        RecreatedTopicsWorkload,
         EverythingWorkload,
     )
 }

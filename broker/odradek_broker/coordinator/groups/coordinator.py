@@ -7,7 +7,7 @@ and a `Runtime`, which writes their records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import structlog
@@ -30,6 +30,7 @@ from odradek_broker.coordinator.groups.consumer.heartbeat import heartbeat_error
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion, unobserved
 from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall
+from odradek_broker.coordinator.groups.offset_expiration import remove_offsets
 from odradek_broker.coordinator.groups.offsets import (
     NOT_A_MEMBER,
     CommitCall,
@@ -76,6 +77,9 @@ from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRespo
 from odradek_protocol.stored.offset_commit import OffsetCommitValue
 
 log = structlog.get_logger("odradek.groups")
+
+#: The pause before the next attempt to delete the offsets of a deleted topic.
+DELETE_AGAIN_MS = 5_000
 
 A = TypeVar("A")
 
@@ -130,7 +134,11 @@ class GroupCoordinator:
         self._config = config
         self._metadata = metadata
         self._clock = clock
+        self._scheduler = scheduler
         self._randomness = randomness
+        #: The ids of deleted topics whose offsets may still be on disk.
+        self._undeleted: set[bytes] = set()
+        self._delete_scheduled = False
         self._observer = observer
         self._state_observer = state_observer
         self.shards: Shards[GroupShard] = Shards(
@@ -157,32 +165,67 @@ class GroupCoordinator:
 
     # --- Deleted topics ---
 
-    def topic_deleted(self, name: str) -> Deferred[None]:
+    @property
+    def deletions_pending(self) -> bool:
+        """True while offsets of a deleted topic may still be on disk. A snapshot of the metadata
+        must wait: the next start needs the records of the removals (O-24)."""
+        return bool(self._undeleted)
+
+    def note_removed(self, topic_ids: Iterable[bytes]) -> None:
+        """Note the removed topics that a start has found in the metadata log; to be called before
+        the load, which deletes what is left of them."""
+        self._undeleted.update(topic_ids)
+
+    def topic_deleted(self, topic_id: bytes) -> Deferred[None]:
         """Delete the offsets of a deleted topic (O-15), and remove the topic from the records of
         share groups (H-27). The deletion of the topic itself must be durable before the call;
         otherwise a crash could bring back the topic without its offsets. Resolves when the offsets
-        and records are durably deleted."""
-        forgotten = self.share.forget_missing_topics()
-        dropped = self._drop_offsets(lambda topic: topic == name, OffsetDeletion.TOPIC_DELETED)
-        return gather([forgotten, dropped]).map(lambda _: None)
+        and records are durably deleted, or when that has failed and is to be tried again."""
+        return self._delete_offsets({topic_id}, OffsetDeletion.TOPIC_DELETED)
 
     def _drop_missing_topics(self) -> None:
-        """Finish the deletions that a crash has interrupted: a topic was durably deleted, but its
-        offsets and its entries in the records of share groups were not (O-15, H-27)."""
-        exists = self._metadata.partition_count
-        self.share.forget_missing_topics()
-        self._drop_offsets(lambda topic: not exists(topic), OffsetDeletion.TOPIC_MISSING)
+        """Finish the deletions that a crash or an error of the disk has interrupted: a topic was
+        durably deleted, but its offsets and its entries in the records of share groups were not
+        (O-15, O-24, H-27)."""
+        stale = {each for shard in self.shards.cores for each in shard.offsets.stale_topic_ids()}
+        self._delete_offsets(stale | self._undeleted, OffsetDeletion.TOPIC_MISSING)
 
-    def _drop_offsets(
-        self, chosen: Callable[[str], bool], reason: OffsetDeletion
+    def _delete_offsets(
+        self, topic_ids: set[bytes], reason: OffsetDeletion | None
     ) -> Deferred[None]:
-        """Delete the offsets of the topics whose names match; errors of the disk are ignored."""
-        written: list[Deferred[ErrorCode]] = []
+        """Delete the offsets of deleted topics. What fails is tried again later; what is in a
+        partition that is not loaded, when it is. `reason` None: observers know of the deletion."""
+        self._undeleted |= topic_ids
+        written = [self.share.forget_missing_topics()]
+        waits = False
         for runtime in self.shards:
-            tombstones = runtime.core.remove_offsets_of_topics(chosen, reason)
-            if tombstones:
-                written.append(runtime.write(tombstones, ErrorCode.NONE, _identity))
-        return gather(written).map(lambda _: None)
+            if runtime.state is not RuntimeState.ACTIVE:
+                continue
+            stale, kept = runtime.core.offsets.stale(topic_ids)
+            waits |= kept
+            if stale:
+                observer = unobserved if reason is None else self._observer
+                records = remove_offsets(stale, reason or OffsetDeletion.TOPIC_DELETED, observer)
+                written.append(runtime.write(records, ErrorCode.NONE, _identity))
+
+        def deleted(errors: Sequence[ErrorCode]) -> None:
+            if waits or any(errors):
+                self._delete_again()
+            elif self.shards.complete:
+                self._undeleted -= topic_ids
+
+        return gather(written).map(deleted)
+
+    def _delete_again(self) -> None:
+        """Delete the rest later, when the disk may have room or a transaction may have ended."""
+
+        def due() -> None:
+            self._delete_scheduled = False
+            self._delete_offsets(set(self._undeleted), None)
+
+        if not self._delete_scheduled:
+            self._delete_scheduled = True
+            self._scheduler.call_later(DELETE_AGAIN_MS, due)
 
     # --- Requests ---
 

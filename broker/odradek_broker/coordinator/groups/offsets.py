@@ -6,7 +6,7 @@ are called for records of the log. Decisions are returned as records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
@@ -25,6 +25,7 @@ from odradek_protocol.constants import (
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
+from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.offset_commit import CONSUMER_GROUPS_SINCE
 from odradek_protocol.stored.offset_commit import OffsetCommitValue, encode_key, encode_value
 
@@ -53,13 +54,15 @@ OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
 
 @dataclass(frozen=True, slots=True)
 class CommitPart:
-    """An offset to commit. `leader_epoch` -1: unknown; `metadata`: a text of the client."""
+    """An offset to commit. `leader_epoch` -1: unknown; `metadata`: a text of the client;
+    `topic_id`: the id of the topic for which the client sent the offset."""
 
     topic: str
     partition: int
     offset: int
     leader_epoch: int
     metadata: str
+    topic_id: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +121,14 @@ class Committed:
 
 class OffsetStore:
     """The committed offsets, and the pending offsets of open transactions, of all groups of one
-    partition of `__consumer_offsets`."""
+    partition of `__consumer_offsets`.
 
-    def __init__(self) -> None:
+    `topic_id`: the present id of a topic, zeros if there is no such topic. An offset that was
+    committed for another id is *stale*: its topic was deleted, and no answer shows it (O-24).
+    """
+
+    def __init__(self, topic_id: Callable[[str], bytes]) -> None:
+        self._topic_id = topic_id
         self._committed: dict[str, dict[TopicPartition, Committed]] = {}
         #: producer id -> group -> partition; pending until the marker of the producer is replayed.
         self._pending: dict[int, dict[str, dict[TopicPartition, Committed]]] = {}
@@ -176,11 +184,15 @@ class OffsetStore:
     def __len__(self) -> int:
         return sum(map(len, self._committed.values()))
 
+    def _is_stale(self, partition: TopicPartition, committed: Committed) -> bool:
+        return committed.value.topic_id != self._topic_id(partition[0])
+
     def of_group(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
-        """All committed offsets of a group."""
+        """All committed offsets of a group, except stale ones."""
         return {
             partition: committed.value
             for partition, committed in self._committed.get(group_id, {}).items()
+            if not self._is_stale(partition, committed)
         }
 
     def has(self, group_id: str) -> bool:
@@ -195,8 +207,9 @@ class OffsetStore:
         return any(group_id in groups for groups in self._pending.values())
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """True if an open transaction has an offset for this partition."""
-        return any(partition in groups.get(group_id, ()) for groups in self._pending.values())
+        """True if an open transaction has an offset for this partition that is not stale."""
+        found = (groups.get(group_id, {}).get(partition) for groups in self._pending.values())
+        return any(each is not None and not self._is_stale(partition, each) for each in found)
 
     def holds(self, group_id: str, partition: TopicPartition) -> bool:
         """True if the partition has an offset, committed or pending."""
@@ -211,19 +224,43 @@ class OffsetStore:
             partitions.update(dict.fromkeys(groups.get(group_id, ())))
         return list(partitions)
 
-    def partitions_of_topics(
-        self, chosen: Callable[[str], bool]
-    ) -> list[tuple[str, TopicPartition]]:
-        """(group, partition) of every offset, committed or pending, in topics whose names match."""
-        return list(
-            dict.fromkeys(
-                (group_id, partition)
-                for groups in (self._committed, *self._pending.values())
-                for group_id, committed in groups.items()
-                for partition in committed
-                if chosen(partition[0])
-            )
+    def _all(self) -> Iterator[tuple[str, TopicPartition, Committed]]:
+        """Every offset, committed or pending, with its group and partition."""
+        for groups in (self._committed, *self._pending.values()):
+            for group_id, committed in groups.items():
+                for partition, each in committed.items():
+                    yield group_id, partition, each
+
+    def stale_topic_ids(self) -> set[bytes]:
+        """The topic ids of all stale offsets, and zeros if there is an offset without an id in a
+        topic that does not exist."""
+        return {
+            each.value.topic_id
+            for _, partition, each in self._all()
+            if self._is_gone(partition, each)
+        }
+
+    def _is_gone(self, partition: TopicPartition, committed: Committed) -> bool:
+        present = self._topic_id(partition[0])
+        return committed.value.topic_id != present or present == ZERO_UUID
+
+    def stale(self, topic_ids: Collection[bytes]) -> tuple[list[tuple[str, TopicPartition]], bool]:
+        """(group, partition) of every stale offset that was committed for one of these topic ids
+        and can be removed now; and whether another one cannot, because a tombstone would also drop
+        a pending offset of the present topic."""
+        found = dict.fromkeys(
+            (group_id, partition)
+            for group_id, partition, each in self._all()
+            if each.value.topic_id in topic_ids and self._is_gone(partition, each)
         )
+        free = []
+        for group_id, partition in found:
+            committed = self._committed.get(group_id, {}).get(partition)
+            if committed is not None and not self._is_gone(partition, committed):
+                continue  # The offset of the present topic has replaced the stale one.
+            if not self.is_pending(group_id, partition):
+                free.append((group_id, partition))
+        return free, any(self.is_pending(*each) for each in found)
 
     def fetch(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
@@ -233,6 +270,10 @@ class OffsetStore:
         stored = self._committed.get(group_id, {})
         for partition in stored if partitions is None else partitions:
             committed = stored.get(partition)
+            if committed is not None and self._is_stale(partition, committed):
+                if partitions is None:
+                    continue
+                committed = None
             if require_stable and self._pending and self.is_pending(group_id, partition):
                 yield FetchedPart(*partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
             elif committed is None:
@@ -272,9 +313,10 @@ def check_commit(
 
 
 def commit_records(
-    call: CommitCall, metadata_max: int, wall_ms: int
+    call: CommitCall, topic_id: Callable[[str], bytes], metadata_max: int, wall_ms: int
 ) -> tuple[list[Record], list[ErrorCode]]:
-    """The records of the parts that can be stored, and the error of each part (O-06)."""
+    """The records of the parts that can be stored, and the error of each part (O-06). `topic_id`:
+    the present id of a topic."""
     expire_ms = NO_EXPIRY if call.retention_ms < 0 else wall_ms + call.retention_ms
     records: list[Record] = []
     errors = []
@@ -282,12 +324,17 @@ def commit_records(
         if not _fits(part, metadata_max):
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
+        if part.topic_id != topic_id(part.topic):
+            # The topic was deleted while the transaction was verified.
+            errors.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            continue
         value = OffsetCommitValue(
             offset=part.offset,
             leader_epoch=part.leader_epoch,
             metadata=part.metadata,
             commit_timestamp=wall_ms,
             expire_timestamp=expire_ms,
+            topic_id=part.topic_id,
         )
         records.append((encode_key(call.group_id, part.topic, part.partition), encode_value(value)))
         errors.append(ErrorCode.NONE)

@@ -72,6 +72,10 @@ class Topics(Protocol):
 
     def topic_name(self, topic_id: bytes) -> str | None: ...
 
+    def topic_made_ms(self, name: str) -> int:
+        """The wall time at which a topic was made; 0 if it is not known."""
+        ...
+
     @property
     def share_assignment_interval_ms(self) -> int:
         """The present value of group.share.assignment.interval.ms, which may change at any time."""

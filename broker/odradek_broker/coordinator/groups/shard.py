@@ -4,7 +4,7 @@ core."""
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import IntEnum
 from struct import Struct as Packer
 from typing import Any
@@ -35,7 +35,6 @@ from odradek_broker.coordinator.groups.deadlines import (
 from odradek_broker.coordinator.groups.events import (
     GroupRemoved,
     Observer,
-    OffsetDeletion,
     RequestRefused,
 )
 from odradek_broker.coordinator.groups.modern.groups import ModernGroups
@@ -43,7 +42,6 @@ from odradek_broker.coordinator.groups.offset_expiration import (
     EXPIRY_PAUSE_MS,
     TOMBSTONES_MAX,
     expire,
-    remove_offsets,
 )
 from odradek_broker.coordinator.groups.offsets import (
     NOT_A_MEMBER,
@@ -77,10 +75,12 @@ from odradek_broker.platform.seams import Randomness
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from odradek_protocol.stored import group_metadata, offset_commit
+from odradek_protocol.stored.offset_commit import OffsetCommitValue
 
 _MINUTE_MS = 60_000
 
@@ -111,7 +111,7 @@ class GroupShard:
         self.shares: dict[str, ShareGroup] = {}
         self.streams: dict[str, StreamsGroup] = {}
         self.by_type: GroupsByType = (self.groups, self.consumers, self.shares, self.streams)
-        self.offsets = OffsetStore()
+        self.offsets = OffsetStore(topics.topic_id)
         self._unrecorded: set[str] = set()
         self._config = config
         self._topics = topics
@@ -196,6 +196,8 @@ class GroupShard:
         elif kind in (offset_commit.LEGACY_KEY_TYPE, offset_commit.KEY_TYPE):
             where = offset_commit.decode_key(key)
             committed = None if value is None else offset_commit.decode_value(value)
+            if committed is not None and committed.topic_id == ZERO_UUID:
+                self._set_topic_id(where.topic, committed)
             partition = (where.topic, where.partition)
             self.offsets.replay(where.group, partition, committed, producer_id)
             if committed is None:
@@ -207,6 +209,12 @@ class GroupShard:
             existed = len(groups.groups)
             group_id = groups.replay(record_type, key, value)
             self._follow_type(group_id, len(groups.groups) - existed)
+
+    def _set_topic_id(self, topic: str, value: OffsetCommitValue) -> None:
+        """Give an offset without a topic id the id of the present topic. At a load only if the
+        offset is not from the time before that topic was made (O-24)."""
+        if self._active or value.commit_timestamp >= self._topics.topic_made_ms(topic):
+            value.topic_id = self._topics.topic_id(topic)
 
     def _replay_group(self, group_id: str, value: bytes | None) -> None:
         if value is not None:
@@ -412,7 +420,7 @@ class GroupShard:
         if producer is None and group is not None and call.member_id in group.members:
             member = group.members[call.member_id]
             self._rebalances.timers.restart_session(group, member, now)
-        records, errors = commit_records(call, metadata_max, now.wall_ms)
+        records, errors = commit_records(call, self._topics.topic_id, metadata_max, now.wall_ms)
 
         def keep_own(error: ErrorCode) -> list[ErrorCode]:
             return [error if own is ErrorCode.NONE else own for own in errors]
@@ -475,9 +483,3 @@ class GroupShard:
         if len(records) >= TOMBSTONES_MAX:
             self.timers.set(TimerName(Deadline.EXPIRY), now.monotonic_ms + EXPIRY_PAUSE_MS)
         return Outcome(records=records)
-
-    def remove_offsets_of_topics(
-        self, chosen: Callable[[str], bool], reason: OffsetDeletion
-    ) -> list[Record]:
-        """The tombstones of the offsets of topics whose names match (O-15)."""
-        return remove_offsets(self.offsets.partitions_of_topics(chosen), reason, self._observer)

@@ -38,14 +38,17 @@ def world() -> GroupWorld:
 
 
 def test_o02_an_offset_commit_record_has_kafkas_bytes(world: GroupWorld) -> None:
-    """The key is: type 1, group, topic, partition. The value is: version 3, offset, epoch,
-    metadata, time."""
+    """The key is: type 1, group, topic, partition. The value is: version 4, offset, epoch,
+    metadata, time, and the topic's id with the tag 0."""
     world.clock.now_ms = 0
-    world.commit_later(part(258, "t", 3, epoch=7, metadata="m"), group="g")
+    world.metadata.ids["t"] = bytes(range(16))
+    id_given = part(258, "t", 3, epoch=7, metadata="m", topic_id=bytes(range(16)))
+    world.commit_later(id_given, group="g")
     ((key, value),) = world.log.records
     assert key == bytes.fromhex("0001 0001 67 0001 74 00000003".replace(" ", ""))
     assert value == bytes.fromhex(
-        "0003 0000000000000102 00000007 0001 6d 0000018bcfe56800".replace(" ", "")
+        "0004 0000000000000102 00000007 02 6d 0000018bcfe56800 01 00 10".replace(" ", "")
+        + "000102030405060708090a0b0c0d0e0f"
     )
 
 
@@ -254,7 +257,12 @@ def test_o08_a_fetch_without_a_topic_list_returns_all_offsets(world: GroupWorld)
 def _undecided(world: GroupWorld, offset: int, producer_id: int = 9) -> OffsetStore:
     runtime = next(iter(world.groups.shards))
     store = runtime.core.offsets
-    value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=world.clock.wall_ms())
+    value = OffsetCommitValue(
+        offset=offset,
+        metadata="",
+        commit_timestamp=world.clock.wall_ms(),
+        topic_id=world.metadata.topic_id("topic"),
+    )
     store.replay(GROUP, ("topic", 0), value, producer_id)
     return store
 
@@ -415,7 +423,7 @@ def test_o11_many_expired_offsets_are_removed_in_several_batches(world: GroupWor
 def test_o15_offsets_of_a_deleted_topic_are_removed(world: GroupWorld) -> None:
     for group in ("a", "b"):
         world.commit_later(part(1), part(2, partition=1), part(3, "other"), group=group)
-    assert world.groups.topic_deleted("topic").done
+    assert world.delete_topic().done
     for group in ("a", "b"):
         assert [found.topic for found in world.fetch(group=group, everything=True).parts] == [
             "other"
@@ -430,11 +438,11 @@ def test_o15_a_topic_deletion_waits_until_its_offsets_are_durably_removed(
 ) -> None:
     world.commit(5)
     world.log.hold = True
-    gone = world.groups.topic_deleted("topic")
+    gone = world.delete_topic()
     assert not gone.done
     world.log.flush()
     assert gone.done
-    assert world.groups.topic_deleted("nowhere").done
+    assert world.delete_topic("nowhere").done
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -447,11 +455,12 @@ def test_o15_leftover_offsets_of_a_deleted_topic_are_removed_at_the_start(
     world.commit(3, group="only")
     if refused:
         world.log.refuse = E.KAFKA_STORAGE_ERROR
-        assert world.groups.topic_deleted("topic").done
+        assert world.delete_topic().done
         world.log.refuse = E.NONE
-    del world.metadata.counts["topic"]
+    else:
+        del world.metadata.counts["topic"], world.metadata.ids["topic"]
     world.restart()
-    world.metadata.counts["topic"] = 10
+    world.metadata.counts["topic"], world.metadata.ids["topic"] = 10, b"N" * 16
     for _ in range(2):
         assert [held.group_id for held in world.groups.groups()] == ["both"]
         assert (world.committed("both"), world.committed("both", "other")) == (-1, 2)
@@ -470,10 +479,9 @@ def test_o15_offsets_of_a_topic_deleted_while_they_were_unreadable_are_deleted(
         patch.setattr(world.log, "read_stored", unreadable)
         patch.setattr(world.log, "read_all", unreadable)
         world.restart()
-        del world.metadata.counts["topic"]
-        assert world.groups.topic_deleted("topic").done
+        assert world.delete_topic().done
     world.wait(60_000)
-    world.metadata.counts["topic"] = 10
+    world.metadata.counts["topic"], world.metadata.ids["topic"] = 10, b"N" * 16
     assert (world.committed("both"), world.committed("both", "other")) == (-1, 2)
 
 
@@ -481,7 +489,7 @@ def test_o15_offsets_of_a_topic_deleted_while_they_were_unreadable_are_deleted(
 
 
 def test_o17_a_commit_marker_applies_offsets_newer_than_the_stored_ones() -> None:
-    store = OffsetStore()
+    store = OffsetStore(lambda name: bytes(16))
 
     def write(offset: int, producer_id: int = -1, partition: int = 0) -> None:
         value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=0)
@@ -502,7 +510,7 @@ def test_o17_a_commit_marker_applies_offsets_newer_than_the_stored_ones() -> Non
 
 
 def test_o17_an_abort_marker_drops_pending_offsets() -> None:
-    store = OffsetStore()
+    store = OffsetStore(lambda name: bytes(16))
     value = OffsetCommitValue(offset=10, metadata="", commit_timestamp=0)
     store.replay(GROUP, ("topic", 0), value, 7)
     store.replay(GROUP, ("topic", 0), value, 8)

@@ -12,10 +12,11 @@ import random
 import pytest
 
 import budget
+from group_world import part
 from node_world import NodeWorld
 from odradek.simulation.disk import Failure
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
-from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
+from odradek_broker.coordinator.groups.offsets import CommitCall
 from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
@@ -49,7 +50,8 @@ class GroupsWorld(NodeWorld):
     def commit_later(
         self, group: str, offset: int, partition: int = 0
     ) -> Deferred[list[ErrorCode]]:
-        parts = [CommitPart("topic", partition, offset, -1, "")]
+        topic_id = self.node.metadata.topic_id("topic")
+        parts = [part(offset, partition=partition, topic_id=topic_id)]
         return self.node.groups.commit_offsets(CommitCall(group, -1, "", None, 9, -1, parts))
 
     def commit(self, group: str, offset: int) -> ErrorCode:
@@ -268,7 +270,7 @@ def test_g90_while_a_partition_loads_its_groups_get_coordinator_load_in_progress
         end_offset=node.replicas.end_offset,
     )
     groups.shards.begin_load()
-    call = CommitCall("a", -1, "", None, 9, -1, [CommitPart("topic", 0, 6, -1, "")])
+    call = CommitCall("a", -1, "", None, 9, -1, [part(6)])
     assert groups.commit_offsets(call).result() == [E.COORDINATOR_LOAD_IN_PROGRESS]
     fetched = groups.fetch_offsets("a", [("topic", 0)], require_stable=False).result()
     assert fetched.error is E.COORDINATOR_LOAD_IN_PROGRESS

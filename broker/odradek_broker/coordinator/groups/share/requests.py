@@ -296,16 +296,16 @@ class ShareRequests:
 
         return self._delete_states(runtime, group_id, decision).map(deleted)
 
-    def forget_missing_topics(self) -> Deferred[None]:
+    def forget_missing_topics(self) -> Deferred[ErrorCode]:
         """Remove topics from the records of share groups if they do not exist any more (H-27).
-        Resolves when the new records are durable; errors of the disk are ignored."""
+        Resolves when the new records are durable, or with an error of the disk."""
         written = []
         for runtime in self._shards:
             if runtime.state is RuntimeState.ACTIVE:
                 records = runtime.core.share.without_missing_topics()
                 if records:
                     written.append(runtime.write(records, _E.NONE, _identity))
-        return gather(written).map(lambda _: None)
+        return gather(written).map(lambda errors: next(filter(None, errors), _E.NONE))
 
     # --- Steps ---
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
+from group_world import part
+from odradek_broker.coordinator.groups.offsets import CommitCall
 from odradek_broker.coordinator.groups.share.group import StatePartitions, StateTopic
 from odradek_broker.coordinator.groups.share.requests import DescribedOffset
 from odradek_broker.share_state import ShareKey, ShareState
@@ -309,9 +310,8 @@ def test_h26_a_deletion_that_ends_late_leaves_a_later_one_noted(world: ShareGrou
 
 def test_h27_a_deleted_topic_is_removed_from_the_share_group(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic", "other"])
-    del world.metadata.counts["topic"], world.metadata.ids["topic"]
     world.log.hold = True
-    forgotten = world.groups.topic_deleted("topic")
+    forgotten = world.delete_topic()
     assert not forgotten.done
     world.log.flush()
     assert forgotten.done
@@ -323,8 +323,7 @@ def test_h27_a_topic_deleted_during_initialization_is_not_recorded_again(
 ) -> None:
     world.share_states.hold = True
     world.beat("m", 0, topics=["topic", "other"])
-    del world.metadata.counts["topic"], world.metadata.ids["topic"]
-    assert world.groups.topic_deleted("topic").done
+    assert world.delete_topic().done
     world.share_states.flush()
     assert states(world) == StatePartitions(initialized={O: StateTopic("other", ALL)})
 
@@ -490,7 +489,7 @@ def test_h30_a_share_group_refuses_members_and_offsets_of_other_protocols(
     )
     answer = world.groups.consumer_heartbeat(request, 1, "client", "host").result()
     assert answer.error_code == E.GROUP_ID_NOT_FOUND
-    call = CommitCall(GROUP, -1, "", None, 9, -1, [CommitPart("topic", 0, 6, -1, "")])
+    call = CommitCall(GROUP, -1, "", None, 9, -1, [part(6)])
     assert world.groups.commit_offsets(call).result() == [E.GROUP_ID_NOT_FOUND]
     assert world.groups.delete_offsets(GROUP, [("topic", 0)]).result().error is E.GROUP_ID_NOT_FOUND
     assert world.groups.describe_group(GROUP).result().error_code == E.GROUP_ID_NOT_FOUND
