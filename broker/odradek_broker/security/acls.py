@@ -84,6 +84,18 @@ def plain_host(host: str) -> str:
     return str(address)
 
 
+@lru_cache(maxsize=4096)
+def acl_host(host: str) -> str:
+    """The host of an ACL in the form of `plain_host`. An IPv4 address in the form of an IPv6 one is
+    unchanged, and so fits no client, as in Kafka: a client's address never has this form."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    mapped = isinstance(address, IPv6Address) and address.ipv4_mapped is not None
+    return host if mapped else str(address)
+
+
 #: The ACLs of one pattern, by principal.
 Bucket = dict[str, list[Acl]]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from odradek_broker.request import RequestContext
-from odradek_broker.security.acls import Acl, AclIndex, plain_host
+from odradek_broker.security.acls import Acl, AclIndex, acl_host, plain_host
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
 from odradek_protocol.acls import (
     EVERYBODY,
@@ -173,7 +173,7 @@ class StandardAuthorizer:
         for acl in self._acls.of_type(kind):
             if (
                 acl.principal in principals
-                and plain_host(acl.host) in hosts
+                and acl_host(acl.host) in hosts
                 and acl.operation in _DENIED_BY[operation]
             ):
                 kept = denied if acl.permission is AclPermission.DENY else allowed
@@ -189,7 +189,7 @@ class StandardAuthorizer:
 def _for(bucket: dict[str, list[Acl]], principal: str, host: str) -> Iterable[Acl]:
     for each in (principal, EVERYBODY):
         for acl in bucket.get(each, ()):
-            if acl.host == WILDCARD or plain_host(acl.host) == host:
+            if acl.host == WILDCARD or acl_host(acl.host) == host:
                 yield acl
 
 

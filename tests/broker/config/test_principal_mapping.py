@@ -28,7 +28,6 @@ RULES = (
         (RULES, "cn=JohnDoe,OU=SME", "johndoe"),
         (RULES, "OU=JavaSoft,O=Sun", "OU=JavaSoft,O=Sun"),
         ("DEFAULT", "CN=a", "CN=a"),
-        ("", "CN=a", "CN=a"),
         ("RULE:^CN=(.*)$/$1/U", "CN=a", "A"),
         (r"RULE:^CN=(.*)\/x$/$1\/y/", "CN=a/x", "a/y"),
         (r"RULE:^CN=(.*)$/\$1/", "CN=a", "$1"),
@@ -46,6 +45,8 @@ def test_n21_a_subject_without_a_matching_rule_has_no_principal() -> None:
     for name in ("CN=a,O=Moon", "CN=" + "a" * NAME_CHARACTERS_MAX + ",O=Sun"):
         with pytest.raises(NoRuleError):
             principal_of(rules, name)
+    with pytest.raises(NoRuleError):
+        principal_of(parse_rules(""), "CN=a")
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,15 @@ def test_a69_hosts_of_acls_are_compared_as_addresses() -> None:
     assert world.may(O.WRITE, topic("orders"), host="::ffff:192.0.2.1")
 
 
+@pytest.mark.parametrize("host", ["::ffff:192.0.2.1", "0:0:0:0:0:FFFF:c000:201"])
+def test_a69_an_ipv4_address_in_the_form_of_ipv6_fits_no_client(host: str) -> None:
+    world = World()
+    world.add(acl(host=host), acl(O.WRITE), acl(O.WRITE, host=host, deny=True))
+    for client in ("192.0.2.1", "::ffff:192.0.2.1"):
+        assert not world.may(O.READ, topic("orders"), host=client)
+        assert world.may(O.WRITE, topic("orders"), host=client)
+
+
 def test_a65_a_changed_acl_applies_to_the_next_decision() -> None:
     world = World()
     assert not world.may(O.READ, topic("orders"))
