@@ -51,7 +51,6 @@ _DELETED = (
     "ListOffsets for the largest timestamp considers only records that DeleteRecords has not "
     "deleted; Kafka may answer with a deleted record, which cannot be read."
 )
-
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "alter-client-metrics-to-a-java-pattern",
