@@ -114,6 +114,7 @@ class Topics:
     topics_version: int = 0
     broker_rack: str = ""
     share_groups_off: str = ""
+    consumer_assignment_interval_ms: int = 0
     share_assignment_interval_ms: int = 1_000
     streams_assignment_interval_ms: int = 1_000
     #: The times at which topics were made, if they are known.

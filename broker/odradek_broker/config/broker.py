@@ -441,6 +441,11 @@ def _group_times(config: BrokerConfig) -> dict[str, dict[str, tuple[int, int, in
                 config.group_consumer_heartbeat_interval_ms,
                 config.group_consumer_max_heartbeat_interval_ms,
             ),
+            "assignment.interval.ms": (
+                config.group_consumer_min_assignment_interval_ms,
+                config.group_consumer_assignment_interval_ms,
+                config.group_consumer_max_assignment_interval_ms,
+            ),
         },
         "share": {
             "session.timeout.ms": (

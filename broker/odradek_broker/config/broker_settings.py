@@ -607,6 +607,20 @@ class BrokerSettings(
     group_consumer_max_heartbeat_interval_ms: int = setting(
         Kind.INT, 15_000, "Upper bound of group.consumer.heartbeat.interval.ms.", at_least(1)
     )
+    group_consumer_assignment_interval_ms: int = setting(
+        Kind.INT,
+        1_000,
+        "Minimum time between two assignments of a consumer group; 0: a change leads to an "
+        "assignment at once.",
+        at_least(0),
+        dynamic=True,
+    )
+    group_consumer_min_assignment_interval_ms: int = setting(
+        Kind.INT, 0, "Lower bound of group.consumer.assignment.interval.ms.", at_least(0)
+    )
+    group_consumer_max_assignment_interval_ms: int = setting(
+        Kind.INT, 15_000, "Upper bound of group.consumer.assignment.interval.ms.", at_least(0)
+    )
     group_consumer_max_size: int = setting(
         Kind.INT, INT32_MAX, "Maximum number of members of a consumer group.", at_least(1)
     )

@@ -6,7 +6,6 @@ from typing import Any
 
 from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.types import ConfigRow, Kind, Setting, Value
-from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
 from odradek_broker.topic_partition import topic_name_problem
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import (
@@ -44,10 +43,6 @@ def _like(broker: Setting, doc: str = "", **more: Any) -> GroupSetting:
 def _bounded(protocol: str, name: str, doc: str) -> GroupSetting:
     least, most = (SETTINGS[f"group.{protocol}.{bound}.{name}"] for bound in ("min", "max"))
     return _like(SETTINGS[f"group.{protocol}.{name}"], doc, least=least, most=most)
-
-
-def _assignment_interval(protocol: str) -> GroupSetting:
-    return _like(NO_EFFECT_SETTINGS[f"group.{protocol}.assignment.interval.ms"], effective=False)
 
 
 def _share_alone(
@@ -93,7 +88,11 @@ _DEAD_LETTER_TOPIC = Check(
 GROUP_SETTINGS: dict[str, GroupSetting] = {
     row.name: row
     for row in (
-        _assignment_interval("consumer"),
+        _bounded(
+            "consumer",
+            "assignment.interval.ms",
+            "Minimum time between two assignments of the group.",
+        ),
         _bounded("consumer", "heartbeat.interval.ms", "Time between two heartbeats of a member."),
         _bounded(
             "consumer",

@@ -15,7 +15,6 @@ def _setting(name: str, kind: Kind, default: Value, check: Check = ANYTHING) -> 
 _POSITIVE = at_least(1)
 _NOT_NEGATIVE = at_least(0)
 _BUFFER = at_least(524_288)
-_ASSIGNMENT_INTERVAL = between(0, 15_000)
 
 #: Kafka's dynamic settings that have no effect in this broker. The broker checks, stores and shows
 #: these settings, so that tools which set them work.
@@ -33,7 +32,6 @@ NO_EFFECT_SETTINGS: dict[str, Setting] = {
         _setting("compression.zstd.level", Kind.INT, 3, between(-131_072, 22)),
         _setting("follower.fetch.last.tiered.offset.enable", Kind.BOOLEAN, False),
         _setting("follower.replication.throttled.rate", Kind.LONG, INT64_MAX, _NOT_NEGATIVE),
-        _setting("group.consumer.assignment.interval.ms", Kind.INT, 1_000, _ASSIGNMENT_INTERVAL),
         _setting("group.coordinator.cached.buffer.max.bytes", Kind.INT, 1_048_588, _BUFFER),
         _setting("leader.replication.throttled.rate", Kind.LONG, INT64_MAX, _NOT_NEGATIVE),
         _setting("log.cleaner.io.buffer.size", Kind.INT, 524_288, _NOT_NEGATIVE),

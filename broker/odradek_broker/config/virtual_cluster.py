@@ -21,6 +21,7 @@ DEFAULTS = {
     "share.coordinator.state.topic.num.partitions": "1",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.assignment.interval.ms": "0",
     "group.share.min.heartbeat.interval.ms": "200",
     "group.share.heartbeat.interval.ms": "200",
     "group.share.assignment.interval.ms": "0",

@@ -17,9 +17,11 @@ reports it (`Runtime.appended`). A load replays records and markers in the same 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
+from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
 from odradek_broker.coordinator.timers import Timers
@@ -46,6 +48,10 @@ BATCH_BYTES_MAX = 256 * 1024
 
 #: The number of records that a load replays in one slice.
 LOAD_SLICE_RECORDS = 10_000
+
+#: The number of answers that are sent at once. The end of a join phase has an answer for each
+#: member; other clients are served between the slices.
+ANSWERS_SLICE = 50
 
 _E = ErrorCode
 _END = object()
@@ -206,6 +212,8 @@ class Runtime(Generic[C]):
         self._waiting: dict[int, list[Reply[Any]]] = {}
         self._append_timeouts: Timers[int] = Timers()
         self._next_append = 0
+        #: The answers that are due, in their order, with the error that they have.
+        self._due_answers: deque[tuple[Reply[Any], ErrorCode]] = deque()
 
     @property
     def error(self) -> ErrorCode:
@@ -214,8 +222,8 @@ class Runtime(Generic[C]):
 
     @property
     def waiting_answers(self) -> int:
-        """The number of answers that wait for the disk."""
-        return sum(len(replies) for replies in self._waiting.values())
+        """The number of answers that wait for the disk, or for other answers to be sent."""
+        return sum(len(replies) for replies in self._waiting.values()) + len(self._due_answers)
 
     # --- Loading (G-90, O-18) ---
 
@@ -287,6 +295,7 @@ class Runtime(Generic[C]):
     def run_due(self, now: Instant) -> None:
         """Act on every deadline that has passed. The caller calls `follow_up` itself, once for all
         runtimes."""
+        self._send_some()
         while (number := self._append_timeouts.pop_due(now.monotonic_ms)) is not None:
             self._release(self._waiting.pop(number), _E.COORDINATOR_NOT_AVAILABLE)
         while self.state is RuntimeState.ACTIVE:
@@ -297,6 +306,8 @@ class Runtime(Generic[C]):
 
     def next_deadline_ms(self) -> int | None:
         """The time of the earliest deadline; None if there is none."""
+        if self._due_answers:
+            return self._clock().monotonic_ms
         append_ms = self._append_timeouts.next_deadline()
         if self.state is not RuntimeState.ACTIVE:
             return append_ms
@@ -387,8 +398,17 @@ class Runtime(Generic[C]):
             self._process(outcome.after_append(error, self._clock()))
 
     def _release(self, replies: list[Reply[Any]], error: ErrorCode) -> None:
-        """Send the answers, as the last step: a client may immediately send its next request."""
-        for reply in replies:
+        """Send the answers, as the last step: a client may immediately send its next request. Of
+        many answers, `run_due` sends those after the first ones."""
+        waited = bool(self._due_answers)
+        self._due_answers += ((reply, error) for reply in replies)
+        if not waited:
+            self._send_some()
+
+    def _send_some(self, answers_max: float = ANSWERS_SLICE) -> None:
+        while self._due_answers and answers_max > 0:
+            reply, error = self._due_answers.popleft()
+            answers_max -= 1
             reply.deferred.resolve(reply.response if error is _E.NONE else reply.refused(error))
 
     def _fail(self, error: ErrorCode) -> None:
@@ -402,6 +422,7 @@ class Runtime(Generic[C]):
         self.state, self._error = state, error
         if was_active:
             self._release(self.core.closed(error).replies, _E.NONE)
+            self._send_some(inf)
 
 
 class OffsetPartition(InternalPartition, Protocol):

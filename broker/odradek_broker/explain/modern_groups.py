@@ -35,8 +35,8 @@ def record_replayed(history: History, topics: Topics, event: RecordReplayed) -> 
     """Add the event of a change that a replayed record has made to a group."""
     group, kind = event.group, event.kind.name
     after: Member | None = event.after
-    state = group.state.value
     if kind == "GROUP":
+        state = group.state.value
         history.record(group.group_id, EventKind.CONSUMER_EPOCH, epoch=group.epoch, state=state)
     elif kind == "TARGET_EPOCH":
         history.record(
@@ -44,7 +44,7 @@ def record_replayed(history: History, topics: Topics, event: RecordReplayed) -> 
             EventKind.CONSUMER_ASSIGNED,
             epoch=group.assignment_epoch,
             members=tuple(f"{each} ({_amount(group.target(each))})" for each in group.members),
-            state=state,
+            state=group.state.value,
         )
     elif kind == "MEMBER" and after is not None:
         history.record(
@@ -59,7 +59,7 @@ def record_replayed(history: History, topics: Topics, event: RecordReplayed) -> 
         history.record(
             group.group_id,
             EventKind.CONSUMER_MOVED,
-            state=state,
+            state=group.state.value,
             partitions=_partitions(after.assigned, topics),
             member=after.member_id,
             epoch=after.epoch,

@@ -324,6 +324,13 @@ class ClusterMetadata:
         return self._static.broker_rack
 
     @property
+    def consumer_assignment_interval_ms(self) -> int:
+        """The minimum interval between two assignments of a consumer group that has no setting of
+        its own.
+        """
+        return self.config.group_consumer_assignment_interval_ms
+
+    @property
     def share_assignment_interval_ms(self) -> int:
         """The minimum interval between two assignments of a share group that has no setting of its
         own.

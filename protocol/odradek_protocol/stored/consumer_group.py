@@ -179,9 +179,11 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
 
 @message(key=RecordType.TARGET_EPOCH, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
-    """The group epoch that the target assignment belongs to."""
+    """The group epoch that the target assignment belongs to, and the time of its computation in
+    milliseconds since the epoch, 0 if it is not known."""
 
     assignment_epoch: int = field(INT32)
+    assignment_timestamp: int = field(INT64, tag=0, tagged="0+", default=0, ignorable=True)
 
 
 @message(key=RecordType.TARGET, versions="0")

@@ -276,7 +276,7 @@ def test_only_settings_that_take_effect_at_once_are_dynamic() -> None:
     asked |= {"max.connection.creation.rate", "producer.id.expiration.ms"}
     asked |= {f"log.cleaner.{name}" for name in cleaner}
     asked |= {"authorizer.log.allowed", "metrics.internal.topics.enable"}
-    asked |= {f"group.{kind}.assignment.interval.ms" for kind in ("share", "streams")}
+    asked |= {f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams")}
     stores: tuple[str, ...] = (
         "keystore.type",
         "keystore.location",

@@ -148,8 +148,8 @@ def upgraded(
             make.target_record(group.group_id, after.member_id, after.assigned),
             make.current_record(group.group_id, after),
         ]
-    by_id = {after.member_id: after for after in made}
-    metadata = subscription_metadata(group, by_id, {}, topics)
+    names = frozenset[str]().union(*(after.topics for after in made))
+    metadata = subscription_metadata(names, topics)
     wanted = partitions_of((topic.topic_id, range(topic.partitions)) for topic in metadata.values())
     assigned = partitions_of(pair for after in made for pair in after.assigned.items())
     if not is_subset(wanted, assigned):
@@ -159,7 +159,7 @@ def upgraded(
         metadata = {}
     records.append(make.topics_record(group.group_id, metadata))
     records.append(make.group_record(group.group_id, epoch))
-    records.append(make.target_epoch_record(group.group_id, epoch))
+    records.append(make.target_epoch_record(group.group_id, epoch, 0))
     for key, value in records:
         assert value is not None
         kind = RecordType(int.from_bytes(key[:2], "big"))
@@ -391,7 +391,7 @@ class GroupConversion:
         for member in classic.members.values():
             known = member.knows_id
             error = ErrorCode.REBALANCE_IN_PROGRESS if known else ErrorCode.UNKNOWN_MEMBER_ID
-            self._rebalances.release(member, error, out)
+            self._rebalances.release(classic, member, error, out)
         return out.replies
 
     # --- To a streams group ---
@@ -422,7 +422,7 @@ class GroupConversion:
         for member in classic.members.values():
             side = group.members[member.member_id].classic
             if side is not None:
-                member.protocols = list(side.protocols)
+                classic.offer(member, list(side.protocols))
             self._rebalances.timers.restart_session(classic, member, now)
         out = Outcome()
         self._rebalances.start(classic, out, now, RebalanceCause(RebalanceReason.DOWNGRADED))
@@ -463,7 +463,7 @@ class GroupConversion:
                 return Outcome() if before is None else before(error, then)
             undone = Outcome()
             for member in classic.members.values():
-                self._rebalances.release(member, error, undone)
+                self._rebalances.release(classic, member, error, undone)
             self._rebalances.timers.forget(classic)
             if self._groups.get(classic.group_id) is classic:
                 del self._groups[classic.group_id]

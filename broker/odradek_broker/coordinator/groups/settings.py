@@ -77,6 +77,12 @@ class Topics(Protocol):
         ...
 
     @property
+    def consumer_assignment_interval_ms(self) -> int:
+        """The present value of group.consumer.assignment.interval.ms, which may change at any
+        time."""
+        ...
+
+    @property
     def share_assignment_interval_ms(self) -> int:
         """The present value of group.share.assignment.interval.ms, which may change at any time."""
         ...
@@ -108,8 +114,8 @@ def _attribute(name: str) -> str:
 
 
 def assignment_interval_ms(topics: Topics, group_id: str, group_type: str) -> int:
-    """The lower limit of the interval between two assignments of a share or streams group: the
-    group's own setting if there is one, otherwise the broker's setting."""
+    """The lower limit of the interval between two assignments of a modern group: the group's own
+    setting if there is one, otherwise the broker's setting."""
     own_ms = topics.group_setting_ms(group_id, f"{group_type}.assignment.interval.ms")
     if own_ms is not None:
         return own_ms

@@ -286,7 +286,7 @@ class GroupShard:
         out = Outcome()
         for group in self.groups.values():
             for member in group.members.values():
-                self._rebalances.release(member, error, out)
+                self._rebalances.release(group, member, error, out)
             self._rebalances.timers.forget(group)
             if group.state is not GroupState.DEAD:
                 group.transition_to(GroupState.DEAD, _NO_INSTANT)

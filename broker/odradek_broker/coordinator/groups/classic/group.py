@@ -31,6 +31,7 @@ from dataclasses import field
 from enum import Enum
 
 from odradek_broker.coordinator.groups.settings import GroupSettings, Visible, every_topic
+from odradek_broker.coordinator.groups.uses import Uses
 from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.deferred import Deferred
 from odradek_protocol.errors import ErrorCode
@@ -259,6 +260,11 @@ class Member:
         (G-70)."""
         return self.parked_join is not None or self.parked_sync is not None
 
+    @property
+    def protocol_names(self) -> frozenset[str]:
+        """The protocols that the member offers."""
+        return frozenset(name for name, _ in self.protocols)
+
     def metadata(self, protocol: str | None) -> bytes:
         """The member's metadata for a protocol; empty if the member does not offer the protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
@@ -282,6 +288,10 @@ class ClassicGroup:
     members: dict[str, Member] = field(default_factory=dict)
     static_ids: dict[str, str] = field(default_factory=dict)
     pending: dict[str, None] = field(default_factory=dict)
+    #: The members whose JoinGroup is parked: their number.
+    awaiting_joins: int = 0
+    #: The members that offer each protocol.
+    offers: Uses[str] = field(default_factory=Uses)
     pending_syncs: set[str] = field(default_factory=set)
     #: The generation whose assignment is being written (G-61).
     storing_generation: int | None = None
@@ -367,6 +377,8 @@ class ClassicGroup:
         self.leader_id = stored.leader
         self.members = {}
         self.static_ids = {}
+        self.awaiting_joins = 0
+        self.offers = Uses()
         for kept in stored.members:
             timeout_ms = kept.rebalance_timeout
             member = Member(
@@ -382,6 +394,7 @@ class ClassicGroup:
                 protocols=[(stored.protocol or "", kept.subscription)],
             )
             self.members[member.member_id] = member
+            self.offers.change((), member.protocol_names)
             if member.instance_id is not None:
                 self.static_ids[member.instance_id] = member.member_id
         # The state is set without a check of `PREDECESSORS`, because the group is new.
@@ -410,6 +423,8 @@ class ClassicGroup:
         if not self.members:
             self.protocol_type = member.protocol_type
         self.members[member.member_id] = member
+        self.offers.change((), member.protocol_names)
+        self.awaiting_joins += member.parked_join is not None
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
         if self.leader_id is None:
@@ -420,11 +435,29 @@ class ClassicGroup:
         becomes the leader (G-51).
         """
         del self.members[member.member_id]
+        self.offers.change(member.protocol_names, ())
+        self.awaiting_joins -= member.parked_join is not None
         self.pending_syncs.discard(member.member_id)
         if self.static_ids.get(member.instance_id or "") == member.member_id:
             del self.static_ids[member.instance_id or ""]
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self.members), None)
+
+    def park(self, member: Member, deferred: Deferred[JoinGroupResponse]) -> None:
+        """Park the JoinGroup of a member, in place of an earlier one."""
+        self.awaiting_joins += member.parked_join is None
+        member.parked_join = deferred
+
+    def unpark(self, member: Member) -> None:
+        """Forget the parked JoinGroup of a member."""
+        self.awaiting_joins -= member.parked_join is not None
+        member.parked_join = None
+
+    def offer(self, member: Member, protocols: Protocols) -> None:
+        """Take the protocols that a member offers now."""
+        before = member.protocol_names
+        member.protocols = protocols
+        self.offers.change(before, member.protocol_names)
 
     def rename(self, member: Member, member_id: str) -> None:
         """Give a new id to a static member that has returned; its position among the members does
@@ -464,20 +497,15 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
-    def awaiting_joins(self) -> int:
-        return sum(member.parked_join is not None for member in self.members.values())
-
-    @property
     def all_joined(self) -> bool:
         """True if every member has joined and no pending id is left (G-40)."""
-        return not self.pending and all(
-            member.parked_join is not None for member in self.members.values()
-        )
+        return not self.pending and self.awaiting_joins == len(self.members)
 
     def candidates(self) -> frozenset[str]:
         """The protocols that every member offers."""
-        offered = [{name for name, _ in member.protocols} for member in self.members.values()]
-        return frozenset(set.intersection(*offered)) if offered else frozenset()
+        return frozenset(
+            name for name, members in self.offers.items() if members == len(self.members)
+        )
 
     def accepts(self, protocol_type: str, names: Sequence[str]) -> bool:
         """True if a member with these protocols may join the group (G-23)."""

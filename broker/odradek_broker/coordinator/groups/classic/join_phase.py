@@ -229,8 +229,8 @@ class Rebalances:
         """Remove a member and answer its parked requests with UNKNOWN_MEMBER_ID (G-45)."""
         self._observer(MemberRemoved(group.group_id, member, removal))
         self.timers.cancel_session(group, member)
+        self.release(group, member, ErrorCode.UNKNOWN_MEMBER_ID, out)
         group.remove(member)
-        self.release(member, ErrorCode.UNKNOWN_MEMBER_ID, out)
 
     def rename_session(
         self, group: ClassicGroup, member: Member, member_id: str, now: Instant
@@ -241,13 +241,13 @@ class Rebalances:
         member.is_new = False
         self.timers.restart_session(group, member, now)
 
-    def release(self, member: Member, error: ErrorCode, out: Outcome) -> None:
+    def release(self, group: ClassicGroup, member: Member, error: ErrorCode, out: Outcome) -> None:
         """Answer the parked requests of the member with an error."""
         if member.parked_join is not None:
             gone = error is ErrorCode.UNKNOWN_MEMBER_ID
             answer = join_refused(member.parked_join, error, "" if gone else member.member_id)
             out.replies.append(answer)
-            member.parked_join = None
+            group.unpark(member)
         self.release_sync(member, error, out)
 
     def release_sync(self, member: Member, error: ErrorCode, out: Outcome) -> None:
@@ -364,7 +364,7 @@ class Rebalances:
             if member.parked_join is not None:
                 answer = join_answer(group, member, generation, protocol)
                 out.replies.append(join_reply(member.parked_join, answer))
-                member.parked_join = None
+                group.unpark(member)
         self.timers.set_sync(group, now)
 
         def after_append(error: ErrorCode, then: Instant) -> Outcome:

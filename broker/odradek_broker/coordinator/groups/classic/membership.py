@@ -230,7 +230,7 @@ class ClassicMembership:
             out.replies.append(join_reply(call.deferred, answer))
             self._timers.restart_session(group, member, now)
             return ErrorCode.NONE
-        self._park(member, call, out, now)
+        self._park(group, member, call, out, now)
         if group.state is GroupState.PREPARING_REBALANCE:
             waited_ms = now.monotonic_ms - group.rebalance_since_ms
             self._observer(MemberRejoined(group.group_id, member.member_id, waited_ms))
@@ -240,7 +240,9 @@ class ClassicMembership:
         self._proceed(action, group, out, now, RebalanceCause(reason, [member.member_id]))
         return ErrorCode.NONE
 
-    def _park(self, member: Member, call: JoinCall, out: Outcome, now: Instant) -> None:
+    def _park(
+        self, group: ClassicGroup, member: Member, call: JoinCall, out: Outcome, now: Instant
+    ) -> None:
         """Take the metadata of the member, and park the call.
 
         An older parked JoinGroup of the member is answered with an error: the client has given up
@@ -249,9 +251,9 @@ class ClassicMembership:
         if member.parked_join is not None:
             error = ErrorCode.REBALANCE_IN_PROGRESS
             out.replies.append(join_refused(member.parked_join, error, member.member_id))
-        member.parked_join = call.deferred
+        group.park(member, call.deferred)
+        group.offer(member, call.protocols)
         member.joined_ms = now.monotonic_ms
-        member.protocols = call.protocols
         member.session_timeout_ms = call.request.session_timeout_ms
         member.rebalance_timeout_ms = call.rebalance_timeout_ms
         member.client_id = call.client_id
@@ -283,9 +285,9 @@ class ClassicMembership:
         """Replace a static member by its successor, which joined without an id, and fence the old
         member id (G-28)."""
         old_id, old_leader = member.member_id, group.leader_id
-        self._rebalances.release(member, ErrorCode.FENCED_INSTANCE_ID, out)
+        self._rebalances.release(group, member, ErrorCode.FENCED_INSTANCE_ID, out)
         self._rebalances.rename_session(group, member, member_id, now)
-        self._park(member, call, out, now)
+        self._park(group, member, call, out, now)
         self._observer(MemberReplaced(group.group_id, member, old_id))
         if group.state is GroupState.PREPARING_REBALANCE:
             self._rebalances.complete_if_all_joined(group, out, now)
@@ -297,7 +299,7 @@ class ClassicMembership:
             cause = RebalanceCause(reason, [member_id], member.instance_id)
             self._rebalances.start(group, out, now, cause)
             return ErrorCode.NONE
-        member.parked_join = None
+        group.unpark(member)
         assignments = {
             each: group.assignment(old_id if each == member_id else each) for each in group.members
         }

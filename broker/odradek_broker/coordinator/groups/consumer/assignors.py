@@ -7,6 +7,7 @@ assigned to exactly one of its subscribers.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -14,7 +15,6 @@ from dataclasses import field
 from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,
-    each_partition,
     partitions_of,
 )
 from odradek_protocol.lazy_dataclass import dataclass
@@ -51,13 +51,19 @@ def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> 
         key=lambda member: (member.instance_id is None, member.instance_id or member.member_id),
     )
     given: dict[str, list[tuple[bytes, Iterable[int]]]] = {each.member_id: [] for each in members}
+    subscriptions = {member.topics for member in members}
+    subscribers_of: dict[frozenset[frozenset[bytes]], list[Subscriber]] = {}
     for topic_id, count in counts.items():
-        subscribers = [member for member in order if topic_id in member.topics]
+        fitting = frozenset(topics for topics in subscriptions if topic_id in topics)
+        subscribers = subscribers_of.get(fitting)
+        if subscribers is None:
+            subscribers = [member for member in order if member.topics in fitting]
+            subscribers_of[fitting] = subscribers
         if not subscribers:
             continue
         least, longer = divmod(count, len(subscribers))
         start = 0
-        for place, member in enumerate(subscribers):
+        for place, member in enumerate(subscribers if least else subscribers[:longer]):
             end = start + least + (place < longer)
             given[member.member_id].append((topic_id, range(start, end)))
             start = end
@@ -71,41 +77,86 @@ def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -
     """The most even assignment that the subscriptions allow, with as few moves as possible.
 
     A move gives a partition to another subscriber of its topic. An assignment is even if no chain
-    of moves leads from a member to another member that has at least two partitions fewer.
+    of moves leads from a member to another member that has at least two partitions fewer. The
+    search for chains ends after SEARCH_STEPS_MAX steps; only members with hundreds of different
+    subscriptions need so many.
     """
     return _Uniform(members, counts).assign()
 
 
+#: The limit of the topics and kinds of members that the searches for chains of one assignment
+#: look at.
+SEARCH_STEPS_MAX = 200_000
+
+
+class _Kind:
+    """The members with one subscription: they take the same partitions, so a search for a taker
+    need not look at each of them.
+
+    `holders`: topic -> the members of this kind that have partitions of the topic, as the keys of a
+    dict. `stuck_at`: a search for a member with at least two partitions fewer than this number
+    ended without result at this kind; -1: there was no such search.
+    """
+
+    def __init__(self, topics: frozenset[bytes]) -> None:
+        self.topics = topics
+        self.member_ids: list[str] = []
+        self.loads: list[tuple[int, str]] = []
+        self.holders: dict[bytes, dict[str, None]] = {}
+        self.stuck_at = -1
+
+
 class _Uniform:
-    """A single run of the uniform assignor. `assigned`: member -> topic -> partitions; `loads`:
-    member -> number of its partitions."""
+    """A single run of the uniform assignor. `assigned`: member -> topic -> sorted partitions;
+    `loads`: member -> number of its partitions.
+
+    The members with the fewest partitions are found in heaps of (load, member). When the load of a
+    member changes, a new entry is added; the old entry is dropped when it comes to the top.
+    """
 
     def __init__(self, members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> None:
         self.counts = counts
-        self.topics = {
-            member.member_id: frozenset(each for each in member.topics if each in counts)
-            for member in members
-        }
-        self.subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in counts}
-        for member_id in sorted(self.topics):
-            for topic_id in self.topics[member_id]:
-                self.subscribers[topic_id].append(member_id)
-        self.assigned: dict[str, dict[bytes, set[int]]] = {
-            member_id: {} for member_id in self.topics
-        }
-        self.loads: dict[str, int] = dict.fromkeys(self.topics, 0)
+        self.steps_left = SEARCH_STEPS_MAX
+        self.assigned: dict[str, dict[bytes, list[int]]] = {}
+        self.kind_of: dict[str, _Kind] = {}
+        self.kinds: dict[bytes, list[_Kind]] = {topic_id: [] for topic_id in counts}
+        by_topics: dict[frozenset[bytes], _Kind] = {}
+        for member in sorted(members, key=lambda each: each.member_id):
+            kind = by_topics.get(member.topics)
+            if kind is None:
+                known = frozenset(each for each in member.topics if each in counts)
+                kind = by_topics[member.topics] = by_topics.setdefault(known, _Kind(known))
+            kind.member_ids.append(member.member_id)
+            self.kind_of[member.member_id] = kind
+            self.assigned[member.member_id] = {}
+        every_kind = dict.fromkeys(by_topics.values())
+        self.number_of_kinds = len(every_kind)
+        for kind in every_kind:
+            for topic_id in kind.topics:
+                self.kinds[topic_id].append(kind)
+        self.loads: dict[str, int] = dict.fromkeys(self.assigned, 0)
         self._keep(members)
+        self.stuck: list[_Kind] = []
+        self.lightest: list[tuple[int, str]] = []
+        for member_id, load in self.loads.items():
+            self._note_load(member_id, load)
 
     def _keep(self, members: Sequence[Subscriber]) -> None:
-        taken: set[tuple[bytes, int]] = set()
+        taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in self.counts}
         for member in members:
-            for topic_id, index in each_partition(member.current):
-                there = topic_id in self.topics[member.member_id] and index < self.counts[topic_id]
-                if there and (topic_id, index) not in taken:
-                    taken.add((topic_id, index))
-                    self._give(member.member_id, topic_id, index)
+            kind = self.kind_of[member.member_id]
+            for topic_id, indexes in member.current.items():
+                if topic_id not in kind.topics:
+                    continue
+                kept = {index for index in indexes if index < self.counts[topic_id]}
+                kept -= taken[topic_id]
+                if kept:
+                    taken[topic_id] |= kept
+                    self.assigned[member.member_id][topic_id] = sorted(kept)
+                    self.loads[member.member_id] += len(kept)
+                    kind.holders.setdefault(topic_id, {})[member.member_id] = None
         self.free = {
-            topic_id: [index for index in range(count) if (topic_id, index) not in taken]
+            topic_id: [index for index in range(count) if index not in taken[topic_id]]
             for topic_id, count in self.counts.items()
         }
 
@@ -114,7 +165,8 @@ class _Uniform:
         if self.loads:
             # Begin with the members above the average, so that no member gives partitions away and
             # then gets other partitions.
-            average = -(-sum(self.loads.values()) // len(self.loads))
+            self.total = sum(self.loads.values())
+            average = -(-self.total // len(self.loads))
             for down_to in (average, 0):
                 while self._even_out(down_to):
                     pass
@@ -123,30 +175,66 @@ class _Uniform:
             for member_id, assigned in self.assigned.items()
         }
 
-    def _give(self, member_id: str, topic_id: bytes, index: int) -> None:
-        self.assigned[member_id].setdefault(topic_id, set()).add(index)
-        self.loads[member_id] += 1
+    # --- Loads ---
+
+    def _note_load(self, member_id: str, load: int) -> None:
+        self.loads[member_id] = load
+        heapq.heappush(self.kind_of[member_id].loads, (load, member_id))
+        heapq.heappush(self.lightest, (load, member_id))
+
+    def _least(self, heap: list[tuple[int, str]]) -> tuple[int, str]:
+        """The (load, member) with the least load in a heap of `_note_load`, which has an entry of
+        each member."""
+        while self.loads[heap[0][1]] != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0]
+
+    # --- Partitions ---
 
     def _give_free(self) -> None:
         """Give each unassigned partition to the subscriber with the fewest partitions. The topics
         with the fewest subscribers come first."""
-        for topic_id in sorted(self.free, key=lambda each: (len(self.subscribers[each]), each)):
-            subscribers = self.subscribers[topic_id]
-            if not subscribers:
+        subscribers = {
+            topic_id: sum(len(kind.member_ids) for kind in kinds)
+            for topic_id, kinds in self.kinds.items()
+        }
+        for topic_id in sorted(self.free, key=lambda each: (subscribers[each], each)):
+            if not subscribers[topic_id] or not self.free[topic_id]:
                 continue
-            heap = [(self.loads[member_id], member_id) for member_id in subscribers]
+            heap = [(self._least(kind.loads), at) for at, kind in enumerate(self.kinds[topic_id])]
             heapq.heapify(heap)
             for index in self.free[topic_id]:
-                load, member_id = heap[0]
-                self._give(member_id, topic_id, index)
-                heapq.heapreplace(heap, (load + 1, member_id))
+                (load, member_id), at = heap[0]
+                kind = self.kinds[topic_id][at]
+                self._receive(member_id, topic_id, [index])
+                self._note_load(member_id, load + 1)
+                heapq.heapreplace(heap, (self._least(kind.loads), at))
+
+    def _receive(self, member_id: str, topic_id: bytes, indexes: Sequence[int]) -> None:
+        held = self.assigned[member_id].setdefault(topic_id, [])
+        for index in indexes:
+            bisect.insort(held, index)
+        self.kind_of[member_id].holders.setdefault(topic_id, {})[member_id] = None
+
+    def _take(self, member_id: str, topic_id: bytes, number: int) -> list[int]:
+        """Take the last partitions of a topic from a member."""
+        held = self.assigned[member_id][topic_id]
+        taken = held[-number:]
+        del held[-number:]
+        if not held:
+            del self.assigned[member_id][topic_id]
+            holders = self.kind_of[member_id].holders
+            del holders[topic_id][member_id]
+            if not holders[topic_id]:
+                del holders[topic_id]
+        return taken
 
     def _even_out(self, down_to: int) -> bool:
         """Move partitions away from each member with more than `down_to` partitions, beginning with
         the most loaded member; True if any partition was moved."""
         moved = False
         for member_id in sorted(self.loads, key=lambda each: (-self.loads[each], each)):
-            while self.loads[member_id] >= max(down_to + 1, min(self.loads.values()) + 2):
+            while self.loads[member_id] >= max(down_to + 1, self._least(self.lightest)[0] + 2):
                 path = self._path_from(member_id)
                 if path is None:
                     break
@@ -159,33 +247,51 @@ class _Uniform:
         partitions fewer.
 
         If several chains have the same length, the chain to the member with the fewest partitions
-        is chosen.
+        is chosen. The search goes from kind to kind: a kind is reached by a topic that the source,
+        or a member of a kind reached before, can give. Kinds from which an earlier search found no
+        taker are left out.
         """
-        came: dict[str, tuple[str, bytes]] = {}
+        load = self.loads[source]
+        came: dict[_Kind, tuple[_Kind | None, bytes]] = {}
         seen_topics: set[bytes] = set()
-        ring = [source]
+        ring: list[tuple[_Kind | None, Iterable[bytes]]] = [(None, self.assigned[source])]
         while ring:
-            found = [each for each in ring if self.loads[each] <= self.loads[source] - 2]
-            if found:
-                taker = min(found, key=lambda each: (self.loads[each], each))
-                path = []
-                while taker != source:
-                    giver, topic_id = came[taker]
-                    path.append((giver, topic_id, taker))
-                    taker = giver
-                return path[::-1]
-            after = []
-            for giver in ring:
-                for topic_id in self.assigned[giver]:
+            reached: list[_Kind] = []
+            for giver, topics in ring:
+                for topic_id in topics:
+                    if len(came) == self.number_of_kinds:
+                        break
                     if topic_id in seen_topics:
                         continue
                     seen_topics.add(topic_id)
-                    for taker in self.subscribers[topic_id]:
-                        if taker != source and taker not in came:
-                            came[taker] = (giver, topic_id)
-                            after.append(taker)
-            ring = after
+                    self.steps_left -= 1 + len(self.kinds[topic_id])
+                    if self.steps_left < 0:
+                        return None
+                    for kind in self.kinds[topic_id]:
+                        if kind not in came and kind.stuck_at < load:
+                            came[kind] = (giver, topic_id)
+                            reached.append(kind)
+            if reached:
+                least, taker = min(self._least(kind.loads) for kind in reached)
+                if least <= load - 2:
+                    return self._chain(source, taker, came)
+            ring = [(kind, kind.holders) for kind in reached]
+        for kind in came:
+            kind.stuck_at = load
+        self.stuck += came
         return None
+
+    def _chain(
+        self, source: str, taker: str, came: Mapping[_Kind, tuple[_Kind | None, bytes]]
+    ) -> list[tuple[str, bytes, str]]:
+        path = []
+        kind: _Kind | None = self.kind_of[taker]
+        while kind is not None:
+            kind, topic_id = came[kind]
+            giver = source if kind is None else next(iter(kind.holders[topic_id]))
+            path.append((giver, topic_id, taker))
+            taker = giver
+        return path[::-1]
 
     def _move_along(self, path: list[tuple[str, bytes, str]]) -> None:
         """Make every step of the chain move the same number of partitions, at least one. No giver
@@ -193,20 +299,19 @@ class _Uniform:
         stays at or above the average load, and the last member at or below the average load, since
         any further partition would have to be moved back."""
         first, last = path[0][0], path[-1][2]
-        total, members = sum(self.loads.values()), len(self.loads)
-        surplus = self.loads[first] - -(-total // members)
-        room = total // members - self.loads[last]
+        surplus = self.loads[first] - -(-self.total // len(self.loads))
+        room = self.total // len(self.loads) - self.loads[last]
         number = min(surplus, room, *(len(self.assigned[giver][moved]) for giver, moved, _ in path))
         number = max(number, 1)
         for giver, topic_id, taker in path:
-            source = self.assigned[giver][topic_id]
-            for index in sorted(source)[-number:]:
-                source.remove(index)
-                self.assigned[taker].setdefault(topic_id, set()).add(index)
-            if not source:
-                del self.assigned[giver][topic_id]
-        self.loads[first] -= number
-        self.loads[last] += number
+            self._receive(taker, topic_id, self._take(giver, topic_id, number))
+        if any(self.kind_of[taker].stuck_at >= 0 for _, _, taker in path):
+            # What this taker has now may lead on to others.
+            for kind in self.stuck:
+                kind.stuck_at = -1
+            self.stuck.clear()
+        self._note_load(first, self.loads[first] - number)
+        self._note_load(last, self.loads[last] + number)
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

@@ -18,6 +18,7 @@ from odradek_broker.coordinator.groups.partitions import (
     union,
 )
 from odradek_broker.coordinator.groups.refusals import Refusal
+from odradek_broker.coordinator.groups.uses import Uses
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import DecodeError
@@ -241,6 +242,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
     topics: dict[str, TopicMetadata] = field(default_factory=dict)
     patterns: dict[str, frozenset[str]] = field(default_factory=dict)
     # --- derived from the fields above ---
+    #: The members that subscribe to each topic by its name, and to each regular expression.
+    subscribers: Uses[str] = field(default_factory=Uses)
+    pattern_uses: Uses[str] = field(default_factory=Uses)
     static_ids: dict[str, str] = field(default_factory=dict)
     owners: dict[tuple[bytes, int], str] = field(default_factory=dict)
 
@@ -279,13 +283,16 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         partition and perhaps owns it still; None if there is no such member."""
         return self.owners.get((topic_id, partition))
 
+    def patterns_after(self, before: ConsumerMember | None, after: ConsumerMember) -> list[str]:
+        """The regular expressions of the members, if a member changes from `before` (None: it is
+        new) to `after`."""
+        return sorted(self.pattern_uses.keys_after(_patterns(before), _patterns(after)))
+
     @property
     def subscribed_names(self) -> frozenset[str]:
         """Every topic to which any member is subscribed, existing or not."""
-        names: set[str] = set()
-        for member in self.members.values():
-            names |= self.names_of(member)
-        return frozenset(names)
+        matched = (self.patterns.get(pattern, frozenset()) for pattern in self.pattern_uses)
+        return frozenset(self.subscribers).union(*matched)
 
     def names_of(
         self, member: ConsumerMember, patterns: Mapping[str, frozenset[str]] | None = None
@@ -311,6 +318,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         if value is None and before is not None:
             self._disown(before)
         ModernGroup.replay_member(self, member_id, value)
+        after = self.members.get(member_id)
+        self.subscribers.change(*(each.topics if each else () for each in (before, after)))
+        self.pattern_uses.change(*(_patterns(each) for each in (before, after)))
         if value is not None and value.instance_id is not None:
             self.static_ids[value.instance_id] = member_id
 
@@ -359,6 +369,10 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             self.patterns.pop(pattern, None)
         else:
             self.patterns[pattern] = frozenset(value.topics)
+
+
+def _patterns(member: ConsumerMember | None) -> list[str]:
+    return [member.pattern] if member is not None and member.pattern else []
 
 
 def pattern_key(group_id: str, pattern: str) -> bytes:

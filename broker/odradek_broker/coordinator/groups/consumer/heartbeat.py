@@ -3,7 +3,7 @@ their partitions and leave (rules G-110 to G-133, KIP-848)."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container
 from dataclasses import replace
 from uuid import UUID
 
@@ -260,15 +260,12 @@ class ConsumerGroups(
         out.after_append = converted.after_append
         return True
 
-    def _records_without(
-        self, group: ConsumerGroup, left: Mapping[str, ConsumerMember]
-    ) -> list[Record]:
-        before, after = (
-            {member.pattern for member in members.values() if member.pattern}
-            for members in (group.members, left)
-        )
+    def _records_without(self, group: ConsumerGroup, gone: Collection[str]) -> list[Record]:
+        theirs = [group.members[each].pattern for each in gone]
+        left = group.pattern_uses.keys_after((each for each in theirs if each), ())
+        unused = group.pattern_uses.keys() - left
         return [
-            *(make.pattern_tombstone(group.group_id, each) for each in sorted(before - after)),
+            *(make.pattern_tombstone(group.group_id, each) for each in sorted(unused)),
             make.group_record(group.group_id, group.epoch + 1),
         ]
 

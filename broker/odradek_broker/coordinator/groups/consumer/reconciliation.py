@@ -16,7 +16,7 @@ are lost. A new static member replaces an old member with the same instance id.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 
 from odradek_broker.coordinator.groups.consumer import records as make
@@ -45,7 +45,9 @@ from odradek_broker.coordinator.groups.settings import (
     ConsumerGroupSettings,
     Topics,
     Visible,
+    assignment_interval_ms,
     every_topic,
+    may_assign_again,
 )
 from odradek_broker.coordinator.runtime import Instant, Record
 from odradek_broker.re2 import PatternError, compile_pattern
@@ -70,14 +72,13 @@ class Subscriptions:
 
 def resolve_subscriptions(
     group: ConsumerGroup,
-    members: Mapping[str, ConsumerMember],
     before: ConsumerMember | None,
     member: ConsumerMember,
     topics: Topics,
     now: Instant,
     visible: Visible = every_topic,
 ) -> Subscriptions:
-    """Resolve the subscriptions of `members`; if the result has changed, the group epoch grows.
+    """Resolve the subscriptions of the members; if the result has changed, the group epoch grows.
 
     `member`: the member that has changed. `before`: the member before the change, None for a new
     member. A new member without topics does not change the epoch. `visible`: the topics that the
@@ -85,14 +86,13 @@ def resolve_subscriptions(
     """
     records: list[Record] = []
     patterns: dict[str, frozenset[str]] = {}
-    for pattern in [each.pattern for each in members.values()]:
-        if pattern and pattern not in patterns:
-            names = patterns[pattern] = visible(_resolve(pattern, topics))
-            if names != group.patterns.get(pattern):
-                version = topics.topics_version
-                records.append(
-                    make.pattern_record(group.group_id, pattern, names, version, now.wall_ms)
-                )
+    for pattern in group.patterns_after(before, member):
+        names = patterns[pattern] = visible(_resolve(pattern, topics))
+        if names != group.patterns.get(pattern):
+            version = topics.topics_version
+            records.append(
+                make.pattern_record(group.group_id, pattern, names, version, now.wall_ms)
+            )
     records += [
         make.pattern_tombstone(group.group_id, pattern)
         for pattern in group.patterns
@@ -100,7 +100,10 @@ def resolve_subscriptions(
     ]
     wanted = frozenset[str]() if before is None else group.names_of(before)
     changed = wanted != group.names_of(member, patterns)
-    metadata = subscription_metadata(group, members, patterns, topics)
+    by_name = group.subscribers.keys_after(
+        frozenset() if before is None else before.topics, member.topics
+    )
+    metadata = subscription_metadata(by_name.union(*patterns.values()), topics)
     if metadata != group.topics:
         changed = True
         records.append(make.topics_record(group.group_id, metadata))
@@ -119,16 +122,8 @@ def _resolve(pattern: str, topics: Topics) -> frozenset[str]:
         return frozenset()
 
 
-def subscription_metadata(
-    group: ConsumerGroup,
-    members: Mapping[str, ConsumerMember],
-    patterns: Mapping[str, frozenset[str]],
-    topics: Topics,
-) -> dict[str, TopicMetadata]:
-    """The topics that members are subscribed to and that exist."""
-    names: set[str] = set()
-    for member in members.values():
-        names |= group.names_of(member, patterns)
+def subscription_metadata(names: Iterable[str], topics: Topics) -> dict[str, TopicMetadata]:
+    """The topics with these names that exist."""
     counts = {name: topics.partition_count(name) for name in names}
     return {
         name: TopicMetadata(topics.topic_id(name), count)
@@ -170,17 +165,21 @@ def compute_target_assignment(
 
     `current`: the present targets. `topics` and `patterns`: the resolved subscriptions.
     """
-    subscribers = [
-        Subscriber(
-            member_id=member_id,
-            instance_id=member.instance_id,
-            topics=frozenset(
-                topics[name].topic_id for name in group.names_of(member, patterns) if name in topics
-            ),
-            current=current[member_id],
+    ids: dict[tuple[frozenset[str], str | None], frozenset[bytes]] = {}
+    subscribers = []
+    for member_id, member in members.items():
+        subscription = (member.topics, member.pattern)
+        if subscription not in ids:
+            names = group.names_of(member, patterns)
+            ids[subscription] = frozenset(topics[name].topic_id for name in names if name in topics)
+        subscribers.append(
+            Subscriber(
+                member_id=member_id,
+                instance_id=member.instance_id,
+                topics=ids[subscription],
+                current=current[member_id],
+            )
         )
-        for member_id, member in members.items()
-    ]
     assignor = ASSIGNORS[choose_assignor(members, config)]
     return assignor(subscribers, {topic.topic_id: topic.partitions for topic in topics.values()})
 
@@ -291,14 +290,15 @@ def update_member(
     wanted = None if known is None else (known.topics, known.pattern)
     subscriptions = Subscriptions(group.epoch, group.topics, group.patterns, [])
     if wanted != (member.topics, member.pattern) or group.topics_version != topics.topics_version:
-        subscriptions = resolve_subscriptions(
-            group, update.members(), known, member, topics, now, update.visible
-        )
+        subscriptions = resolve_subscriptions(group, known, member, topics, now, update.visible)
         update.records += subscriptions.records
         group.topics_version = topics.topics_version
     target, target_epoch = update.target_of(member.member_id), group.assignment_epoch
     if subscriptions.epoch > target_epoch:
-        target, target_epoch = _assign_targets(update, subscriptions, config), subscriptions.epoch
+        interval_ms = assignment_interval_ms(topics, group.group_id, group.protocol_type)
+        if may_assign_again(group.assignment_ms, interval_ms, now.wall_ms):
+            target = _assign_targets(update, subscriptions, config, now)
+            target_epoch = subscriptions.epoch
     after = next_assignment(member, target_epoch, target, update.owned, _owner(update))
     if after != member or before is None:
         update.records.append(make.current_record(group.group_id, after))
@@ -333,7 +333,10 @@ def _owner(update: MemberUpdate) -> Owner:
 
 
 def _assign_targets(
-    update: MemberUpdate, subscriptions: Subscriptions, config: ConsumerGroupSettings
+    update: MemberUpdate,
+    subscriptions: Subscriptions,
+    config: ConsumerGroupSettings,
+    now: Instant,
 ) -> Partitions:
     """Add records of the targets that have changed (G-102); returns the target of the updated
     member."""
@@ -348,7 +351,8 @@ def _assign_targets(
     )
     for changed in group.changed_targets(targets):
         update.records.append(make.target_record(group.group_id, *changed))
-    update.records.append(make.target_epoch_record(group.group_id, subscriptions.epoch))
+    epoch = subscriptions.epoch
+    update.records.append(make.target_epoch_record(group.group_id, epoch, now.wall_ms))
     return targets[update.member.member_id]
 
 

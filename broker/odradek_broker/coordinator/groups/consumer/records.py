@@ -119,7 +119,9 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Reco
     return encode_record(value, group_id=group_id, member_id=member_id)
 
 
-def target_epoch_record(group_id: str, epoch: int) -> Record:
-    """A record of the group epoch that the target assignment belongs to."""
-    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)
+def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> Record:
+    """A record of the group epoch and the time of the target assignment; 0: unknown."""
+    value = ConsumerGroupTargetAssignmentMetadataValue(
+        assignment_epoch=epoch, assignment_timestamp=wall_ms
+    )
     return encode_record(value, group_id=group_id)

@@ -125,6 +125,9 @@ class ModernGroup(ABC, Generic[M, T]):
     # --- soft ---
     #: The version of the cluster's topics that was looked at last; None: not since the start.
     topics_version: int | None = None
+    # --- derived ---
+    #: The members that have not reached the target of `assignment_epoch`; None: to be found out.
+    behind: set[str] | None = field(default=None, compare=False)
 
     # --- Questions ---
 
@@ -140,10 +143,12 @@ class ModernGroup(ABC, Generic[M, T]):
             return ModernGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
             return ModernGroupState.ASSIGNING
-        epoch = self.assignment_epoch
-        if all(member.is_reconciled(epoch) for member in self.members.values()):
-            return ModernGroupState.STABLE
-        return ModernGroupState.RECONCILING
+        if self.behind is None:
+            epoch = self.assignment_epoch
+            self.behind = {
+                each for each, member in self.members.items() if not member.is_reconciled(epoch)
+            }
+        return ModernGroupState.RECONCILING if self.behind else ModernGroupState.STABLE
 
     @property
     @abstractmethod
@@ -202,20 +207,32 @@ class ModernGroup(ABC, Generic[M, T]):
         """Apply one record; `key` and `value` are decoded, None is a tombstone."""
         if kind.name == "MEMBER":
             self.replay_member(key.member_id, value)
+            self._follow(key.member_id)
         elif kind.name == "CURRENT":
             self.replay_current(key.member_id, value)
+            self._follow(key.member_id)
         elif kind.name == "TARGET":
             self.replay_target(key.member_id, value)
         elif kind.name == "TARGET_EPOCH":
             self.assignment_epoch = self.unassigned_epoch
             if value is not None:
                 self.assignment_epoch = value.assignment_epoch
-            # The records of consumer groups do not have the time of the assignment.
-            self.assignment_ms = getattr(value, "assignment_timestamp", 0)
+            self.assignment_ms = 0 if value is None else value.assignment_timestamp
+            self.behind = None
         elif kind.name == "GROUP":
             self.replay_group(value)
         else:
             self.replay_other(key, value)
+
+    def _follow(self, member_id: str) -> None:
+        """Note whether a member that has changed has reached its target."""
+        if self.behind is None:
+            return
+        member = self.members.get(member_id)
+        if member is None or member.is_reconciled(self.assignment_epoch):
+            self.behind.discard(member_id)
+        else:
+            self.behind.add(member_id)
 
     def replay_member(self, member_id: str, value: Any) -> None:
         """Apply a member's own record; None removes the member."""

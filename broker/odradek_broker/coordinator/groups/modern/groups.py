@@ -8,7 +8,7 @@ a member from its present assignment to its target.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -259,8 +259,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
             return
         for member_id in removals:
             out.records += group.member_tombstones(member_id)
-        left = {each: member for each, member in group.members.items() if each not in removals}
-        out.records += self._records_without(group, left)
+        out.records += self._records_without(group, removals)
         self.undo_if_refused(group, out)
 
     def _converts_without(self, group: G, gone: set[str], out: Outcome, now: Instant) -> bool:
@@ -269,8 +268,8 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         return False
 
     @abstractmethod
-    def _records_without(self, group: G, left: Mapping[str, Any]) -> list[Record]:
-        """The records of the group's next epoch, in which it has only the members `left`."""
+    def _records_without(self, group: G, gone: Collection[str]) -> list[Record]:
+        """The records of the group's next epoch, in which it does not have the members `gone`."""
 
     def undo_if_refused(
         self,

@@ -8,12 +8,12 @@ assigned to several members, so that every member has a partition.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil
 
 from odradek_broker.coordinator.groups.partitions import (
+    NO_PARTITIONS,
     Partitions,
-    each_partition,
     partitions_of,
 )
 
@@ -37,23 +37,24 @@ def assign_simple(
     divided separately, as in Kafka.
     """
     members = sorted(subscriptions)
-    topics = frozenset[bytes]().union(*subscriptions.values())
+    subscribers: dict[bytes, list[str]] = {}
+    if len(set(subscriptions.values())) == 1:
+        # All members share one list, so that nobody looks at each topic of each member.
+        subscribers = dict.fromkeys(subscriptions[members[0]] & available.keys(), members)
+    else:
+        for member_id in members:
+            for topic_id in subscriptions[member_id] & available.keys():
+                subscribers.setdefault(topic_id, []).append(member_id)
     wanted = [
-        partition for partition in sorted(each_partition(available)) if partition[0] in topics
+        (subscribers[topic_id], [(topic_id, index) for index in sorted(available[topic_id])])
+        for topic_id in sorted(subscribers)
     ]
     assigned: dict[str, set[Partition]] = {member_id: set() for member_id in members}
+    divided: Iterable[tuple[Sequence[str], Sequence[Partition]]] = wanted
     if len(set(subscriptions.values())) == 1:
-        divided = [(members, wanted)]
-    else:
-        divided = [
-            (
-                [member_id for member_id in members if topic_id in subscriptions[member_id]],
-                [partition for partition in wanted if partition[0] == topic_id],
-            )
-            for topic_id in sorted(topics)
-        ]
-    for subscribers, partitions in divided:
-        for member_id, given in _divide(subscribers, partitions, current).items():
+        divided = [(members, [partition for _, several in wanted for partition in several])]
+    for takers, partitions in divided:
+        for member_id, given in _divide(takers, partitions, current).items():
             assigned[member_id] |= given
     return {member_id: _by_topic(given) for member_id, given in assigned.items()}
 
@@ -75,8 +76,15 @@ def _divide(
     sharing, shares = _shares(len(members), len(partitions))
     holders: dict[Partition, list[str]] = {partition: [] for partition in partitions}
     kept: dict[str, set[Partition]] = {}
+    topics = {topic_id for topic_id, _ in partitions}
     for member_id, share in zip(members, shares, strict=True):
-        present = [each for each in each_partition(current.get(member_id, {})) if each in holders]
+        target = current.get(member_id, NO_PARTITIONS)
+        present = [
+            (topic_id, index)
+            for topic_id in target.keys() & topics
+            for index in target[topic_id]
+            if (topic_id, index) in holders
+        ]
         kept[member_id] = set(sorted(present)[:share])
         for partition in kept[member_id]:
             holders[partition].append(member_id)

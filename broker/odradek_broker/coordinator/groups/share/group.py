@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import IntEnum
 from typing import Any
@@ -19,6 +19,7 @@ from odradek_broker.coordinator.groups.partitions import (
     partitions_from,
     partitions_of,
 )
+from odradek_broker.coordinator.groups.uses import Uses
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.stored.share_group import (
@@ -123,6 +124,11 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
 
     hashed: int = 0
     states: StatePartitions | None = None
+    # --- derived ---
+    #: The members that subscribe to each topic.
+    subscribers: Uses[str] = field(default_factory=Uses)
+    #: By topic id: the members that have each partition as their target.
+    assigned: dict[bytes, Uses[int]] = field(default_factory=dict)
     # --- soft ---
     #: The monotonic time of the last change of `states`, or of the load.
     states_changed_ms: int = 0
@@ -147,7 +153,7 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
     @property
     def subscribed_names(self) -> frozenset[str]:
         """Every topic that any member is subscribed to, whether it exists or not."""
-        return names_of(self.members.values())
+        return frozenset(self.subscribers)
 
     # --- Replay ---
 
@@ -158,6 +164,24 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
     def replay_group(self, value: ShareGroupMetadataValue | None) -> None:
         ModernGroup.replay_group(self, value)
         self.hashed = 0 if value is None else value.metadata_hash
+
+    def replay_member(self, member_id: str, value: ShareGroupMemberMetadataValue | None) -> None:
+        before = self.members.get(member_id)
+        ModernGroup.replay_member(self, member_id, value)
+        after = self.members.get(member_id)
+        self.subscribers.change(*(each.topics if each else () for each in (before, after)))
+
+    def replay_target(
+        self, member_id: str, value: ShareGroupTargetAssignmentMemberValue | None
+    ) -> None:
+        before = self.target(member_id)
+        ModernGroup.replay_target(self, member_id, value)
+        after = self.target(member_id)
+        for topic_id in before.keys() | after.keys():
+            held = self.assigned.setdefault(topic_id, Uses())
+            held.change(before.get(topic_id, ()), after.get(topic_id, ()))
+            if not held:
+                del self.assigned[topic_id]
 
     def stored_target(self, value: ShareGroupTargetAssignmentMemberValue) -> Partitions:
         return partitions_from(value.topic_partitions)
@@ -194,8 +218,3 @@ def _state_topics(infos: list[StatePartitionsInfo]) -> StateTopics:
     return {
         info.topic_id: StateTopic(info.topic_name, frozenset(info.partitions)) for info in infos
     }
-
-
-def names_of(members: Collection[ShareMember]) -> frozenset[str]:
-    """Every topic to which any of the members is subscribed."""
-    return frozenset[str]().union(*(member.topics for member in members))

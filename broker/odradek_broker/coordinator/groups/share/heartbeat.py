@@ -9,9 +9,10 @@ has to give back a partition first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall, ModernGroups
 from odradek_broker.coordinator.groups.partitions import Partitions, difference, in_order
@@ -26,7 +27,6 @@ from odradek_broker.coordinator.groups.share.assignor import assign_simple
 from odradek_broker.coordinator.groups.share.group import (
     ShareGroup,
     ShareMember,
-    names_of,
     partitions_in,
 )
 from odradek_broker.coordinator.groups.share.states import (
@@ -104,14 +104,15 @@ class ShareProtocol(
         member = _updated(before, call)
         if known is None or member != before:
             out.records.append(make.member_record(group.group_id, member))
-        members = {**group.members, member.member_id: member}
+        names = group.subscribers.keys_after(known.topics if known else (), member.topics)
         now_at = (group.changes, self._topics.topics_version)
         epoch, wanted = group.epoch, None
         if group.steady_at != now_at or out.records:
-            epoch = self._next_epoch(group, before, members, out.records)
-        after = self._reconciled(group, member, members, epoch, now, out.records)
+            changed = member.topics != before.topics
+            epoch = self._next_epoch(group, names, out.records, changed=changed)
+        after = self._reconciled(group, member, epoch, now, out.records)
         if group.steady_at != now_at or out.records:
-            wanted = self._note_missing_states(group, members, epoch, now, out.records)
+            wanted = self._note_missing_states(group, names, epoch, now, out.records)
             making = group.states is not None and group.states.initializing
             group.steady_at = None if out.records or making else now_at
         self.deadlines.restart_session(group, after, now)
@@ -142,17 +143,18 @@ class ShareProtocol(
     def _next_epoch(
         self,
         group: ShareGroup,
-        before: ShareMember,
-        members: dict[str, ShareMember],
+        names: Collection[str],
         records: list[Record],
+        *,
+        changed: bool,
     ) -> int:
-        """The group epoch after the heartbeat (H-02, H-03, H-07)."""
-        changed = members[before.member_id].topics != before.topics
+        """The group epoch after the heartbeat (H-02, H-03, H-07). `names`: the topics to which
+        members are subscribed. `changed`: true if the member has changed its subscription."""
         if group.assignment_epoch >= group.epoch:
             changed |= is_assignment_pending(group)
         if not changed and group.topics_version == self._topics.topics_version:
             return group.epoch
-        hashed = topics_hash(names_of(members.values()), self._topics)
+        hashed = topics_hash(names, self._topics)
         group.topics_version = self._topics.topics_version
         if not changed and hashed == group.hashed:
             return group.epoch
@@ -163,7 +165,6 @@ class ShareProtocol(
         self,
         group: ShareGroup,
         member: ShareMember,
-        members: dict[str, ShareMember],
         epoch: int,
         now: Instant,
         records: list[Record],
@@ -171,7 +172,7 @@ class ShareProtocol(
         """The member with its assignment and epoch after the heartbeat (H-08)."""
         target, target_epoch = group.target(member.member_id), group.assignment_epoch
         if target_epoch < epoch and self._may_assign(group, now):
-            target = self._assign_targets(group, member, members, records)
+            target = self._assign_targets(group, member, records)
             target_epoch = epoch
             records.append(make.target_epoch_record(group.group_id, epoch, now.wall_ms))
         own = {
@@ -197,19 +198,20 @@ class ShareProtocol(
         self,
         group: ShareGroup,
         member: ShareMember,
-        members: dict[str, ShareMember],
         records: list[Record],
     ) -> Partitions:
         """Add records of the targets that have changed; returns the target of `member`."""
         topics = self._topics
+        members = {**group.members, member.member_id: member}
+        ids = {
+            names: frozenset(
+                topics.topic_id(name) for name in names if topics.partition_count(name)
+            )
+            for names in {each.topics for each in members.values()}
+        }
         available = partitions_in(group.states.initialized) if group.states else {}
         targets = assign_simple(
-            {
-                member_id: frozenset(
-                    topics.topic_id(name) for name in each.topics if topics.partition_count(name)
-                )
-                for member_id, each in members.items()
-            },
+            {member_id: ids[each.topics] for member_id, each in members.items()},
             group.targets,
             available,
         )
@@ -220,13 +222,12 @@ class ShareProtocol(
     def _note_missing_states(
         self,
         group: ShareGroup,
-        members: dict[str, ShareMember],
+        names: Collection[str],
         epoch: int,
         now: Instant,
         records: list[Record],
     ) -> Initialization | None:
         """Record subscribed partitions without a state as initializing (H-21)."""
-        names = names_of(members.values())
         missing = without_state(group, names, self._topics, now.monotonic_ms)
         if not missing:
             return None
@@ -247,8 +248,9 @@ class ShareProtocol(
     def _left(member_id: str, epoch: int) -> ShareGroupHeartbeatResponse:
         return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
 
-    def _records_without(self, group: ShareGroup, left: Mapping[str, ShareMember]) -> list[Record]:
-        hashed = topics_hash(names_of(left.values()), self._topics)
+    def _records_without(self, group: ShareGroup, gone: Collection[str]) -> list[Record]:
+        theirs = chain.from_iterable(group.members[each].topics for each in gone)
+        hashed = topics_hash(group.subscribers.keys_after(theirs, ()), self._topics)
         return [make.group_record(group.group_id, group.epoch + 1, hashed)]
 
 

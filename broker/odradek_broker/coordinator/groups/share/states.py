@@ -18,7 +18,6 @@ from odradek_broker.coordinator.groups.partitions import (
     Partitions,
     difference,
     intersection,
-    partitions_of,
     union,
 )
 from odradek_broker.coordinator.groups.settings import Topics
@@ -29,6 +28,7 @@ from odradek_broker.coordinator.groups.share.group import (
     StateTopics,
     partitions_in,
 )
+from odradek_broker.coordinator.groups.uses import Uses
 from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The time after which states that are still recorded as initializing are requested again (H-22).
@@ -71,10 +71,10 @@ def is_assignment_pending(group: ShareGroup) -> bool:
     the partitions with a state (H-07)."""
     if group.states is None or not group.members:
         return False
-    assigned = partitions_of(pair for target in group.targets.values() for pair in target.items())
-    names = group.subscribed_names
+    nobody: Uses[int] = Uses()
     return any(
-        topic.name in names and assigned.get(topic_id, frozenset()) != topic.partitions
+        topic.name in group.subscribers
+        and group.assigned.get(topic_id, nobody).keys() != topic.partitions
         for topic_id, topic in group.states.initialized.items()
     )
 

@@ -28,6 +28,7 @@ from odradek_broker.coordinator.groups.streams.topology import (
     Topology,
     topology_of,
 )
+from odradek_broker.coordinator.groups.uses import Uses
 from odradek_protocol.constants import LEAVE_EPOCH
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -84,6 +85,19 @@ class StreamsMember(ModernMember):
         revokes = self.state is StreamsMemberState.UNREVOKED_TASKS
         return self.rebalance_timeout_ms if revokes else None
 
+    @property
+    def active_tasks(self) -> list[Task]:
+        """The active tasks that the member has or has not revoked yet."""
+        both = (self.assigned.tasks, self.pending.tasks)
+        return [task for held in both for task in each_partition(held.active)]
+
+    @property
+    def copied_tasks(self) -> list[Task]:
+        """The standby and warm-up tasks that the member has or has not revoked yet."""
+        both = (self.assigned.tasks, self.pending.tasks)
+        kinds = (tasks for held in both for tasks in (held.standby, held.warmup))
+        return [task for tasks in kinds for task in each_partition(tasks)]
+
     def may_own(self, owned: TaskSet | None) -> bool:
         return owned is not None and owned.is_subset(self.assigned.tasks)
 
@@ -134,8 +148,8 @@ class Holders(NamedTuple):
     """The processes that have each task, or have not revoked it yet. `active`: the process with the
     active task; `copies`: the processes with a standby or warm-up task."""
 
-    active: Mapping[Task, str]
-    copies: Mapping[Task, frozenset[str]]
+    active: dict[Task, str]
+    copies: dict[Task, Uses[str]]
 
 
 @dataclass(slots=True)
@@ -158,6 +172,11 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
     validated_epoch: int = 0
     assignor_settings: Mapping[str, str] = field(default_factory=dict)
     topology: Topology | None = None
+    # --- derived ---
+    #: For each task, the processes that have it or have not revoked it yet.
+    holders: Holders = field(default_factory=lambda: Holders({}, {}))
+    #: For each active task, the member that has it or has not revoked it yet.
+    owners: dict[Task, str] = field(default_factory=dict)
     # --- soft ---
     #: The topology, configured for the topics of the cluster; None before it was configured.
     configured: ConfiguredTopology | None = None
@@ -173,20 +192,6 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
         """The state of the group, from its epochs, its members and its topology (J-05)."""
         is_ready = self.topology is not None and self.topology.epoch == self.validated_epoch
         return self.progress if is_ready or not self.members else ModernGroupState.NOT_READY
-
-    @property
-    def holders(self) -> Holders:
-        """For each task, the processes that have it or have not revoked it yet."""
-        active: dict[Task, str] = {}
-        copies: dict[Task, set[str]] = {}
-        for member in self.members.values():
-            for held in (member.assigned.tasks, member.pending.tasks):
-                for task in each_partition(held.active):
-                    active[task] = member.process_id
-                for tasks in (held.standby, held.warmup):
-                    for task in each_partition(tasks):
-                        copies.setdefault(task, set()).add(member.process_id)
-        return Holders(active, {task: frozenset(ids) for task, ids in copies.items()})
 
     @property
     def subscribed_names(self) -> frozenset[str]:
@@ -211,9 +216,37 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
         }
 
     def replay_member(self, member_id: str, value: StreamsGroupMemberMetadataValue | None) -> None:
+        before = self.members.get(member_id)
         ModernGroup.replay_member(self, member_id, value)
+        self._follow_tasks(before, self.members.get(member_id))
         if not self.members:
             self.shutdown_by = None
+
+    def replay_current(
+        self, member_id: str, value: StreamsGroupCurrentMemberAssignmentValue | None
+    ) -> None:
+        before = self.members.get(member_id)
+        ModernGroup.replay_current(self, member_id, value)
+        self._follow_tasks(before, self.members.get(member_id))
+
+    def _follow_tasks(self, before: StreamsMember | None, after: StreamsMember | None) -> None:
+        """Note the tasks that a member has, in place of those that it had."""
+        active, copies = self.holders
+        if before is not None:
+            for task in before.active_tasks:
+                # Compaction keeps only the latest record of each member. So during a load, a newer
+                # record may already have given this task to another member.
+                if self.owners.get(task) == before.member_id:
+                    del self.owners[task], active[task]
+            for task in before.copied_tasks:
+                copies[task].change([before.process_id], ())
+                if not copies[task]:
+                    del copies[task]
+        if after is not None:
+            for task in after.copied_tasks:
+                copies.setdefault(task, Uses()).change((), [after.process_id])
+            for task in after.active_tasks:
+                self.owners[task], active[task] = after.member_id, after.process_id
 
     def stored_target(self, value: StreamsGroupTargetAssignmentMemberValue) -> TaskSet:
         return TaskSet(

@@ -3,7 +3,7 @@ tasks and leave (rules J-10 to J-19, KIP-1071)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 
 from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
@@ -456,9 +456,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     def _left(member_id: str, epoch: int) -> StreamsAnswer:
         return StreamsAnswer(StreamsGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch))
 
-    def _records_without(
-        self, group: StreamsGroup, left: Mapping[str, StreamsMember]
-    ) -> list[Record]:
+    def _records_without(self, group: StreamsGroup, gone: Collection[str]) -> list[Record]:
         epoch, settings = group.epoch + 1, group.assignor_settings
         return [
             make.group_record(group.group_id, epoch, group.hashed, group.validated_epoch, settings)

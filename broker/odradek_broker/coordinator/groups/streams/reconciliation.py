@@ -27,10 +27,11 @@ from odradek_broker.coordinator.groups.streams.tasks import (
     TaskSet,
     held_tasks,
 )
+from odradek_broker.coordinator.groups.uses import Uses
 from odradek_protocol.errors import ErrorCode
 
 _S = StreamsMemberState
-_NOBODY: frozenset[str] = frozenset()
+_NOBODY: Uses[str] = Uses()
 
 
 class Step(Enum):

@@ -20,6 +20,7 @@ from odradek_broker.coordinator.groups.streams.tasks import (
     HeldTasks,
     TaskSet,
 )
+from odradek_broker.coordinator.groups.uses import Uses
 from odradek_protocol.errors import ErrorCode
 
 S = StreamsMemberState
@@ -113,7 +114,7 @@ def test_j31_a_member_waits_for_a_task_that_another_process_holds() -> None:
 
 
 def test_j31_a_standby_task_in_another_process_delays_no_member() -> None:
-    copies = Holders({}, {("0", 0): frozenset({"q"})})
+    copies = Holders({}, {("0", 0): Uses({"q": 1})})
     assert step(member(), active(0), holders=copies).state is S.STABLE
     standby = step(member(), active(standby=[0]), holders=Holders({("0", 0): "q"}, copies.copies))
     assert standby.state is S.STABLE and standby.assigned.tasks == active(standby=[0])
@@ -121,7 +122,7 @@ def test_j31_a_standby_task_in_another_process_delays_no_member() -> None:
 
 @pytest.mark.parametrize("target", [active(0), active(standby=[0])])
 def test_j31_a_process_never_holds_the_same_task_twice(target: TaskSet) -> None:
-    for holders in (Holders({("0", 0): "p"}, {}), Holders({}, {("0", 0): frozenset({"p"})})):
+    for holders in (Holders({("0", 0): "p"}, {}), Holders({}, {("0", 0): Uses({"p": 1})})):
         after = step(member(), target, holders=holders)
         assert after.state is S.UNRELEASED_TASKS and after.assigned.tasks.is_empty
 
