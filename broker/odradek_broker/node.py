@@ -65,6 +65,7 @@ from odradek_broker.share.dead_letter_topics import Rules as DeadLetterRules
 from odradek_broker.share.dead_letter_writer import DeadLetterWriter
 from odradek_broker.share.manager import SharePartitions
 from odradek_broker.share.sessions import ShareSessions
+from odradek_broker.slices import Slices
 from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
 from odradek_broker.storage.cleaner.runner import BackgroundCleaner, CleanerRunner
 from odradek_broker.storage.errors import StorageError
@@ -212,8 +213,10 @@ class Node:
         #: answered.
         self.profile, self.served = config.profile, _served(config)
         self.clock, self.scheduler, self.logs = clock, scheduler, logs
+        #: Long work of handlers and coordinators.
+        self.slices = Slices(scheduler)
         self.metrics, self.fault_points, self._on_fatal = metrics, fault_points, on_fatal
-        self.log_levels = log_levels or OthersLogLevels()
+        self.log_levels, self.slices = log_levels or OthersLogLevels(), Slices(scheduler)
         self._advertised: dict[str, tuple[str, int]] = {}
         self.metadata = metadata = ClusterMetadata(config, randomness)
         #: Handlers ask the authorizer before anything else (A-20).
@@ -335,6 +338,7 @@ class Node:
             internal_partition=self.replicas.internal_partition,
             clock=self.clock,
             scheduler=self.scheduler,
+            slices=self.slices,
             randomness=randomness,
             share_states=self.share_state,
             end_offset=self.replicas.end_offset,

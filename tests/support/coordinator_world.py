@@ -15,6 +15,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.partition import StoredRecord
 from odradek_broker.platform.fault_points import NO_FAULT_POINTS
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
+from odradek_broker.slices import Slices
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.control_marker import ControlType, encode_key, encode_marker
 
@@ -167,6 +168,7 @@ class CoordinatorWorld(ABC):
         self.node_id = 1
         self.topic_partitions = [ListPartition() for _ in range(partitions)]
         self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.slices = Slices(self)
         if topic_exists:
             metadata.counts[internal_topic] = partitions
 

@@ -101,6 +101,7 @@ class GroupWorld(CoordinatorWorld):
             internal_partition=self.internal_partition,
             clock=self.clock,
             scheduler=self,
+            slices=self.slices,
             randomness=self.random,
             share_states=self.share_states,
             end_offset=lambda topic, index: self.end_offsets.get((topic, index), 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek_broker.config.types import ConfigRow, Kind
-from odradek_broker.re2 import Pattern, PatternError, compile_pattern
+from odradek_broker.patterns import Pattern, PatternError, compile_pattern
 from odradek_protocol.settings import ANYTHING, Check, between
 
 #: The push interval of a client that no subscription matches.

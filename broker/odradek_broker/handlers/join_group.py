@@ -6,7 +6,7 @@ from odradek_broker.coordinator.groups.responses import join_error
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, group, visible_topics
+from odradek_broker.security.authorizer import Operation, group
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.join_group import (
     NULL_PROTOCOL_SINCE,
@@ -23,13 +23,7 @@ def handle(
     # Kafka shows the host of a member in the form of a Java address.
     host = f"/{context.host}"
     if node.authorizer.allows(context, Operation.READ, group(request.group_id)):
-        joined = node.groups.join(
-            request,
-            version,
-            context.client_id or "",
-            host,
-            visible_topics(node.authorizer, context),
-        )
+        joined = node.groups.join(request, version, context.client_id or "", host)
     else:
         refusal = join_error(ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
         joined = Deferred.of(refusal)

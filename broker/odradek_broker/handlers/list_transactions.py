@@ -4,8 +4,8 @@ From version 1 on a request can filter by the time since the id's last transacti
 that transaction has ended; an id that never had a transaction passes this filter. From version 2 on
 a request can have a pattern (KIP-1152).
 
-Patterns are regular expressions in RE2's syntax that must match the whole id. The time of a match
-is proportional to the lengths of pattern and id (`re2.py`).
+Patterns are regular expressions in RE2's syntax that must match the whole id. Only the ids that the
+client may describe are matched, in slices of the event loop's time.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Protocol
 from odradek_broker.coordinator.transactions.transaction import STATE_OF_LABEL, Transaction
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TransactionParts
+from odradek_broker.patterns import Pattern, PatternError, compile_pattern
 from odradek_broker.platform.seams import Clock
-from odradek_broker.re2 import Pattern, PatternError, compile_pattern
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, transactional_id
+from odradek_broker.slices import Slices, Work
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.list_transactions import (
     ListTransactionsRequest,
@@ -32,6 +33,12 @@ class _Parts(TransactionParts, Protocol):
 
     @property
     def clock(self) -> Clock: ...
+    @property
+    def slices(self) -> Slices: ...
+
+
+#: The steps of the check of one id without its pattern.
+_CHECK_STEPS = 500
 
 
 def handle(
@@ -57,23 +64,25 @@ def handle(
                 request.duration_filter < 0
                 or now_ms - transaction.start_ms > request.duration_filter
             )
-            and (pattern is None or pattern.matches(transaction.transactional_id))
             and node.authorizer.would_allow(
                 context, Operation.DESCRIBE, transactional_id(transaction.transactional_id)
             )
         )
 
-    def answer(result: tuple[ErrorCode, list[Transaction]]) -> ListTransactionsResponse:
+    def answer(result: tuple[ErrorCode, list[Transaction]]) -> Work[ListTransactionsResponse]:
         error, found = result
-        return ListTransactionsResponse(
-            error_code=error,
-            unknown_state_filters=unknown,
-            transaction_states=[
-                _listed(transaction) for transaction in found if passes(transaction)
-            ],
-        )
+        response = ListTransactionsResponse(error_code=error, unknown_state_filters=unknown)
+        for transaction in found:
+            name, steps, chosen = transaction.transactional_id, _CHECK_STEPS, passes(transaction)
+            if chosen and pattern is not None:
+                steps += pattern.steps(name)
+                chosen = pattern.matches(name)
+            if chosen:
+                response.transaction_states.append(_listed(transaction))
+            yield steps
+        return response
 
-    return node.transactions.list_all().map(answer)
+    return node.transactions.list_all().bind(lambda result: node.slices.run(answer(result)))
 
 
 def _listed(transaction: Transaction) -> Listed:

@@ -14,7 +14,7 @@ from odradek_broker.config.client_metrics_settings import (
     METRICS_SETTINGS,
     read_match,
 )
-from odradek_broker.re2 import Pattern
+from odradek_broker.patterns import Pattern
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -49,8 +49,9 @@ class Subscription:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Subscription:
-        """The subscription of a resource with these settings. The caller has checked the
-        settings.
+        """The subscription of a resource with these settings. The caller has checked the settings.
+        If a pattern cannot be compiled nevertheless, because the library is gone, the subscription
+        asks for nothing.
         """
         values = {
             key: row.read(given[key]) if key in given else row.default
@@ -59,7 +60,10 @@ class Subscription:
         metrics, interval_ms, match = values["metrics"], values["interval.ms"], values["match"]
         assert isinstance(metrics, tuple) and isinstance(match, tuple)
         assert isinstance(interval_ms, int)
-        return cls(frozenset(metrics), interval_ms, read_match(match))
+        try:
+            return cls(frozenset(metrics), interval_ms, read_match(match))
+        except ValueError:
+            return cls(frozenset(), DEFAULT_INTERVAL_MS, {})
 
     def matches(self, client: ClientAttributes) -> bool:
         """True if each pattern matches its whole attribute."""

@@ -94,6 +94,7 @@ async def rules(broker: RunningBroker, client: RawClient) -> RuleList:
         await client.create_topic(name)
         await client.call(produce_request(name, batch_of(b"value")), 9)
     await client.call(FindCoordinatorRequest(key="g"), 3)
+    await client.set_for_brokers(**{"group.consumer.assignment.interval.ms": "0"})
     rules = broker.node.authorizer = RuleList()
     return rules
 

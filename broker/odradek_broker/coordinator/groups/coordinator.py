@@ -7,7 +7,7 @@ and a `Runtime`, which writes their records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import structlog
@@ -24,6 +24,12 @@ from odradek_broker.coordinator.groups.classic.group import (
     GroupState,
     JoinCall,
     StateObserver,
+)
+from odradek_broker.coordinator.groups.consumer.expressions import (
+    NO_MATCHES,
+    Matches,
+    match,
+    unmatched,
 )
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.consumer.heartbeat import heartbeat_error
@@ -59,6 +65,7 @@ from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, Shards, partit
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler
+from odradek_broker.slices import Slices
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -124,6 +131,7 @@ class GroupCoordinator:
         internal_partition: Callable[[str, int], TransactionalPartition | None],
         clock: Clock,
         scheduler: Scheduler,
+        slices: Slices,
         randomness: Randomness,
         share_states: ShareStates,
         end_offset: Callable[[str, int], int | ErrorCode],
@@ -141,6 +149,9 @@ class GroupCoordinator:
         self._delete_scheduled = False
         self._observer = observer
         self._state_observer = state_observer
+        self._slices = slices
+        #: The groups whose regular expressions are being matched; resolved at the end.
+        self._matching: dict[str, Deferred[None]] = {}
         self.shards: Shards[GroupShard] = Shards(
             OFFSETS_TOPIC,
             "groups",
@@ -235,13 +246,12 @@ class GroupCoordinator:
         api_version: int,
         client_id: str,
         client_host: str,
-        visible: Visible = every_topic,
     ) -> Deferred[JoinGroupResponse]:
         client_id = client_id[:CLIENT_ID_MAX_CHARS]
         return self.shards.ask(
             request.group_id,
             lambda shard, deferred, now: shard.join(
-                JoinCall(request, deferred, api_version, client_id, client_host, visible), now
+                JoinCall(request, deferred, api_version, client_id, client_host), now
             ),
             lambda error: join_error(error, request.member_id),
         )
@@ -276,13 +286,53 @@ class GroupCoordinator:
         visible: Visible = every_topic,
     ) -> Deferred[ConsumerGroupHeartbeatResponse]:
         client_id = client_id[:CLIENT_ID_MAX_CHARS]
-        return self.shards.ask(
-            request.group_id,
-            lambda shard, deferred, now: shard.consumer.heartbeat(
-                HeartbeatCall(request, deferred, client_id, client_host, api_version, visible), now
-            ),
-            heartbeat_error,
-        )
+
+        def ask(matches: Matches) -> Deferred[ConsumerGroupHeartbeatResponse]:
+            more = (client_id, client_host, api_version, visible, matches)
+            return self.shards.ask(
+                request.group_id,
+                lambda shard, deferred, now: shard.consumer.heartbeat(
+                    HeartbeatCall(request, deferred, *more), now
+                ),
+                heartbeat_error,
+            )
+
+        return self._matched(request, visible).bind(ask)
+
+    def _matched(
+        self, request: ConsumerGroupHeartbeatRequest, visible: Visible
+    ) -> Deferred[Matches]:
+        """The matches of regular expressions that a heartbeat needs. At most one work for a group
+        runs at a time: meanwhile members with expressions that the group has are answered without
+        new matches, and others wait (G-147)."""
+        group = self.consumer_group(request.group_id)
+        texts = unmatched(group, request, self._metadata)
+        if not texts:
+            return Deferred.of(NO_MATCHES)
+        running = self._matching.get(request.group_id)
+        if running is None:
+            return self._match(request.group_id, texts, visible)
+        known = {"", *(() if group is None else group.patterns)}
+        if (request.subscribed_topic_regex or "") in known:
+            return Deferred.of(NO_MATCHES)
+        return running.bind(lambda _: self._matched(request, visible))
+
+    def _match(self, group_id: str, texts: Collection[str], visible: Visible) -> Deferred[Matches]:
+        """Match expressions of a group; others wait until the group has decided with the result."""
+        matching = self._slices.run(match(texts, self._metadata, visible))
+        if matching.done:
+            return matching
+        matched: Deferred[Matches] = Deferred()
+        others: Deferred[None] = Deferred()
+        self._matching[group_id] = others
+
+        def finish(matches: Matches) -> None:
+            matched.resolve(matches)
+            del self._matching[group_id]
+            others.resolve(None)
+
+        matching.then(finish)
+        return matched
 
     def streams_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, client_id: str, client_host: str

@@ -24,7 +24,7 @@ from odradek_broker.config.effective import TopicConfigs, describe_broker
 from odradek_broker.config.listeners import parse_address
 from odradek_broker.config.topic_settings import TOPIC_SETTINGS
 from odradek_broker.config.types import ConfigError, write_value
-from odradek_broker.re2 import PatternError, compile_pattern
+from odradek_broker.patterns import PatternError, compile_pattern
 
 _CONFIG = default_config()
 _TOPICS = TopicConfigs(_CONFIG)

@@ -265,6 +265,7 @@ def test_g90_while_a_partition_loads_its_groups_get_coordinator_load_in_progress
         internal_partition=node.replicas.internal_partition,
         clock=node.clock,
         scheduler=node.scheduler,
+        slices=node.slices,
         randomness=world.randomness,
         share_states=node.share_state,
         end_offset=node.replicas.end_offset,

@@ -57,6 +57,7 @@ def test_h102_many_states_are_answered_when_they_are_durable() -> None:
     run_turns(world)
     assert not made.done
     world.log.flush()
+    world.wait(0)
     assert made.result() == dict.fromkeys(keys(), StateResult())
 
 

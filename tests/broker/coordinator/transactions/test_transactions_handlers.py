@@ -10,6 +10,7 @@ from acl_rules import Rule, RuleList
 from handler_calls import received, send
 from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.deferred import Deferred
+from odradek_broker.patterns import Pattern
 from odradek_broker.security.authorizer import (
     CLUSTER,
     Operation,
@@ -497,6 +498,39 @@ def test_d11_no_pattern_of_list_transactions_backtracks_without_end(
     answer = ask(world, ListTransactionsRequest(transactional_id_pattern=pattern), 2)
     assert answer.error_code == E.NONE
     assert len(answer.transaction_states) == (not pattern.endswith("b"))
+
+
+def test_a18_only_ids_that_the_user_may_describe_are_matched(
+    world: TransactionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A match takes much longer than a check of a right, and users without rights may ask."""
+    for at in range(3):
+        world.begin(name=f"id-{at}")
+    matched: list[str] = []
+    matches = Pattern.matches
+
+    def note(pattern: Pattern, name: str) -> bool:
+        matched.append(name)
+        return matches(pattern, name)
+
+    monkeypatch.setattr(Pattern, "matches", note)
+    allow(world, Operation.DESCRIBE, transactional_id("id-1"))
+    answer = ask(world, ListTransactionsRequest(transactional_id_pattern="id.*"), 2)
+    assert [each.transactional_id for each in answer.transaction_states] == matched == ["id-1"]
+
+
+def test_list_transactions_matches_ids_in_slices(world: TransactionWorld) -> None:
+    for at in range(100):
+        world.begin(name=f"{at:03}".ljust(200, "x"))
+    request = ListTransactionsRequest(transactional_id_pattern="(?:.?.?.?.?.?.?.?.?.?.?){100}")
+    answer = send(world, request, 2)
+    assert isinstance(answer, Deferred)
+    slices = 1
+    while not answer.done:
+        world.timers.pop(0)[1]()
+        slices += 1
+    assert slices > 50
+    assert len(received(request, 2, answer).transaction_states) == 100
 
 
 def test_list_transactions_of_a_closed_coordinator_is_refused(world: TransactionWorld) -> None:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 
-from odradek_broker.coordinator.groups.settings import GroupSettings, Visible, every_topic
+from odradek_broker.coordinator.groups.settings import GroupSettings
 from odradek_broker.coordinator.groups.uses import Uses
 from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.deferred import Deferred
@@ -178,14 +178,13 @@ CLIENT_ID_MAX_CHARS = 255
 
 @dataclass(frozen=True, slots=True)
 class JoinCall:
-    """A JoinGroup request, with the data of its connection and the topics that its user may see."""
+    """A JoinGroup request, with the data of its connection."""
 
     request: JoinGroupRequest
     deferred: Deferred[JoinGroupResponse]
     api_version: int
     client_id: str
     client_host: str
-    visible: Visible = every_topic
 
     @property
     def rebalance_timeout_ms(self) -> int:

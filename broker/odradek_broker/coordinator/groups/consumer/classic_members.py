@@ -131,7 +131,6 @@ class ClassicProtocolMembers:
             assignor=None,
             classic=ClassicMetadata(request.session_timeout_ms, tuple(call.protocols)),
         )
-        update.visible = call.visible
         member = update_member(update, self._config, self._topics, now)
         out.records += update.records
         self._groups.undo_if_refused(group, out, member_id)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from odradek_broker.coordinator.groups.consumer import records as make
+from odradek_broker.coordinator.groups.consumer.expressions import NO_MATCHES
 from odradek_broker.coordinator.groups.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
@@ -41,8 +42,8 @@ from odradek_broker.coordinator.groups.refusals import (
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record
 from odradek_broker.coordinator.timers import Timers
+from odradek_broker.patterns import PatternError, compile_pattern
 from odradek_broker.platform.seams import Randomness
-from odradek_broker.re2 import PatternError, compile_pattern
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (
@@ -138,7 +139,7 @@ class ConsumerGroups(
         update = self._subscribe(group, member_id, request)
         before = update.member
         out.records += opened.records
-        update.member, update.visible = _updated(before, call), call.visible
+        update.member, update.matches = _updated(before, call), call.matches or NO_MATCHES
         self._check_pattern(update)
         member = update_member(update, self._config, self._topics, now)
         out.replies += opened.convert()

@@ -21,6 +21,7 @@ from dataclasses import field, replace
 
 from odradek_broker.coordinator.groups.consumer import records as make
 from odradek_broker.coordinator.groups.consumer.assignors import ASSIGNORS, Subscriber
+from odradek_broker.coordinator.groups.consumer.expressions import NO_MATCHES, Matches
 from odradek_broker.coordinator.groups.consumer.group import (
     STEPS,
     ConsumerGroup,
@@ -44,13 +45,10 @@ from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.settings import (
     ConsumerGroupSettings,
     Topics,
-    Visible,
     assignment_interval_ms,
-    every_topic,
     may_assign_again,
 )
 from odradek_broker.coordinator.runtime import Instant, Record
-from odradek_broker.re2 import PatternError, compile_pattern
 from odradek_protocol.constants import LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -76,19 +74,20 @@ def resolve_subscriptions(
     member: ConsumerMember,
     topics: Topics,
     now: Instant,
-    visible: Visible = every_topic,
+    matches: Matches = NO_MATCHES,
 ) -> Subscriptions:
     """Resolve the subscriptions of the members; if the result has changed, the group epoch grows.
 
     `member`: the member that has changed. `before`: the member before the change, None for a new
-    member. A new member without topics does not change the epoch. `visible`: the topics that the
-    member's user may see; expressions match no others (A-67).
+    member. A new member without topics does not change the epoch. `matches`: the new matches of
+    expressions; other expressions keep the topics that they have.
     """
     records: list[Record] = []
     patterns: dict[str, frozenset[str]] = {}
     for pattern in group.patterns_after(before, member):
-        names = patterns[pattern] = visible(_resolve(pattern, topics))
-        if names != group.patterns.get(pattern):
+        known = group.patterns.get(pattern)
+        names = patterns[pattern] = matches.topics.get(pattern, known or frozenset())
+        if names != known:
             version = topics.topics_version
             records.append(
                 make.pattern_record(group.group_id, pattern, names, version, now.wall_ms)
@@ -111,15 +110,6 @@ def resolve_subscriptions(
     if changed or group.is_new:
         records.append(make.group_record(group.group_id, epoch))
     return Subscriptions(epoch, metadata, patterns, records)
-
-
-def _resolve(pattern: str, topics: Topics) -> frozenset[str]:
-    """The names that the expression matches; none if this version of the broker cannot parse the
-    expression, which an earlier version accepted."""
-    try:
-        return compile_pattern(pattern).select(topics.topic_names())
-    except PatternError:
-        return frozenset()
 
 
 def subscription_metadata(names: Iterable[str], topics: Topics) -> dict[str, TopicMetadata]:
@@ -253,7 +243,7 @@ class MemberUpdate:
 
     `before` None: the member is new. `replaced`: the static member that the new member replaces
     (G-131); `records` already has the records of the replacement. `owned`: the partitions that the
-    member reports as owned. `visible`: the topics that the member's user may see.
+    member reports as owned. `matches`: what regular expressions match now.
     """
 
     group: ConsumerGroup
@@ -262,7 +252,7 @@ class MemberUpdate:
     owned: Partitions | None
     replaced: ConsumerMember | None = None
     records: list[Record] = field(default_factory=list)
-    visible: Visible = every_topic
+    matches: Matches = NO_MATCHES
 
     def members(self) -> dict[str, ConsumerMember]:
         """The members of the group after the update."""
@@ -290,9 +280,9 @@ def update_member(
     wanted = None if known is None else (known.topics, known.pattern)
     subscriptions = Subscriptions(group.epoch, group.topics, group.patterns, [])
     if wanted != (member.topics, member.pattern) or group.topics_version != topics.topics_version:
-        subscriptions = resolve_subscriptions(group, known, member, topics, now, update.visible)
+        subscriptions = resolve_subscriptions(group, known, member, topics, now, update.matches)
         update.records += subscriptions.records
-        group.topics_version = topics.topics_version
+        group.topics_version = _version_seen(update, subscriptions, topics)
     target, target_epoch = update.target_of(member.member_id), group.assignment_epoch
     if subscriptions.epoch > target_epoch:
         interval_ms = assignment_interval_ms(topics, group.group_id, group.protocol_type)
@@ -303,6 +293,15 @@ def update_member(
     if after != member or before is None:
         update.records.append(make.current_record(group.group_id, after))
     return after
+
+
+def _version_seen(update: MemberUpdate, subscriptions: Subscriptions, topics: Topics) -> int | None:
+    """The version of the topics with which all subscriptions were resolved. If expressions were
+    matched with an older version, the next heartbeat matches them again."""
+    patterns, matches = subscriptions.patterns.keys(), update.matches
+    if not patterns or update.group.topics_version == topics.topics_version:
+        return topics.topics_version
+    return matches.topics_version if patterns <= matches.topics.keys() else None
 
 
 def _stored_fields(member: ConsumerMember) -> tuple[object, ...]:

@@ -76,6 +76,8 @@ class HeartbeatCall(NamedTuple, Generic[Q, A]):
     client_host: str
     api_version: int = 0
     visible: Visible = every_topic
+    #: What the regular expressions match that the heartbeat may need.
+    matches: Any = None
 
 
 class ModernGroups(ABC, Generic[G, Q, A]):
@@ -287,6 +289,10 @@ class ModernGroups(ABC, Generic[G, Q, A]):
 
         def after_append(error: ErrorCode, now: Instant) -> Outcome:
             if error is _E.NONE:
+                made = self.groups.get(group.group_id)
+                if made is not None and made.topics_version is None:
+                    # The records have made the group, whose topics were looked at before.
+                    made.topics_version = group.topics_version
                 if then is not None:
                     then()
                 return Outcome()

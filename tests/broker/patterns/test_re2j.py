@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_cluster import class_path, compiled, java
-from odradek_broker.re2 import PatternError, compile_pattern
+from odradek_broker.patterns import PatternError, compile_pattern
 
 _SOURCE = Path(__file__).parent / "Re2jAnswers.java"
 _EXPRESSIONS = 3_000
@@ -95,7 +95,7 @@ def _ours(text: str) -> str:
 @pytest.mark.kafka
 def test_g117_random_expressions_mean_the_same_as_in_the_library_of_kafka(tmp_path: Path) -> None:
     classes = compiled(_SOURCE, tmp_path)
-    # RE2/J applies a repetition after flags to the part before the flags; our broker refuses it.
+    # RE2/J applies a repetition after flags to the part before the flags; RE2 refuses it.
     texts = [text for text in _expressions(random.Random(117)) if not text.startswith("(?i)*")]
     command = [java(), "-cp", f"{class_path()}:{classes}", _SOURCE.stem]
     asked = "".join("\t".join([text, *_NAMES]) + "\n" for text in texts)

@@ -1,0 +1,147 @@
+"""The matching of regular expressions in slices (rules G-117, G-147, A-67), counted in steps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from consumer_group_world import FakeMember, assigned, consumer_group, send
+from group_world import GroupWorld
+from odradek_broker.coordinator.groups.consumer import expressions
+from odradek_broker.patterns import PROGRAM_STEPS_MAX, Pattern, compile_pattern
+from odradek_broker.slices import SLICE_STEPS
+from odradek_protocol.errors import ErrorCode
+
+SLOW = "(?:.?.?.?.?.?.?.?.?.?.?){100}"
+NAME_CHARACTERS_MAX = 249
+
+
+class Steps:
+    """The steps of the matches since the last call of `taken`."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def taken(self) -> int:
+        steps, self.steps = self.steps, 0
+        return steps
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    counted, matches = Steps(), Pattern.matches
+
+    def count(pattern: Pattern, name: str) -> bool:
+        counted.steps += pattern.steps(name)
+        return matches(pattern, name)
+
+    monkeypatch.setattr(Pattern, "matches", count)
+    return counted
+
+
+@pytest.fixture
+def world() -> GroupWorld:
+    """A broker with many topics of long names."""
+    world = GroupWorld()
+    for at in range(300):
+        name = f"{at:03}".ljust(NAME_CHARACTERS_MAX, "x")
+        world.metadata.counts[name], world.metadata.ids[name] = (
+            1,
+            bytes([1, at // 256, at % 256]) * 5 + b"i",
+        )
+    return world
+
+
+def turns(world: GroupWorld, until: Callable[[], bool]) -> Iterator[None]:
+    """Let the timers fire one after the other."""
+    while not until():
+        _, callback = world.timers.pop(0)
+        callback()
+        yield
+
+
+def test_g147_no_slice_takes_long(world: GroupWorld, steps: Steps) -> None:
+    member = FakeMember(world, "m", topics=None, pattern=SLOW)
+    answer = send(world, **member.request())
+    taken = [steps.taken()]
+    taken += [steps.taken() for _ in turns(world, lambda: answer.done)]
+    assert len(taken) > 100
+    assert max(taken) <= SLICE_STEPS + PROGRAM_STEPS_MAX * (NAME_CHARACTERS_MAX + 1)
+    assert len(assigned(answer.result()) or ()) == 300 + 20
+
+
+def test_g147_others_are_answered_between_the_slices(world: GroupWorld) -> None:
+    slow = send(world, **FakeMember(world, "m", topics=None, pattern=SLOW).request())
+    assert not slow.done
+    assert FakeMember(world, "other", topics=["topic"]).beat().error_code == ErrorCode.NONE
+    assert not slow.done
+
+
+def test_g147_the_expressions_of_a_group_are_matched_by_one_work_at_a_time(
+    world: GroupWorld, steps: Steps
+) -> None:
+    first = FakeMember(world, "first", topics=None, pattern=SLOW)
+    answer = send(world, **first.request())
+    for _ in turns(world, lambda: answer.done):
+        pass
+    first.take(answer.result())
+    once = steps.taken()
+    world.metadata.topics_version += 1
+    again = send(world, **first.request())
+    # Members with the same expression need no new matches; a member with another one waits.
+    same = [FakeMember(world, f"same-{at}", topics=None, pattern=SLOW) for at in range(3)]
+    assert all(member.beat().error_code == ErrorCode.NONE for member in same)
+    other = send(world, **FakeMember(world, "o", topics=None, pattern="topic").request())
+    assert not again.done and not other.done
+    for _ in turns(world, lambda: other.done):
+        pass
+    assert again.done and other.result().error_code == ErrorCode.NONE
+    assert steps.taken() < 1.1 * once
+    assert consumer_group(world).patterns["topic"] == {"topic"}
+
+
+def test_g147_a_join_with_a_known_expression_matches_nothing(
+    world: GroupWorld, steps: Steps
+) -> None:
+    first = send(world, **FakeMember(world, "a", topics=None, pattern="top.*").request())
+    for _ in turns(world, lambda: first.done):
+        pass
+    assert steps.taken()
+    FakeMember(world, "b", topics=None, pattern="top.*").beat()
+    assert not steps.taken()
+    assert consumer_group(world).subscribed_names == {"topic"}
+
+
+def test_g147_topics_that_change_meanwhile_are_matched_at_the_next_heartbeat(
+    world: GroupWorld,
+) -> None:
+    member = FakeMember(world, "m", topics=None, pattern=SLOW)
+    answer = send(world, **member.request())
+    assert not answer.done
+    world.metadata.counts["late"], world.metadata.ids["late"] = 1, b"L" * 16
+    world.metadata.topics_version += 1
+    for _ in turns(world, lambda: answer.done):
+        pass
+    member.take(answer.result())
+    assert "late" not in consumer_group(world).patterns[SLOW]
+    later = send(world, **member.request())
+    for _ in turns(world, lambda: later.done):
+        pass
+    assert "late" in consumer_group(world).patterns[SLOW]
+
+
+def test_a67_only_topics_that_the_user_may_see_are_matched(world: GroupWorld, steps: Steps) -> None:
+    for seen in ((), ("topic",)):
+        assert list(expressions.match([SLOW], world.metadata, frozenset(seen).intersection))
+        assert steps.taken() == sum([compile_pattern(SLOW).steps(name) for name in seen])
+
+
+def test_g117_a_group_is_told_what_to_install_if_the_library_is_missing(
+    world: GroupWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    answer = FakeMember(world, "m", topics=None, pattern="not compiled before").beat()
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "pip install 'odradek[regex]'" in (answer.error_message or "")
