@@ -81,6 +81,27 @@ def owned(*partitions: int, topic_id: str = "$t") -> list[dict[str, Any]]:
 TOPICS_KNOWN = Wait(300)
 #: The time after which the coordinator may compute an assignment again.
 _INTERVAL = Wait(1_100)
+_LONG_INTERVAL = Ask(
+    "IncrementalAlterConfigs",
+    {
+        "resources": [
+            {
+                "resource_type": 32,
+                "resource_name": "@g",
+                "configs": [
+                    {
+                        "name": "consumer.assignment.interval.ms",
+                        "config_operation": 0,
+                        "value": "15000",
+                    }
+                ],
+            }
+        ],
+        "validate_only": False,
+    },
+    version=1,
+    quiet=True,
+)
 CONSUMER_GROUP: list[Step] = [*topic(partitions=2), *group(), TOPICS_KNOWN]
 _MEMBER: list[Step] = [*CONSUMER_GROUP, _entered()]
 
@@ -94,6 +115,21 @@ _HEARTBEAT = [
             consumer_heartbeat(epoch="$e"),
             consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 1)),
             consumer_heartbeat(epoch="$e"),
+            consumer_described(),
+        ],
+    ),
+    Scenario(
+        "consumer-assignment-interval",
+        "ConsumerGroupHeartbeat",
+        [
+            *CONSUMER_GROUP,
+            _LONG_INTERVAL,
+            Wait(2_000),
+            consumer_heartbeat(save=_EPOCH),
+            consumer_heartbeat("@n"),
+            consumer_heartbeat(epoch="$e"),
+            consumer_described(),
+            consumer_heartbeat(epoch=-1),
             consumer_described(),
         ],
     ),
