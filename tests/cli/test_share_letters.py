@@ -11,6 +11,9 @@ import pytest
 
 from command_line import Commands
 from odradek.broker import SubprocessBroker
+from odradek.cli.share_letters import Letter, letter_of, told_apart
+from odradek_client.structs import ConsumerRecord
+from odradek_protocol.records import TimestampType
 
 _NUMBERS = count()
 #: Settings with which members get their assignment soon.
@@ -74,10 +77,14 @@ def test_dead_letters_are_listed_with_their_reasons(odradek: Commands, tmp_path:
     queue.reject("a", "b")
     first, second = odradek.rows("share", "dead-letters", queue.group)
     assert first.pop("time").endswith("Z")
+    (described,) = odradek.rows("topic", "describe", queue.topic)
+    (record, _) = odradek.rows("consume", queue.topic, "--exit")
     assert first == {
         "topic": queue.topic,
         "partition": 1,
         "offset": 0,
+        "topic_id": described["topic_id"],
+        "timestamp": record["ts"],
         "delivery_count": 1,
         "reason": "Offset rejected by client.",
         "copied": True,
@@ -200,3 +207,67 @@ def test_the_record_of_a_deleted_topic_is_not_produced_to_a_new_one(
     odradek.run("share", "redeliver", queue.group, "--all", "--execute", code=1)
     assert "cannot be redelivered" in odradek.stderr
     assert queue.topic not in [line[0] for line in odradek.table("topic", "list")]
+
+
+# --- A topic that was created again ---------------------------------------------------------------
+
+
+def create_again(queue: Queue) -> None:
+    queue.odradek.run("topic", "delete", queue.topic)
+    queue.odradek.run("topic", "create", queue.topic, "--partitions", "2")
+
+
+def test_records_of_two_topics_with_one_name_are_told_apart(
+    odradek: Commands, tmp_path: Path
+) -> None:
+    queue = Queue(odradek, tmp_path)
+    queue.reject("earlier")
+    create_again(queue)
+    queue.reject("later")
+    one = ("share", "redeliver", queue.group, "-t", queue.topic, "-p", "1", "--offset", "0")
+    first, second = odradek.rows("share", "dead-letters", queue.group)
+    odradek.run(*one, "--execute", code=1)
+    assert "has dead letters of several records" in odradek.stderr
+    assert first["topic_id"] in odradek.stderr and second["topic_id"] in odradek.stderr
+    odradek.run(*one, "--topic-id", first["topic_id"], "--execute")
+    assert queue.consume(1) == [("k-earlier", "earlier")]
+    rows = odradek.rows("share", "redeliver", queue.group, "--all", "--execute")
+    assert [row["new_offset"] for row in rows] == [2, 3]
+    assert queue.consume(2) == [("k-earlier", "earlier"), ("k-later", "later")]
+
+
+def test_another_record_at_the_offset_of_a_dead_letter_is_not_produced(
+    odradek: Commands, tmp_path: Path
+) -> None:
+    queue = Queue(odradek, tmp_path, copy=False)
+    queue.reject("earlier")
+    create_again(queue)
+    queue.file.write_text("innocent\n", "utf-8")
+    odradek.run("produce", queue.topic, str(queue.file), "-p", "1")
+    odradek.run("share", "redeliver", queue.group, "--all", "--execute", code=1)
+    assert "the topic was created again since" in odradek.stderr
+    assert len(odradek.rows("consume", queue.topic, "--exit")) == 1
+
+
+def letter(topic_id: str | None, value: bytes | None) -> Letter:
+    named = {"topic": b"t", "partition": b"0", "offset": b"7", "group": b"g"}
+    headers = [(f"__dlq.errors.{name}", text) for name, text in named.items()]
+    headers += [("__dlq.errors.delivery.count", b"1"), ("__dlq.errors.message", b"rejected")]
+    if topic_id is not None:
+        headers.append(("__dlq.odradek.topic.id", topic_id.encode()))
+    kind = TimestampType.CREATE_TIME
+    record = ConsumerRecord("dlq.t", 0, next(_NUMBERS), 5, kind, None, value, tuple(headers), -1)
+    found = letter_of(record, "g")
+    assert found is not None
+    return found
+
+
+def test_dead_letters_without_topic_ids_count_as_one_if_they_are_equal() -> None:
+    equal = [letter(None, b"a"), letter(None, b"a")]
+    assert told_apart(equal) == (equal[1:], [])
+    different = [letter(None, b"a"), letter(None, b"b"), letter("A" * 22, b"c")]
+    chosen, errors = told_apart(different)
+    assert chosen == different[2:]
+    assert [different[0].where in errors[0], different[1].where in errors[1]] == [True, True]
+    same_id = [letter("A" * 22, b"a"), letter("A" * 22, None), letter("B" * 22, b"a")]
+    assert told_apart(same_id) == (same_id[1:], [])

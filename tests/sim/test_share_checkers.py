@@ -377,8 +377,8 @@ def test_dead_letters_are_compared_with_confirmed_answers(
     deliveries = ShareDeliveries(3, 1_000)
     record = deliveries.of(PLACE, 3)
     record.confirmed, record.in_time = kind, in_time
-    named = [("t", PLACE.partition, 3)] * letters + [("other", PLACE.partition, 3)] * 2
-    assert list(check_dead_letters(named, "t", PLACE, [3], deliveries)) == problems
+    named = [(*PLACE, 3)] * letters + [(b"another topic...", PLACE.partition, 3)] * 2
+    assert list(check_dead_letters(named, PLACE, [3], deliveries)) == problems
 
 
 def test_a_reset_group_may_have_one_more_dead_letter_of_a_record() -> None:
@@ -386,7 +386,6 @@ def test_a_reset_group_may_have_one_more_dead_letter_of_a_record() -> None:
     deliveries.reset_asked(PLACE)
     deliveries.begun_anew(PLACE, 0, 5)
     found = [
-        list(check_dead_letters([("t", PLACE.partition, 3)] * count, "t", PLACE, [3], deliveries))
-        for count in (2, 3)
+        list(check_dead_letters([(*PLACE, 3)] * count, PLACE, [3], deliveries)) for count in (2, 3)
     ]
     assert found == [[], [f"{PLACE}, offset 3 has 3 dead letters"]]

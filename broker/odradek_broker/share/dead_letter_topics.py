@@ -176,7 +176,8 @@ def given_up_records(
                     offset += 1
                     continue
             for record in chunk.between(offset, last):
-                yield DeadLetter(record.offset, count, reason, record if copy else None)
+                copied = record if copy else None
+                yield DeadLetter(record.offset, count, reason, record.timestamp, copied)
             offset = chunk.end
 
 

@@ -1,12 +1,15 @@
 """Dead letters: records of a dead letter topic that stand for records which a share group has given
 up (KIP-1191, rules H-202 and H-204).
 
-The headers of a dead letter name the record, as texts, as in Kafka. A dead letter with a
-copy of the record also has the record's key, value and headers.
+The headers of a dead letter name the record, as texts: those that begin with `__dlq.errors.` are
+Kafka's, and those that begin with `__dlq.odradek.` tell the record from others that had its place,
+if its topic was created again. A dead letter with a copy of the record also has the record's key,
+value and headers.
 """
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 
 from odradek_broker.share.in_flight import GivenUpBecause
@@ -21,6 +24,9 @@ OFFSET = f"{_PREFIX}offset"
 GROUP = f"{_PREFIX}group"
 DELIVERY_COUNT = f"{_PREFIX}delivery.count"
 MESSAGE = f"{_PREFIX}message"
+_OUR_PREFIX = "__dlq.odradek."
+TOPIC_ID = f"{_OUR_PREFIX}topic.id"
+TIMESTAMP = f"{_OUR_PREFIX}timestamp"
 
 #: The limit of a batch of dead letters: a larger batch would keep the broker from other work.
 BATCH_BYTES_MAX = 1024 * 1024
@@ -33,16 +39,24 @@ class Source(NamedTuple):
 
     group_id: str
     topic: str
+    topic_id: bytes
     partition: int
+
+    @property
+    def id_text(self) -> bytes:
+        """The topic's id in Kafka's form, 22 characters."""
+        return urlsafe_b64encode(self.topic_id).rstrip(b"=")
 
 
 class DeadLetter(NamedTuple):
-    """A record that was given up. `copied`: the record that the dead letter contains; None if the
-    dead letter has only its position."""
+    """A record that was given up. `timestamp_ms`: the time of the record, None if the record cannot
+    be read. `copied`: the record that the dead letter contains; None if the dead letter has only
+    its position."""
 
     offset: int
     delivery_count: int
     reason: GivenUpBecause
+    timestamp_ms: int | None = None
     copied: Record | None = None
 
     def headers(self, source: Source) -> Headers:
@@ -55,11 +69,15 @@ class DeadLetter(NamedTuple):
             (GROUP, source.group_id.encode()),
             (DELIVERY_COUNT, str(self.delivery_count).encode()),
             (MESSAGE, self.reason.value.encode()),
+            (TOPIC_ID, source.id_text),
         ]
+        if self.timestamp_ms is not None:
+            own.append((TIMESTAMP, str(self.timestamp_ms).encode()))
         if self.copied is None:
             return own
         # A record that was dead-lettered before and produced again has these headers already.
-        kept = [each for each in self.copied.headers if not each[0].startswith(_PREFIX)]
+        prefixes = _PREFIX, _OUR_PREFIX
+        kept = [each for each in self.copied.headers if not each[0].startswith(prefixes)]
         return [*kept, *own]
 
 
@@ -140,6 +158,7 @@ def _is_of(named: dict[str, bytes | None], source: Source) -> bool:
         named.get(GROUP) == source.group_id.encode()
         and named.get(TOPIC) == source.topic.encode()
         and named.get(PARTITION) == str(source.partition).encode()
+        and named.get(TOPIC_ID, source.id_text) == source.id_text
     )
 
 

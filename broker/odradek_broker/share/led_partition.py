@@ -84,7 +84,7 @@ class LedPartition:
     @property
     def source(self) -> Source:
         """The names that dead letters have for the share partition."""
-        return Source(self.key.group_id, self.topic, self.key.partition)
+        return Source(self.key.group_id, self.topic, self.key.topic_id, self.key.partition)
 
     def wake(self) -> None:
         """Make the fetches that wait for this share partition check again."""

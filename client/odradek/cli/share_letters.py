@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +28,7 @@ from odradek.cli.common import (
 )
 from odradek.cli.completion import group_names, topic_names
 from odradek.cli.offset_grammar import utc_time
+from odradek.mirror.plan import id_text
 from odradek_protocol.lazy_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from odradek_client.structs import ConsumerRecord
 
 _PREFIX = "__dlq.errors."
+#: The prefix of the headers that are not Kafka's.
+_OUR_PREFIX = "__dlq.odradek."
 _TOPIC_SETTING = "errors.deadletterqueue.topic.name"
 _ALLOWED = "errors.deadletterqueue.group.enable"
 _POLL_MS = 500
@@ -55,11 +58,15 @@ Limit = Annotated[
 
 
 class Letter(NamedTuple):
-    """A dead letter, with the position of the given-up record."""
+    """A dead letter, with the position of the given-up record. `topic_id`: the id of its topic in
+    Kafka's form; None in the dead letters of Apache Kafka. `timestamp`: the record's time in ms;
+    None if unknown."""
 
     topic: str
     partition: int
     offset: int
+    topic_id: str | None
+    timestamp: int | None
     delivery_count: int
     reason: str
     record: ConsumerRecord
@@ -74,6 +81,18 @@ class Letter(NamedTuple):
     def name(self) -> str:
         return f"{self.topic}-{self.partition} at offset {self.offset}"
 
+    @property
+    def where(self) -> str:
+        """The place of the dead letter, and what tells its record from others with the name."""
+        topic, partition, offset = self.record[:3]
+        named = "without a topic id" if self.topic_id is None else f"of topic id {self.topic_id}"
+        return f"{topic}-{partition} at offset {offset}, {named}"
+
+    @property
+    def contents(self) -> tuple[Any, ...]:
+        """What is produced again, if the dead letter has a copy."""
+        return self.copied, self.record.key, self.record.value, _own_headers(self.record)
+
     def row(self) -> dict[str, Any]:
         """The dead letter in the form of `dead-letters --json`."""
         record = self.record
@@ -81,6 +100,8 @@ class Letter(NamedTuple):
             "topic": self.topic,
             "partition": self.partition,
             "offset": self.offset,
+            "topic_id": self.topic_id,
+            "timestamp": self.timestamp,
             "delivery_count": self.delivery_count,
             "reason": self.reason,
             "time": utc_time(record.timestamp),
@@ -96,16 +117,19 @@ class Letter(NamedTuple):
 def letter_of(record: ConsumerRecord, group: str) -> Letter | None:
     """The dead letter in a record of a dead letter topic; None if it belongs to another group, or
     if the record is no dead letter."""
-    named = {name.removeprefix(_PREFIX): value or b"" for name, value in record.headers}
-    if named.get("group") != group.encode():
+    named = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
+    if named.get(f"{_PREFIX}group") != group:
         return None
+    timestamp = named.get(f"{_OUR_PREFIX}timestamp")
     try:
         return Letter(
-            named["topic"].decode(),
-            int(named["partition"]),
-            int(named["offset"]),
-            int(named["delivery.count"]),
-            named["message"].decode(),
+            named[f"{_PREFIX}topic"],
+            int(named[f"{_PREFIX}partition"]),
+            int(named[f"{_PREFIX}offset"]),
+            named.get(f"{_OUR_PREFIX}topic.id"),
+            None if timestamp is None else int(timestamp),
+            int(named[f"{_PREFIX}delivery.count"]),
+            named[f"{_PREFIX}message"],
             record,
         )
     except (KeyError, ValueError):
@@ -113,7 +137,34 @@ def letter_of(record: ConsumerRecord, group: str) -> Letter | None:
 
 
 def _own_headers(record: ConsumerRecord) -> list[tuple[str, bytes | None]]:
-    return [each for each in record.headers if not each[0].startswith(_PREFIX)]
+    prefixes = _PREFIX, _OUR_PREFIX
+    return [each for each in record.headers if not each[0].startswith(prefixes)]
+
+
+def told_apart(letters: Iterable[Letter]) -> tuple[list[Letter], list[str]]:
+    """The newest dead letter of each record, and the errors of dead letters that may be about one
+    record or about several.
+
+    Dead letters with one place name several records if the topic was created again: the topic ids
+    tell these apart. Dead letters without topic ids name one record if all have the same contents.
+    """
+    places: dict[tuple[str, int, int], list[Letter]] = {}
+    for letter in letters:
+        places.setdefault(letter[:3], []).append(letter)
+    chosen: list[Letter] = []
+    errors: list[str] = []
+    for some in places.values():
+        unnamed = [each for each in some if each.topic_id is None]
+        if unnamed and all(each.contents == some[-1].contents for each in some):
+            chosen.append(some[-1])
+            continue
+        chosen += {each.topic_id: each for each in some if each.topic_id is not None}.values()
+        errors += [
+            f"{each.name} cannot be redelivered: it is unknown which of its {len(some)} dead letters"
+            f" are about one record; this one is in {each.where}"
+            for each in unnamed
+        ]
+    return chosen, errors
 
 
 # --- dead-letters ---------------------------------------------------------------------------------
@@ -247,6 +298,12 @@ def redeliver(
     offset: Annotated[
         int | None, typer.Option("--offset", metavar="N", min=0, help="The place of one record.")
     ] = None,
+    topic_id: Annotated[
+        str | None,
+        typer.Option(
+            "--topic-id", metavar="ID", help="Only dead letters of the topic with this id."
+        ),
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All records that have a dead letter.")
     ] = False,
@@ -260,8 +317,10 @@ def redeliver(
 
     A record is produced to the partition that it came from. Its key, value and headers are taken
     from the dead letter if it has a copy, else from the original record, which the log must still
-    have. Dead letters stay: a second redelivery produces the record a second time. Nothing is
-    produced without --execute.
+    have. If the topic was created again, one place has had several records: --topic-id says which
+    one is meant, and dead letters that cannot be told apart are listed as errors. Dead letters
+    stay: a second redelivery produces the record a second time. Nothing is produced without
+    --execute.
     """
     one = (topic, partition, offset)
     if everything and one != (None, None, None):
@@ -269,7 +328,7 @@ def redeliver(
     if not everything and None in one:
         fail("say which record: --topic T --partition P --offset N, or --all", 2)
     rows, errors = run(
-        _redeliver(bootstrap, setting, group, None if everything else one, limit, execute)
+        _redeliver(bootstrap, setting, group, None if everything else one, topic_id, limit, execute)
     )
     columns = ["TOPIC", "PARTITION", "OFFSET", "FROM", "NEW-OFFSET"]
     print_rows(columns, rows, as_json=as_json)
@@ -281,6 +340,7 @@ async def _redeliver(
     setting: list[str] | None,
     group: str,
     one: tuple[str | None, int | None, int | None] | None,
+    topic_id: str | None,
     limit: int,
     execute: bool,
 ) -> tuple[list[dict[str, Any]], list[str]]:
@@ -290,9 +350,8 @@ async def _redeliver(
     from odradek_client.producer.producer import Producer
 
     rows: list[dict[str, Any]] = []
-    errors: list[str] = []
     async with _reader(bootstrap, setting) as consumer:
-        letters = await _chosen(bootstrap, setting, consumer, group, one, limit)
+        letters, errors = await _chosen(bootstrap, setting, consumer, group, one, topic_id, limit)
         known = await _partitions(bootstrap, setting, letters)
         chosen: list[tuple[Letter, ConsumerRecord]] = []
         for letter in letters:
@@ -325,45 +384,70 @@ async def _chosen(
     consumer: Consumer,
     group: str,
     one: tuple[str | None, int | None, int | None] | None,
+    topic_id: str | None,
     limit: int,
-) -> Sequence[Letter]:
-    """The selected dead letters, each record once. Ends the program if `one` was asked for and is
-    missing; prints a note if the group has none at all."""
+) -> tuple[Sequence[Letter], list[str]]:
+    """The selected dead letters, each record once, and the errors of others. Ends the program if
+    `one` was asked for and is missing, or if several records have this place; prints a note if the
+    group has none at all."""
     topic = await _topic(bootstrap, setting, group)
-    letters = await _letters(consumer, topic, group, limit)
-    chosen = {each[:3]: each for each in letters if one in (None, each[:3])}
-    if not chosen and one is not None:
+    letters = [
+        each
+        for each in await _letters(consumer, topic, group, limit)
+        if one in (None, each[:3]) and topic_id in (None, each.topic_id)
+    ]
+    chosen, errors = told_apart(letters)
+    if one is not None and len(chosen) + len(errors) > 1:
+        fail(
+            f"{letters[0].name} has dead letters of several records, because the topic was created"
+            " again; say which one with --topic-id: "
+            + "; ".join(f"{each.where}, at {utc_time(each.record.timestamp)}" for each in letters)
+        )
+    if not letters and one is not None:
         fail(
             f"{group} has no dead letter of {one[0]}-{one[1]} at offset {one[2]};"
             f" `odradek share dead-letters {group}` lists those that it has"
         )
-    if not chosen:
+    if not letters:
         tell(f"{group} has no dead letters")
-    return list(chosen.values())
+    return chosen, errors
 
 
 async def _partitions(
     bootstrap: str, setting: list[str] | None, letters: Sequence[Letter]
-) -> set[tuple[str, int]]:
-    """The existing partitions of the topics that the dead letters name."""
+) -> dict[tuple[str, int], str]:
+    """The existing partitions of the topics that the dead letters name, with the topics' ids."""
     async with open_admin(bootstrap, setting) as admin:
         names = {letter.topic for letter in letters}.intersection(await admin.list_topics())
         described = await admin.describe_topics(sorted(names)) if names else {}
         return {
-            (name, each.partition) for name, found in described.items() for each in found.partitions
+            (name, each.partition): id_text(found.topic_id)
+            for name, found in described.items()
+            for each in found.partitions
         }
 
 
 async def _contents(
-    consumer: Consumer, letter: Letter, known: set[tuple[str, int]]
+    consumer: Consumer, letter: Letter, known: Mapping[tuple[str, int], str]
 ) -> ConsumerRecord:
     """The record to produce: the copy in the dead letter, or else the original record. LookupError
-    if that record was deleted, or if its partition is not in `known`."""
+    if that record was deleted, if its partition is not in `known`, or if the log may have another
+    record at the offset."""
     if (letter.topic, letter.partition) not in known:
         raise LookupError("there is no such partition any more")
     if letter.copied:
         return letter.record
     tp = (letter.topic, letter.partition)
+    if letter.topic_id is None:
+        raise LookupError(
+            "the dead letter has neither a copy nor a topic id, as those of Apache Kafka, so the"
+            " record at the offset may be another one"
+        )
+    if letter.topic_id != known[tp]:
+        raise LookupError(
+            "the dead letter has no copy, and the topic was created again since, which has deleted"
+            " the record"
+        )
     (first,) = (await consumer.beginning_offsets(tp)).values()
     (end,) = (await consumer.end_offsets(tp)).values()
     if not first <= letter.offset < end:
@@ -376,6 +460,8 @@ async def _contents(
     for _ in range(_READ_MS // _POLL_MS):
         for record in await consumer.poll(_POLL_MS, 1):
             if record.offset == letter.offset:
+                if letter.timestamp not in (None, record.timestamp):
+                    raise LookupError("the dead letter has no copy, and the log another record")
                 return record
             raise LookupError("the dead letter has no copy, and compaction has removed the record")
         if await consumer.position(tp) >= end:

@@ -4,6 +4,7 @@ a record gets none."""
 from __future__ import annotations
 
 import errno
+from base64 import urlsafe_b64encode
 
 from dead_letter_world import ACCEPT, LETTERS, REJECT, RELEASE, SOURCE, DeadLetterWorld
 from odradek.simulation.disk import Failure
@@ -41,7 +42,19 @@ def test_h202_a_rejected_record_is_dead_lettered_with_its_contents() -> None:
         "__dlq.errors.group": b"workers",
         "__dlq.errors.delivery.count": b"1",
         "__dlq.errors.message": b"Offset rejected by client.",
+        "__dlq.odradek.topic.id": urlsafe_b64encode(world.key.topic_id).rstrip(b"="),
+        "__dlq.odradek.timestamp": str(source.timestamp).encode(),
     }
+
+
+def test_h202_the_letter_of_a_redelivered_letter_has_only_its_own_names() -> None:
+    world = DeadLetterWorld()
+    world.jobs(1)
+    (job,) = world.letters(topic=SOURCE)
+    copied = job._replace(headers=(("__dlq.odradek.topic.id", b"x"),))
+    letter = DeadLetter(0, 1, GivenUpBecause.REJECTED, 5, copied)
+    headers = letter.headers(Source("workers", SOURCE, bytes(16), 0))
+    assert len(headers) == len(dict(headers)) == 8
 
 
 def test_h202_a_dead_letter_without_a_copy_has_only_the_position() -> None:
@@ -398,7 +411,7 @@ def test_h207_the_history_of_a_record_names_its_dead_letter_or_the_problem() -> 
 def test_h206_dead_letters_of_other_groups_do_not_finish_a_record() -> None:
     """A dead letter finishes a record if it names the group and the partition of the record, and
     has no producer id."""
-    source = Source("workers", SOURCE, 0)
+    source = Source("workers", SOURCE, bytes(16), 0)
     letter = DeadLetter(0, 1, GivenUpBecause.REJECTED)
     builder = BatchBuilder()
     builder.append(0, None, None, letter.headers(source))
@@ -406,6 +419,8 @@ def test_h206_dead_letters_of_other_groups_do_not_finish_a_record() -> None:
     assert list(letters_in(bytes(data), source, 0)) == []
     assert list(letters_in(bytes(builder.build()), source, 0)) == [(0, 1, 0)]
     assert list(letters_in(bytes(builder.build()), source._replace(group_id="other"), 0)) == []
+    again = source._replace(topic_id=bytes(range(16)))
+    assert list(letters_in(bytes(builder.build()), again, 0)) == []
 
 
 # --- States that are begun anew -------------------------------------------------------------------

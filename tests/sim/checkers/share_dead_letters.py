@@ -3,6 +3,7 @@ other record has at most one."""
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -11,10 +12,10 @@ from tests.sim.checkers.share_deliveries import ACCEPT, REJECT, Place, ShareDeli
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.structs import TopicPartition
 
-#: The topic, the partition and the offset of a record that has a dead letter.
-Named = tuple[str, int, int]
+#: The topic id, the partition and the offset of a record that has a dead letter.
+Named = tuple[bytes, int, int]
 
-_HEADER = "__dlq.errors."
+_HEADERS = "__dlq.odradek.topic.id", "__dlq.errors.partition", "__dlq.errors.offset"
 
 
 async def read_dead_letters(bootstrap: str, topic: str, partitions: int) -> list[Named]:
@@ -30,28 +31,24 @@ async def read_dead_letters(bootstrap: str, topic: str, partitions: int) -> list
         while any([await consumer.position(place) < ends[place] for place in places]):
             for record in await consumer.poll(timeout_ms=1_000):
                 of = dict(record.headers)
-                name, index, offset = (
-                    (of[_HEADER + each] or b"").decode()
-                    for each in ("topic", "partition", "offset")
-                )
-                found.append((name, int(index), int(offset)))
+                topic_id, index, offset = (of[each] or b"" for each in _HEADERS)
+                found.append((urlsafe_b64decode(topic_id + b"=="), int(index), int(offset)))
     return found
 
 
 def check_dead_letters(
     letters: Iterable[Named],
-    topic: str,
     place: Place,
     offsets: Iterable[int],
     deliveries: ShareDeliveries,
 ) -> Iterator[str]:
-    """Check the dead letters of a partition of a topic that was created only once.
+    """Check the dead letters of a partition of a topic.
 
     After each reset of a share partition, a record may get one more dead letter. `offsets`: the
     offsets of the records that are still in the partition's log.
     """
     counts = Counter(
-        offset for name, index, offset in letters if (name, index) == (topic, place[1])
+        offset for topic_id, index, offset in letters if (topic_id, index) == tuple(place)
     )
     lives = deliveries.life(place).number
     for offset, count in counts.items():

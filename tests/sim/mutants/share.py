@@ -16,6 +16,7 @@ from odradek_broker.coordinator.share.shard import ShareShard
 from odradek_broker.deferred import Deferred
 from odradek_broker.share import dead_letter_writer, fetching, in_flight, share_partition
 from odradek_broker.share.dead_letter_writer import DeadLetterWriter, Written, _Job
+from odradek_broker.share.dead_letters import Source
 from odradek_broker.share.fetching import read as _read
 from odradek_broker.share.in_flight import FINISHED, NOBODY, RecordState, Run, ShareSettings
 from odradek_broker.share.in_flight import add_stored as _add_stored
@@ -249,6 +250,13 @@ SHARE = (
         1,
         {(dead_letter_writer, "given_up_records"): _no_records},
         ("share-groups: ",),
+    ),
+    Mutant(
+        "dead letters of a topic do not say which of the topics with its name it is",
+        "share-groups",
+        1,
+        {(Source, "id_text"): b"A" * 22},
+        ("dead letter",),
     ),
     Mutant(
         "loading a share partition ignores dead letters that its stored state does not mention",

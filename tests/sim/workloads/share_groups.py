@@ -516,8 +516,8 @@ class ShareGroupsWorkload:
                 finished = [each for each in found if state and is_finished(state, each)]
                 problems += self._deliveries.check_finished(place, found, finished)
                 problems += self._readers.check_values(place, found)
-                if self._has_letters and topic == _JOBS:
-                    problems += check_dead_letters(letters, topic, place, found, self._deliveries)
+                if self._has_letters:
+                    problems += check_dead_letters(letters, place, found, self._deliveries)
         for place, state in states.items():
             for first, last, delivery_state, _ in state.batches:
                 for offset in range(max(first, state.start_offset), last + 1):
