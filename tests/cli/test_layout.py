@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.cli import layout
+from odradek_protocol.visible import width
 
 LONG = "x" * 300
 
@@ -62,3 +63,23 @@ def test_a_table_folds_its_widest_columns_to_fit_a_terminal() -> None:
 def test_columns_that_cannot_fit_are_as_narrow_as_possible() -> None:
     lines = layout.table_lines([["y" * 30] * 9])
     assert widest(lines) == 9 * 12 + 8 * 2
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize(
+    "name", ["日本語" * 20, "e\u0301" * 50, "\u202e" * 9, "\x1b[2J" * 9, "a b\nc"]
+)
+def test_wide_and_invisible_letters_break_no_table(name: str) -> None:
+    rows = [["GROUP", "HOST"], [name, "here"], ["x" * 70, "there"], [f"{name} {name}", "there"]]
+    for lines in (layout.table_lines(rows), layout.wrap(f"the group {name} is stable", "now  ")):
+        assert max(map(width, lines)) <= 60
+        assert all(line.isprintable() for line in lines)
+    at = {width(line.partition(" here")[0]) for line in layout.table_lines(rows) if " here" in line}
+    at |= {
+        width(line.partition(" there")[0]) for line in layout.table_lines(rows) if " there" in line
+    }
+    assert len(at) == 1
+
+
+def test_a_table_in_a_pipe_is_aligned_by_columns_of_the_terminal() -> None:
+    assert layout.table_lines([["日本", "a"], ["x", "b"]]) == ["日本  a", "x     b"]

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from enum import Enum, unique
 
+from odradek_protocol.visible import visible
+
 Value = int | str | tuple[str, ...]
 Fields = Mapping[str, Value]
 
@@ -297,16 +299,6 @@ def _text(value: Value) -> str:
     if isinstance(value, tuple):
         return visible(", ".join(value)) if value else "none"
     return visible(str(value))
-
-
-def visible(text: str) -> str:
-    """The text with unprintable characters escaped, because clients choose names, and people read
-    the names on terminals."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
 
 
 def describe_client(client_id: str | None, host: str) -> str:

@@ -10,7 +10,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, MutableMapping
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 from odradek_broker.platform.loggers import LEVELS, LOGGERS, ROOT
+from odradek_protocol.visible import visible
 
 #: The size at which a log file is rotated, and the number of older files that are kept.
 LOG_FILE_MAX_BYTES = 10 * 1024 * 1024
@@ -120,7 +121,28 @@ def _shared_processors() -> list[Any]:
 def _rendering(as_json: bool, *, colors: bool) -> list[Any]:
     if as_json:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    return [structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0)]
+    return [
+        structlog.processors.format_exc_info,
+        _visible_texts,
+        structlog.dev.ConsoleRenderer(
+            colors=colors,
+            pad_event_to=0,
+            exception_formatter=structlog.dev.plain_traceback,
+        ),
+    ]
+
+
+def _visible_texts(_: object, __: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Escape what a terminal would act on, because clients choose names, and the texts of
+    errors."""
+    return {
+        name: visible(value, keep="\n" if name == "exception" else "")
+        if isinstance(value, str)
+        else value
+        if isinstance(value, int | float | None)
+        else visible(repr(value))
+        for name, value in fields.items()
+    }
 
 
 class ProcessLogLevels:

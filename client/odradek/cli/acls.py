@@ -31,6 +31,7 @@ from odradek.cli.common import (
 )
 from odradek.cli.completion import group_names, topic_names
 from odradek.cli.option_groups import with_option_groups
+from odradek.cli.say import say
 from odradek_protocol.acls import CLUSTER_NAME, AclResourceType, PatternType
 
 if TYPE_CHECKING:
@@ -297,7 +298,7 @@ def _show(acls: list[AclBinding], as_json: bool) -> None:
     ]
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     elif rows:
         print_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows])
     else:

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from odradek.cli.commands import COMMANDS, CommandRow, installed_version, with_value
+from odradek.cli.say import say
 
 
 class _Sections(TyperGroup):
@@ -34,8 +35,8 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from odradek_protocol.records import native
 
-        typer.echo(f"odradek {installed_version()}")
-        typer.echo(f"record codec: {native.describe()}")
+        say(f"odradek {installed_version()}")
+        say(f"record codec: {native.describe()}")
         raise typer.Exit
 
 

@@ -31,6 +31,7 @@ from odradek.cli.common import (
     print_table,
     run,
 )
+from odradek.cli.say import say
 from odradek_protocol.records import native
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def _check(settings: dict[str, Any]) -> None:
 
 def _say(text: str) -> None:
     if sys.stderr.isatty():
-        typer.echo(f"{text} ...", err=True)
+        say(f"{text} ...", err=True)
 
 
 @contextmanager
@@ -272,7 +273,7 @@ def _print(results: list[Result]) -> None:
         )
     if latencies:
         if throughputs:
-            typer.echo()
+            say()
         print_table(
             ["MEASURED", "RECORDS", "MEDIAN-MS", "P95-MS", "P99-MS", "MAX-MS"],
             [
@@ -359,10 +360,10 @@ def bench(
         async for result in measure(address, what, load):
             results.append(result)
             if as_json:
-                typer.echo(json.dumps(asdict(result)))
+                say(json.dumps(asdict(result)))
 
     with _broker(bootstrap, durability) as address:
         run(main(address), fast=True)
     if not as_json:
         _print(results)
-        typer.echo(f"record codec: {native.describe()}", err=True)
+        say(f"record codec: {native.describe()}", err=True)

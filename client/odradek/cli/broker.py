@@ -18,6 +18,7 @@ import typer
 from odradek.cli import serving
 from odradek.cli.commands import fail
 from odradek.cli.pid_file import LOG_FILE, PidFile, RunningBroker
+from odradek.cli.say import say
 from odradek.cli.serving import DATA_DIR_VARIABLE, configure, reason
 
 EXIT_NOT_RUNNING = 3
@@ -240,7 +241,7 @@ def start(
     line = _ready_line(child, timeout_s)
     if line is None:
         _report_failure(child, log_file, logged_bytes, timeout_s)
-    typer.echo(f"{line} [pid {child.pid}, log {log_file}]")
+    say(f"{line} [pid {child.pid}, log {log_file}]")
 
 
 def _ready_line(child: subprocess.Popen[bytes], timeout_s: float) -> str | None:
@@ -321,7 +322,7 @@ def stop(
         if time.monotonic() > deadline:
             fail(f"the broker with pid {running.pid} has not stopped within {timeout_s:g} s")
         time.sleep(_POLL_S)
-    typer.echo(f"odradek stopped (pid {running.pid}, data {directory})")
+    say(f"odradek stopped (pid {running.pid}, data {directory})")
 
 
 def status(
@@ -335,7 +336,7 @@ def status(
     running = _running(directory)
     answers = running is not None and _accepts(running.address)
     if as_json:
-        typer.echo(
+        say(
             json.dumps(
                 {
                     "running": running is not None,
@@ -347,10 +348,10 @@ def status(
             )
         )
     elif running is None:
-        typer.echo(f"not running (data {directory})")
+        say(f"not running (data {directory})")
     else:
         note = "" if answers else ", but its port does not accept connections"
-        typer.echo(f"running: pid {running.pid}, {running.address}, data {directory}{note}")
+        say(f"running: pid {running.pid}, {running.address}, data {directory}{note}")
     if running is None:
         raise typer.Exit(EXIT_NOT_RUNNING)
 

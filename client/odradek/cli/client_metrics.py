@@ -22,6 +22,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek_client.admin.telemetry import ClientMetric, PushingClient
@@ -49,7 +50,7 @@ def list_(
 
     names = run(main())
     for name in names:
-        typer.echo(json.dumps({"name": name}) if as_json else name)
+        say(json.dumps({"name": name}) if as_json else name)
     if not names and not as_json:
         tell("there is no subscription; odradek client-metrics alter makes one")
 
@@ -96,7 +97,7 @@ def describe(
     columns = ["name", "metrics", "interval.ms", "match"]
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     elif rows:
         print_table(
             [column.upper() for column in columns],
@@ -160,7 +161,7 @@ def alter(
         fail("nothing to change: give --metrics, --interval or --match", 2)
     _alter(name, changes, bootstrap, setting)
     if generate_name:
-        typer.echo(name)
+        say(name)
     tell(f"altered the subscription {name}")
 
 
@@ -232,7 +233,7 @@ def _show_clients(bootstrap: str, as_json: bool, setting: list[str] | None) -> N
     clients = run(main())
     if as_json:
         for client in clients:
-            typer.echo(json.dumps(dataclasses.asdict(client)))
+            say(json.dumps(dataclasses.asdict(client)))
     elif clients:
         print_table(
             ["CLIENT-INSTANCE-ID", "CLIENT-ID", "SOFTWARE", "HOST", "PUSHES", "LAST", "METRICS"],
@@ -269,9 +270,9 @@ def _show_metrics(
 
     client, metrics = run(main())
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(client)))
+        say(json.dumps(dataclasses.asdict(client)))
         for metric in metrics:
-            typer.echo(json.dumps(dataclasses.asdict(metric)))
+            say(json.dumps(dataclasses.asdict(metric)))
         return
     tell(
         f"{client.client_id or 'a client'} ({client.software_name} {client.software_version}) at"

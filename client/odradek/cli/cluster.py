@@ -18,6 +18,7 @@ from odradek.cli.common import (
     print_table,
     run,
 )
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin, BrokerDescription, LogDir
@@ -40,7 +41,7 @@ def cluster(
     """
     found, errors = run(_describe(bootstrap, setting))
     if as_json:
-        typer.echo(json.dumps(found))
+        say(json.dumps(found))
     else:
         _print(found, apis)
     end_with(errors)
@@ -112,7 +113,7 @@ def _directory(found: LogDir) -> dict[str, Any]:
 
 
 def _print(found: dict[str, Any], apis: bool) -> None:
-    typer.echo(
+    say(
         f"Cluster: {cell(found['cluster_id'])}  Controller: {cell(found['controller'])}  "
         f"Nodes: {len(found['nodes'])}"
     )
@@ -128,7 +129,7 @@ def _print(found: dict[str, Any], apis: bool) -> None:
         ],
     )
     if found["features"]:
-        typer.echo()
+        say()
         print_table(
             ["FEATURE", "LEVEL", "SUPPORTED"],
             [
@@ -137,7 +138,7 @@ def _print(found: dict[str, Any], apis: bool) -> None:
             ],
         )
     if apis:
-        typer.echo()
+        say()
         names = sorted({name for node in found["nodes"] for name in node["apis"]})
         print_table(
             ["API", *(f"NODE-{node['node']}" for node in found["nodes"])],

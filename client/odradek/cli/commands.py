@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from odradek_protocol.visible import visible
+
 
 @dataclass(frozen=True)
 class CommandRow:
@@ -109,7 +111,7 @@ def with_value(words: Sequence[str]) -> list[str]:
 
 def fail(message: str, exit_code: int = 1) -> NoReturn:
     """End the program with one line on stderr: the problem and its remedy."""
-    print(f"odradek: {message}", file=sys.stderr)
+    print("odradek:", visible(message, keep="\n"), file=sys.stderr)
     raise SystemExit(exit_code)
 
 

@@ -25,6 +25,7 @@ import typer
 from odradek.cli.client_config import DEFAULT_BOOTSTRAP, assignments, client_settings
 from odradek.cli.commands import fail
 from odradek.cli.layout import table_lines
+from odradek.cli.say import say
 from odradek.cli.streams import drop_output
 
 if TYPE_CHECKING:
@@ -250,15 +251,14 @@ def console() -> Console:
 
 def print_table(columns: list[str], rows: list[list[str]]) -> None:
     """Aligned columns with Kafka's headings; see `table_lines`."""
-    for line in table_lines([columns, *rows]):
-        typer.echo(line)
+    say(*table_lines([columns, *rows]))
 
 
 def print_rows(columns: list[str], rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
     """A table of rows with a cell for each value; with `as_json` a line of JSON for each row."""
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     elif rows:
         print_table(columns, [[cell(value) for value in row.values()] for row in rows])
 
@@ -274,8 +274,8 @@ def offset_of(found: OffsetAndTimestamp | None) -> int:
 
 
 def tell(text: str) -> None:
-    """Print a line for people on stderr."""
-    typer.echo(text, err=True)
+    """Print a text for people on stderr."""
+    say(*text.split("\n"), err=True)
 
 
 def errors_but(code: ErrorCode, results: Results[Any, Any]) -> list[OdradekError]:

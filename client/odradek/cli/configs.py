@@ -26,6 +26,7 @@ from odradek.cli.common import (
 )
 from odradek.cli.completion import names_of_kind
 from odradek.cli.layout import wrap
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin, ConfigEntry, ConfigResource
@@ -107,7 +108,7 @@ def describe(
         rows = [row for row in rows if not row["default"]]
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     elif rows and documentation:
         _print_documented(kind, rows)
     elif rows:
@@ -242,11 +243,11 @@ def _print_documented(kind: Kind, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["resource"] != resource:
             resource = row["resource"]
-            typer.echo(f"{kind.value} {resource}")
+            say(f"{kind.value} {resource}")
         lines = wrap(f"{row['name']}={_shown(row, 'value')}  ({row['source']})", "  ", " " * 6)
         if row.get("documentation"):
             lines += wrap(row["documentation"], " " * 4)
-        typer.echo("\n".join(lines))
+        say(*lines)
 
 
 def _alter(

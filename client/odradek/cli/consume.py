@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -483,7 +484,7 @@ def _way_past(error: CorruptRecord, group: str | None) -> str:
     if group is None:
         return f"{trouble}\nGo on behind it: odradek consume {topic} -p {number} -o {behind}"
     return (
-        f"{trouble}\nMove the group behind it: odradek group reset-offsets {group} "
+        f"{trouble}\nMove the group behind it: odradek group reset-offsets {quote(group)} "
         f"--topic {topic}:{number} --to-offset {behind} --execute"
     )
 

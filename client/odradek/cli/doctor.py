@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,9 @@ from odradek.cli.broker import ConfigFile, DataDir, Listen, Settings
 from odradek.cli.common import AsJson, ClientSettings, open_admin, run
 from odradek.cli.doctor_checks import Finding, Findings, Level
 from odradek.cli.layout import table_lines
+from odradek.cli.say import say
 from odradek_client.words import counted
+from odradek_protocol.visible import json_line
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -122,17 +123,16 @@ def _print(found: list[Finding], *, as_json: bool) -> None:
     if as_json:
         for each in found:
             fields = {"level": each.level, "check": each.check, "text": each.text}
-            typer.echo(json.dumps({**fields, "remedy": each.remedy}, ensure_ascii=False))
+            say(json_line({**fields, "remedy": each.remedy}))
         return
     rows = []
     for each in found:
         rows.append([each.level.value, each.check, each.text])
         if each.remedy:
             rows.append(["", "", f"-> {each.remedy}"])
-    for line in table_lines([["LEVEL", "CHECK", "FOUND"], *rows]):
-        typer.echo(line)
+    say(*table_lines([["LEVEL", "CHECK", "FOUND"], *rows]))
     counts = Counter(each.level for each in found)
-    typer.echo(
+    say(
         f"{counted(counts[Level.ERROR], 'error')}, {counted(counts[Level.WARNING], 'warning')},"
         f" {counts[Level.OK]} ok"
     )

@@ -4,7 +4,6 @@ events that the broker keeps."""
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -22,6 +21,8 @@ from odradek.cli.common import (
 )
 from odradek.cli.completion import group_names, partition_names, topic_names
 from odradek.cli.option_groups import with_option_groups
+from odradek.cli.say import say
+from odradek_protocol.visible import json_line
 
 if TYPE_CHECKING:
     from odradek.cli.explain_text import Printer
@@ -448,4 +449,4 @@ class _Json:
 
 
 def _print_json(kind: str, **values: Any) -> None:
-    typer.echo(json.dumps({"type": kind, **values}, ensure_ascii=False))
+    say(json_line({"type": kind, **values}))

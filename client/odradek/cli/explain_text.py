@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from odradek.cli.layout import wrap
+from odradek.cli.layout import padded, wrap
+from odradek.cli.say import say
+from odradek_protocol.visible import visible, width
 
 if TYPE_CHECKING:
     from odradek_client.admin.history import HistoryDescription, HistoryEvent
@@ -27,12 +29,6 @@ _CLASSIC_ID = re.compile(rf"[^\s,]*{_UUID}")
 _UUID_END = re.compile(rf"-?{_UUID}$")
 _SHORT = 12
 _NAME_MAX = 24
-
-
-def _visible(text: str) -> str:
-    from odradek_broker.explain.sentences import visible
-
-    return visible(text)
 
 
 class MemberNames:
@@ -50,10 +46,10 @@ class MemberNames:
 
     def see(self, text: str, details: Mapping[str, str]) -> list[str]:
         """Note the members that an event or state names. Returns the new member ids."""
-        found = [_visible(details[key]) for key in _MEMBERS if len(details.get(key, "")) > _SHORT]
-        client = _visible(details.get("client", ""))
+        found = [visible(details[key]) for key in _MEMBERS if len(details.get(key, "")) > _SHORT]
+        client = visible(details.get("client", ""))
         if client and "member" in details:
-            self._clients.setdefault(_visible(details["member"]), client)
+            self._clients.setdefault(visible(details["member"]), client)
         found += _CLASSIC_ID.findall(text)
         new = [each for each in dict.fromkeys(found) if each not in self._names]
         for member_id in new:
@@ -69,8 +65,8 @@ class MemberNames:
         short names contain them."""
         if self._pattern is None:
             return text
-        client = _visible(details.get("client", ""))
-        if client and _visible(details.get("member", "")) in self._names:
+        client = visible(details.get("client", ""))
+        if client and visible(details.get("member", "")) in self._names:
             text = text.replace(f" of {client}", "", 1)
         return self._pattern.sub(lambda found: self._names[found[0]], text)
 
@@ -146,7 +142,7 @@ class Printer:
     def head(self, title: str, found: Iterable[HistoryDescription], *, shown: int) -> None:
         """Print the title, and the time from which the history is complete. `shown`: the number of
         events that will be printed."""
-        typer.secho("\n".join(wrap(title, rest="  ")), bold=True)
+        say(*wrap(title, rest="  "), bold=True)
         for each in found:
             for note in self._notes(each):
                 self._dim(f"({note})")
@@ -159,9 +155,9 @@ class Printer:
             return
         new = [each for text, details in entries for each in self._names.see(text, details)]
         names = self._names.legend(new)
-        width = max((len(name) for name, _ in names), default=0)
+        columns = max((width(name) for name, _ in names), default=0)
         for name, meaning in names:
-            typer.echo("\n".join(wrap(meaning, f"{name.ljust(width)}  = ")))
+            say(*wrap(meaning, f"{padded(name, columns)}  = "))
 
     def event(self, node_id: int, event: HistoryEvent) -> None:
         """Print the lines of an event, with its date if the date has changed."""
@@ -176,7 +172,7 @@ class Printer:
         date, time = moment(event.time_ms).split(" ")
         if date != self._date:
             self._date = date
-            typer.secho(date, dim=True)
+            say(date, dim=True)
         self._line(time, self._since(event.time_ms), self._of_node(node_id, text), event.name)
         self._last_ms = max(event.last_time_ms, self._last_ms or 0)
 
@@ -242,8 +238,8 @@ class Printer:
         margin = f"{label.ljust(_TIME_WIDTH)} {since.rjust(_SINCE_WIDTH)}  "
         first, *rest = wrap(text, margin, _MARGIN + "  ")
         colour = next((colour for part, colour in _STYLES.items() if part in name), None)
-        typer.secho(first[: len(margin)], dim=True, nl=False)
-        typer.secho("\n".join([first[len(margin) :], *rest]), fg=colour, bold=bold)
+        say(first[: len(margin)], dim=True, nl=False)
+        say(first[len(margin) :], *rest, fg=colour, bold=bold)
 
     def _dim(self, text: str, margin: str = "") -> None:
-        typer.secho("\n".join(wrap(text, margin, f"{margin} ")), dim=True)
+        say(*wrap(text, margin, f"{margin} "), dim=True)

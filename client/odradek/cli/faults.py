@@ -12,6 +12,7 @@ import typer
 from odradek.cli.commands import fail as end_with
 from odradek.cli.common import AsJson, print_table
 from odradek.cli.option_groups import with_option_groups
+from odradek.cli.say import say
 from odradek.faults import FaultRefused, Faults
 
 app = typer.Typer(help="Inject faults into a broker under test.", no_args_is_help=True)
@@ -83,7 +84,7 @@ def _order(http: str, fault: str, **fields: Any) -> None:
         given["times"] = given["times"] or None
     if "api" in given:
         given["api"] = given["api"].split(",")
-    typer.echo(json.dumps(_call(lambda: Faults.at(http).order(fault, **given))))
+    say(json.dumps(_call(lambda: Faults.at(http).order(fault, **given))))
 
 
 def _call(what: Callable[[], Any]) -> Any:
@@ -255,7 +256,7 @@ def list_all(http: Http, as_json: AsJson = False) -> None:
             {"id": each.id, "met": each.met, "left": each.left, "over": each.over, **each.order}
             for each in found
         ]
-        typer.echo(json.dumps(rows))
+        say(json.dumps(rows))
         return
     print_table(
         ["ID", "MET", "LEFT", "ORDER"],

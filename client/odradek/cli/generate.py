@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from odradek.cli.commands import fail
+from odradek.cli.say import say
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -64,7 +65,7 @@ def systemd_unit(
     if config is not None:
         command += ["--config", _plain("--config", config)]
     command += ["--data-dir", _plain("--data-dir", data_dir)]
-    typer.echo(_UNIT.format(user=user, command=" ".join(command)), nl=False)
+    say(*_UNIT.format(user=user, command=" ".join(command)).splitlines())
 
 
 def _plain(option: str, path: Path) -> str:
@@ -323,7 +324,7 @@ def prometheus_alerts() -> None:
 
     The job of the broker in scrape_configs must be called odradek.
     """
-    typer.echo(alert_rules(), nl=False)
+    say(*alert_rules().splitlines())
 
 
 def alert_rules() -> str:
@@ -609,7 +610,7 @@ def grafana_dashboard() -> None:
 
     Grafana asks for a Prometheus data source, and for the instances to show.
     """
-    typer.echo(json.dumps(dashboard(), indent=2))
+    say(*json.dumps(dashboard(), indent=2).splitlines())
 
 
 def dashboard() -> dict[str, Any]:

@@ -38,6 +38,7 @@ from odradek.cli.offset_reset import (
     read_csv,
     write_csv,
 )
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -296,7 +297,7 @@ async def ranges_of(
 def _print_reset(rows: list[dict[str, Any]], as_json: bool, export: bool, with_group: bool) -> None:
     if export and not as_json:
         cells = [(r["group"], r["topic"], r["partition"], r["new_offset"]) for r in rows]
-        typer.echo(write_csv(cells, with_group=with_group), nl=False)
+        say(*write_csv(cells, with_group=with_group).splitlines())
     else:
         columns = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"]
         print_rows(columns, rows, as_json=as_json)

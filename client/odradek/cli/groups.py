@@ -27,6 +27,7 @@ from odradek.cli.completion import group_names
 from odradek.cli.group_reset import AllTopics, Groups, TopicSpecs, reset_offsets
 from odradek.cli.offset_grammar import OffsetError
 from odradek.cli.offset_reset import Partition, parse_topics
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -90,7 +91,7 @@ def list_(
     rows = run(main())
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     elif verbose:
         print_table(
             ["GROUP", "TYPE", "PROTOCOL", "STATE", "COORDINATOR-ID"],
@@ -98,7 +99,7 @@ def list_(
         )
     else:
         for row in rows:
-            typer.echo(row["group"])
+            say(row["group"])
 
 
 # --- describe -------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def describe(
     rows, errors = run(_describe(bootstrap, groups, setting))
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     elif state:
         _print_states(rows)
     else:
@@ -268,7 +269,7 @@ def _print_groups(rows: list[dict[str, Any]], members: bool, verbose: bool) -> N
         name, state = row["group"], row["state"]
         shown = bool(row["members"] or (row["partitions"] and not members))
         if shown and not first:
-            typer.echo()
+            say()
         if state in _REBALANCING:
             tell(f"group {name!r} is rebalancing")
         elif not row["members"]:

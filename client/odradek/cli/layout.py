@@ -11,6 +11,8 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
+from odradek_protocol.visible import visible, width
+
 #: The width of lines that do not go to a terminal.
 PIPED_COLUMNS = 100
 #: The smallest width of wrapped lines; a narrower terminal wraps lines itself.
@@ -18,6 +20,8 @@ _COLUMNS_MIN = 40
 #: The minimum width of a table's column, in characters.
 _CELL_MIN = 12
 _GAP = "  "
+#: A blank at which `wrap` does not break a line.
+NO_BREAK = "\xa0"
 
 
 def is_terminal() -> bool:
@@ -38,14 +42,38 @@ def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
 
     A word is broken only if it is longer than a line.
     """
-    blank = " " * len(first) if rest is None else rest
-    return textwrap.wrap(
-        text,
-        columns(),
-        initial_indent=first,
-        subsequent_indent=blank,
-        break_on_hyphens=False,
-    ) or [first.rstrip()]
+    blank = " " * width(first) if rest is None else rest
+    shown = visible(text, keep=NO_BREAK)
+    return _wrapped(shown, columns(), first, blank) or [first.rstrip()]
+
+
+def _wrapped(text: str, available: int, first: str = "", rest: str = "") -> list[str]:
+    """The lines of a text, none of which takes more than `available` columns of the terminal."""
+    if width(text) == len(text) and first.isascii():
+        return textwrap.wrap(
+            text,
+            available,
+            initial_indent=first,
+            subsequent_indent=rest,
+            break_on_hyphens=False,
+        )
+    lines: list[str] = []
+    line = ""
+    for word in filter(None, text.split(" ")):
+        start = rest if lines else first
+        joined = f"{line} {word}" if line else start + word
+        if width(joined) <= available:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        line = rest if lines else first
+        for letter in word:
+            if line.strip() and width(line + letter) > available:
+                lines.append(line)
+                line = rest
+            line += letter
+    return [*lines, line] if line else lines
 
 
 def fits(widths: Sequence[int]) -> bool:
@@ -56,7 +84,8 @@ def fits(widths: Sequence[int]) -> bool:
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Aligned columns, each as wide as its cells need. In a table wider than the terminal, the
     widest columns are folded."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows = [list(map(visible, row)) for row in rows]
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     if fits(widths):
         return [_row(row, widths) for row in rows]
     narrow = _narrowed(widths, columns())
@@ -68,8 +97,12 @@ def _table_width(widths: Sequence[int]) -> int:
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-    return _GAP.join(padded).rstrip()
+    return _GAP.join(map(padded, cells, widths)).rstrip()
+
+
+def padded(text: str, columns: int) -> str:
+    """The text with blanks up to a number of columns of the terminal."""
+    return text + " " * (columns - width(text))
 
 
 def _narrowed(widths: Sequence[int], available: int) -> list[int]:
@@ -88,8 +121,7 @@ def _narrowed(widths: Sequence[int], available: int) -> list[int]:
 
 def _folded(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     parts = [
-        textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
-        for cell, width in zip(cells, widths, strict=True)
+        _wrapped(cell, available) or [""] for cell, available in zip(cells, widths, strict=True)
     ]
     height = max(map(len, parts))
     filled = [[*part, *[""] * (height - len(part))] for part in parts]

@@ -7,7 +7,6 @@ it is read; damage is reported, and makes the command exit with 1.
 from __future__ import annotations
 
 import base64
-import json
 import os
 import sys
 import time
@@ -19,8 +18,9 @@ import typer
 
 from odradek.cli.commands import fail
 from odradek.cli.common import AsJson, cell, tell
-from odradek.cli.layout import fits, wrap
+from odradek.cli.layout import NO_BREAK, fits, padded, wrap
 from odradek.cli.log_paths import ConfigFile, data_directories
+from odradek_protocol.visible import json_line, visible
 
 if TYPE_CHECKING:
     from odradek_broker.tools.dump import Row, Selection
@@ -31,11 +31,6 @@ _ROWS_AHEAD = 200
 #: The pause before a second read of a segment that ends inside a batch. The broker may be writing
 #: that batch.
 _LOOK_AGAIN_S = 0.01
-
-
-#: A blank between a name and its value where lines are not wrapped. Values never contain this
-#: character (`_escaped`).
-_NO_BREAK = "\u00a0"
 
 
 class _Table:
@@ -84,18 +79,18 @@ class _Table:
             self._write_fields(row, "")
 
     def _write_cells(self, cells: list[str]) -> None:
-        padded = [
-            text.ljust(self._widths[at] if at < len(self._widths) else 0)
+        cells = [
+            padded(text, self._widths[at] if at < len(self._widths) else 0)
             for at, text in enumerate(cells)
         ]
-        sys.stdout.write("  ".join(padded).rstrip() + "\n")
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
     def _write_fields(self, row: Row, margin: str) -> None:
         line = _fields(row)
         lines = [margin + line]
         if not fits([len(lines[0])]):
             lines = wrap(line, margin, f"{margin}    ")
-        sys.stdout.write("\n".join(lines).replace(_NO_BREAK, " ") + "\n")
+        sys.stdout.write("\n".join(lines).replace(NO_BREAK, " ") + "\n")
 
 
 def _cells(row: Row) -> list[str]:
@@ -104,7 +99,7 @@ def _cells(row: Row) -> list[str]:
 
 def _fields(row: Row) -> str:
     return "  ".join(
-        f"{name}:{_NO_BREAK}{_cell(value)}"
+        f"{name}:{NO_BREAK}{_cell(value)}"
         for name, value in row.items()
         if name != "kind" and value != []
     )
@@ -113,16 +108,8 @@ def _fields(row: Row) -> str:
 def _cell(value: Any) -> str:
     value = _jsonable(value)
     if isinstance(value, dict | list | bool):
-        return json.dumps(value, ensure_ascii=False)
-    text = cell(value)
-    return text if text.isprintable() else _escaped(text)
-
-
-def _escaped(text: str) -> str:
-    """The text without characters that end a line or move the cursor."""
-    from odradek_broker.explain.sentences import visible
-
-    return visible(text)
+        return json_line(value)
+    return visible(cell(value))
 
 
 def _jsonable(value: Any) -> Any:
@@ -143,7 +130,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def _print_json(path: Path, row: Row) -> None:
-    sys.stdout.write(json.dumps({"file": str(path), **_jsonable(row)}, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_line({"file": str(path), **_jsonable(row)}) + "\n")
 
 
 def _found(paths: list[Path], only: set[str]) -> Iterator[tuple[Path, FileName, bool]]:
@@ -289,7 +276,7 @@ def dump(
     try:
         for path, name, named in _found(named_paths, _kinds(only)):
             if headings:
-                sys.stdout.write(f"{path}\n")
+                sys.stdout.write(f"{visible(str(path))}\n")
             try:
                 whole = _dump(path, name, selection, as_json) and whole
             except FileNotFoundError:

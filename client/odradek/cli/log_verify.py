@@ -3,7 +3,6 @@ do."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ import typer
 from odradek.cli.commands import fail
 from odradek.cli.common import AsJson, progress, tell
 from odradek.cli.log_paths import ConfigFile, data_directories
+from odradek_protocol.visible import json_line, visible
 
 if TYPE_CHECKING:
     from odradek_broker.platform.seams import Files
@@ -165,7 +165,7 @@ def _segment_bytes(directory: Path) -> int:
 def _print(finding: Finding) -> None:
     remedy = f"; {finding.remedy}" if finding.remedy else ""
     label = finding.severity.name.lower()
-    sys.stdout.write(f"{label}: {finding.path}: {finding.problem}{remedy}\n")
+    sys.stdout.write(f"{visible(f'{label}: {finding.path}: {finding.problem}{remedy}')}\n")
 
 
 def _print_json(finding: Finding) -> None:
@@ -175,4 +175,4 @@ def _print_json(finding: Finding) -> None:
         "problem": finding.problem,
         "remedy": finding.remedy,
     }
-    sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_line(row) + "\n")

@@ -20,6 +20,7 @@ from odradek.cli.common import (
 )
 from odradek.cli.masking import Masks
 from odradek.cli.record_view import Decode, RegistryUrl, SchemaFiles, ViewOptions, make_decoders
+from odradek_protocol.visible import visible
 
 if TYPE_CHECKING:
     from odradek.decoders import Decoders
@@ -125,7 +126,7 @@ def _told(tool: Callable[..., Awaitable[dict[str, Any]]]) -> Callable[..., Any]:
     async def call(**arguments: Any) -> dict[str, Any]:
         given = " ".join(f"{key}={value!r}" for key, value in arguments.items())
         print(
-            f"odradek mcp: {name} {given[:_ARGUMENTS_SHOWN_MAX]}",
+            visible(f"odradek mcp: {name} {given[:_ARGUMENTS_SHOWN_MAX]}"),
             file=sys.stderr,
             flush=True,
         )

@@ -37,6 +37,7 @@ from odradek.cli.mirror_options import (
     selection_of,
 )
 from odradek.cli.mirror_status import status
+from odradek.cli.say import say
 from odradek.cli.topic_patterns import is_pattern, matching
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def _copier(job: Job) -> Copier:
 
 def _show(snapshot: Snapshot, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(snapshot.as_json()))
+        say(json.dumps(snapshot.as_json()))
     else:
         tell(snapshot.line())
 
@@ -238,9 +239,9 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
             "notes": list(plan.notes),
             "problems": list(plan.problems),
         }
-        typer.echo(json.dumps(whole))
+        say(json.dumps(whole))
         return
-    typer.echo(f"{plan.mode}, from cluster {plan.source_cluster} to {plan.target_cluster}")
+    say(f"{plan.mode}, from cluster {plan.source_cluster} to {plan.target_cluster}")
     if rows:
         print_table(
             ["TOPIC", "ACTION", "PARTITIONS", "OFFSETS", "SETTINGS"],
@@ -255,12 +256,12 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
                 for each in plan.topics
             ],
         )
-    typer.echo(f"offsets of {len(plan.groups)} groups: {', '.join(plan.groups) or '-'}")
+    say(f"offsets of {len(plan.groups)} groups: {', '.join(plan.groups) or '-'}")
     for group in plan.group_settings:
         shown = " ".join(f"{name}={value}" for name, value in group.settings.items())
-        typer.echo(f"settings of group {group.name}: {shown}")
+        say(f"settings of group {group.name}: {shown}")
     for note in plan.notes:
-        typer.echo(note)
+        say(note)
 
 
 @app.command()
@@ -287,12 +288,12 @@ def promote(
     rows, errors = run(_promote(client_settings(target, to_config), topics, is_plan))
     for row in rows:
         if as_json:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
         elif is_plan:
-            typer.echo(f"{row['topic']} would become an ordinary topic")
+            say(f"{row['topic']} would become an ordinary topic")
         else:
             aborted = row["aborted_transactions"]
-            typer.echo(f"{row['topic']} is an ordinary topic; {aborted} transactions were aborted")
+            say(f"{row['topic']} is an ordinary topic; {aborted} transactions were aborted")
     end_plan(rows, errors, "no topic was promoted", execute=not is_plan)
 
 

@@ -22,6 +22,7 @@ from odradek.cli.mirror_options import (
     mode_of,
     selection_of,
 )
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek.mirror.check import Checker, GroupResult, PartitionResult, SettingResult
@@ -93,7 +94,7 @@ async def _compare(checker: Checker, as_json: bool) -> int:
             codes.add(_NOT_COMPARED if each.error else _DIFFERENT if each.differences else 0)
         if as_json:
             for each in results:
-                typer.echo(json.dumps(_partition_row(each)))
+                say(json.dumps(_partition_row(each)))
         else:
             _print_topic(topic, results)
     offsets, notes = await checker.check_groups()
@@ -102,18 +103,18 @@ async def _compare(checker: Checker, as_json: bool) -> int:
         codes.add(_DIFFERENT)
     if as_json:
         for offset in offsets:
-            typer.echo(json.dumps(_group_row(offset)))
+            say(json.dumps(_group_row(offset)))
     else:
         for offset in different:
-            typer.echo(_group_line(offset))
+            say(_group_line(offset))
     settings = await checker.check_group_settings()
     for setting in settings.results:
         if setting.differs:
             codes.add(_DIFFERENT)
         if as_json:
-            typer.echo(json.dumps(_setting_row(setting)))
+            say(json.dumps(_setting_row(setting)))
         elif setting.differs:
-            typer.echo(_setting_line(setting))
+            say(_setting_line(setting))
     for note in [*notes, *settings.notes]:
         tell(note)
     for error in settings.errors:
@@ -132,7 +133,7 @@ def _result(each: PartitionResult) -> str:
 
 
 def _print_topic(topic: str, results: list[PartitionResult]) -> None:
-    typer.echo(topic)
+    say(topic)
     rows = []
     for each in results:
         records = str(each.source_records)
@@ -143,7 +144,7 @@ def _print_topic(topic: str, results: list[PartitionResult]) -> None:
     for each in results:
         name = f"{each.tp.topic}-{each.tp.partition}"
         for difference in each.differences:
-            typer.echo(f"{name}: {difference}")
+            say(f"{name}: {difference}")
         for note in each.notes:
             tell(f"{name}: {note}")
         if each.error:

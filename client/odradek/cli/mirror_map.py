@@ -14,6 +14,7 @@ import typer
 from odradek.cli.commands import fail
 from odradek.cli.common import AsJson, client_settings, connected, print_table, run, tell
 from odradek.cli.mirror_options import Name, To, ToConfig
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek.mirror.map_topic import MirrorMap
@@ -55,7 +56,7 @@ def offsets(
         rows.append({"topic": topic, "partition": partition, "source": offset, "target": there})
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     elif rows:
         columns = ["TOPIC", "PARTITION", "SOURCE", "TARGET"]
         print_table(columns, [[str(value) for value in row.values()] for row in rows])

@@ -13,6 +13,7 @@ import typer
 from odradek.cli.common import AsJson, cell, client_settings, connected, print_table, run, tell
 from odradek.cli.mirror_map import read_mirror_map
 from odradek.cli.mirror_options import FromConfig, Name, To, ToConfig
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek.mirror.map_topic import MirrorMap
@@ -42,10 +43,10 @@ def status(
     rows = [_row(tp, mirrored, ends) for tp in sorted(mirrored.partitions)]
     if as_json:
         for row in rows:
-            typer.echo(json.dumps({"type": "partition", **row}))
+            say(json.dumps({"type": "partition", **row}))
         writer = None if mirrored.owner is None else mirrored.owner._asdict()
         last = {"name": name, "owner": writer, "last_written_ms": mirrored.last_written_ms}
-        typer.echo(json.dumps({"type": "mirror", **last}))
+        say(json.dumps({"type": "mirror", **last}))
         return
     if rows:
         columns = ["TOPIC", "PARTITION", "NEXT", "TARGET-END", "RECORDS", "LAG"]

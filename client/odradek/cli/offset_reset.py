@@ -17,6 +17,7 @@ from enum import Enum
 from odradek.cli.offset_grammar import OffsetError, parse_time
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.settings import parse_iso_duration_ms
+from odradek_protocol.visible import visible
 
 Partition = tuple[str, int]
 
@@ -196,7 +197,8 @@ def write_csv(rows: Iterable[tuple[str, str, int, int]], *, with_group: bool) ->
     only if there are several groups."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows(row if with_group else row[1:] for row in rows)
+    for group, *rest in rows:
+        writer.writerow([visible(group), *rest] if with_group else rest)
     return out.getvalue()
 
 

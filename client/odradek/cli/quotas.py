@@ -20,6 +20,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek_client.admin.quotas import QuotaEntity, QuotaName
@@ -91,7 +92,7 @@ def describe(
     rows.sort(key=lambda row: [str(cell) for cell in row.values()])
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     elif rows:
         columns = ["user", "client_id", "ip", "quota", "value"]
         print_table(

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from odradek_protocol.visible import json_line
+
 Headers = Sequence[tuple[str, bytes | None]]
 
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
@@ -178,7 +180,7 @@ def to_json_line(record: RecordLike, *, decoded: dict[str, Any] | None = None) -
         **_json_value("payload", record.value),
         **({} if decoded is None else {"decoded": decoded}),
     }
-    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+    return json_line(line).encode() + b"\n"
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from odradek.record_filter import (
     parse_filter,
     parse_path_condition,
 )
+from odradek_protocol.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -263,7 +263,7 @@ class _DecodedRecords:
         found = self.of(record, is_key)
         self._tell_failures(record.topic, is_key, found)
         if found.format == "text":
-            return found.text.encode()
+            return visible(found.text, keep=_LINE_ENDS).encode()
         if found.format == "hex":
             return data.hex(" ").encode()
         # Line ends in indented JSON are never inside texts.
@@ -288,14 +288,10 @@ def failures_of(found: Decoded) -> str:
     return "; ".join(f"not {each.format}: {each.failure}" for each in found.attempts)
 
 
+#: The characters of a decoded text that are printed although they are no letters.
+_LINE_ENDS = "\n\r\t"
+
 # --- For people -----------------------------------------------------------------------------------
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-def _plain(text: str) -> str:
-    """Text on one line, with escapes for control characters, to which a terminal may react."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def _short(data: bytes | None) -> str:
@@ -304,7 +300,7 @@ def _short(data: bytes | None) -> str:
         return "NULL"
     shown = data[:_SHOWN_BYTES_MAX]
     try:
-        text = _plain(shown.decode())
+        text = visible(shown.decode())
     except UnicodeDecodeError:
         text = f"0x{shown.hex()}"
     return text + ("..." if len(data) > len(shown) else "")
@@ -333,7 +329,7 @@ class _PrettyPrinter:
                 found.format == "hex" or self._records.decoders.rule_for(record.topic, False)
             ):
                 self._console.print(
-                    f"({failures_of(found)})", style="dim", markup=False, highlight=False
+                    visible(f"({failures_of(found)})"), style="dim", markup=False, highlight=False
                 )
         return captured.get().encode()
 
@@ -350,9 +346,9 @@ class _PrettyPrinter:
         if record.key is not None:
             head.append("  key ", style="dim")
             line = self._records.of_one_line(record).key or b""
-            head.append(_plain(line.decode("utf-8", "replace")))
+            head.append(visible(line.decode("utf-8", "replace")))
         for name, value in record.headers:
-            head.append(f"  {_plain(name)}=", style="dim")
+            head.append(f"  {visible(name)}=", style="dim")
             head.append(_short(value))
         return head
 
@@ -370,7 +366,7 @@ def _moment(timestamp_ms: int) -> str:
 def _coloured(found: Decoded) -> Text:
     from rich.text import Text
 
-    text = Text(found.text)
+    text = Text(visible(found.text, keep=_LINE_ENDS))
     if found.format not in ("text", "hex") and len(found.text) <= _COLOURED_CHARACTERS_MAX:
         from rich.highlighter import JSONHighlighter
 

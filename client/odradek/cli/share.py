@@ -23,6 +23,7 @@ from odradek.cli.common import (
     tell,
 )
 from odradek.cli.completion import group_names, topic_names
+from odradek.cli.say import say
 from odradek.cli.share_consume import consume
 from odradek.cli.share_letters import dead_letters, redeliver
 from odradek.cli.share_reset import reset_offsets
@@ -78,7 +79,7 @@ def list_(
     rows = run(main())
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     elif verbose:
         print_table(
             ["GROUP", "STATE", "COORDINATOR-ID"],
@@ -86,7 +87,7 @@ def list_(
         )
     else:
         for row in rows:
-            typer.echo(row["group"])
+            say(row["group"])
 
 
 # --- describe, offsets ----------------------------------------------------------------------------
@@ -110,7 +111,7 @@ def describe(
     rows, errors = run(_describe(bootstrap, groups, setting))
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     elif rows:
         _print_members(rows)
     end_with(errors)

@@ -28,6 +28,7 @@ from odradek.cli.common import (
 )
 from odradek.cli.completion import group_names, topic_names
 from odradek.cli.offset_grammar import utc_time
+from odradek.cli.say import say
 from odradek.mirror.plan import id_text
 from odradek_protocol.lazy_tuple import NamedTuple
 
@@ -190,7 +191,7 @@ def dead_letters(
     rows = [letter.row() for letter in run(main())]
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     elif rows:
         print_table(
             ["TOPIC", "PARTITION", "OFFSET", "DELIVERIES", "TIME", "REASON"],

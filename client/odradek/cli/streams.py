@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
+from odradek_protocol.visible import visible
+
 #: The errors of a write to a full disk, to a closed stream, or to a failed device.
 _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO})
 
@@ -74,5 +76,5 @@ def _failed(error: OSError) -> int:
         text = f"standard output cannot be written: {error.strerror}"
     else:
         text = str(error)
-    print(f"odradek: {text}", file=sys.stderr)
+    print(f"odradek: {visible(text)}", file=sys.stderr)
     return 1

@@ -22,6 +22,7 @@ from odradek.cli.common import (
 )
 from odradek.cli.offset_grammar import OffsetError, utc_time
 from odradek.cli.offset_reset import parse_duration_ms
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin, DelegationToken
@@ -88,7 +89,7 @@ def create(
     except ValueError as error:
         fail(str(error))
     if as_json:
-        typer.echo(json.dumps({**_row(token), "hmac": token.password}))
+        say(json.dumps({**_row(token), "hmac": token.password}))
     else:
         print_table(["TOKEN-ID", "HMAC"], [[token.token_id, token.password]])
     tell(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from odradek.cli.common import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, open_admin, run
+from odradek.cli.say import say
 from odradek.cli.top_frame import Frame, GroupSample, OpenTransaction, Sample, make_frame
 from odradek.cli.top_view import SORTS, render
 from odradek.console.group_figures import committed_offsets, end_offsets
@@ -22,6 +22,7 @@ from odradek.console.lag import LagHistories, LagPoint
 from odradek_client.admin import Admin
 from odradek_client.errors import OdradekError, UnsupportedByBroker
 from odradek_client.structs import TopicPartition
+from odradek_protocol.visible import json_line
 
 if TYPE_CHECKING:
     from odradek_client.admin import GroupListing
@@ -62,7 +63,7 @@ def top(
     if once or as_json or not sys.stdout.isatty():
         frame = run(_once(watch, bootstrap, setting), close_on_sigterm=True)
         if as_json:
-            typer.echo(json.dumps(frame.as_json(), ensure_ascii=False))
+            say(json_line(frame.as_json()))
         else:
             _print(frame)
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.cluster import size_text
 from odradek.cli.top_frame import Frame, GroupLag, OpenTransaction, SlowRequests, TopicRate
 from odradek_client.words import counted
+from odradek_protocol.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -54,7 +55,7 @@ def render(
 def _styled(text: str, style: str) -> Text:
     from rich.text import Text
 
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+    return Text(visible(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _head(frame: Frame) -> Text:
@@ -169,7 +170,7 @@ def _cell(name: str) -> Text:
     other people, who may put anything into them."""
     from rich.text import Text
 
-    return Text("".join(letter if letter.isprintable() else "?" for letter in name))
+    return Text(visible(name))
 
 
 def _rate(per_s: float | None) -> str:

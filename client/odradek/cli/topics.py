@@ -24,6 +24,7 @@ from odradek.cli.common import (
 )
 from odradek.cli.completion import topic_names
 from odradek.cli.layout import columns, wrap
+from odradek.cli.say import say
 from odradek.cli.topic_patterns import is_pattern, matching, nothing_matches
 from odradek.cli.topic_trim import trim
 
@@ -123,7 +124,7 @@ def list_(
     rows = run(main())
     if as_json or names_only:
         for row in rows:
-            typer.echo(json.dumps(row) if as_json else row["topic"])
+            say(json.dumps(row) if as_json else row["topic"])
         return
     if not rows:
         tell("there are no topics; `odradek topic create NAME` makes one")
@@ -165,13 +166,13 @@ def describe(
     failed = False
     for name, row in described.items():
         if isinstance(row, Exception):
-            typer.echo(f"odradek: {row}", err=True)
+            say(f"odradek: {row}", err=True)
             failed = True
             continue
         if not all_configs:
             row["configs"] = [each for each in row["configs"] if not each["default"]]
         if as_json:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
         else:
             _print_topic(name, row)
     if failed:
@@ -258,7 +259,7 @@ def _print_topic(name: str, row: dict[str, Any]) -> None:
     if len(in_line) > columns():
         lines[-1] = "  Configs:"
         lines += [part for each in configs for part in wrap(each, " " * 4, " " * 8)]
-    typer.echo("\n".join(lines))
+    say(*lines)
     print_table(
         ["PARTITION", "LEADER", "REPLICAS", "ISR", "LOG-START-OFFSET", "LOG-END-OFFSET"],
         [
@@ -355,11 +356,11 @@ def _tell(
     for name in topics:
         error = errors.get(name)
         if error is None:
-            typer.echo(f"{done} {name}", err=True)
+            say(f"{done} {name}", err=True)
         elif isinstance(error, harmless):
-            typer.echo(f"left {name} as it is: nothing to do", err=True)
+            say(f"left {name} as it is: nothing to do", err=True)
         else:
-            typer.echo(f"odradek: {error}", err=True)
+            say(f"odradek: {error}", err=True)
             failed = True
     if failed:
         raise typer.Exit(1)

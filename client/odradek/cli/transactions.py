@@ -21,6 +21,7 @@ from odradek.cli.common import (
     run,
 )
 from odradek.cli.completion import topic_names
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek_client.admin.transactions import TransactionDescription
@@ -101,7 +102,7 @@ def list_(
     rows, errors = run(main())
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
     else:
         names = ("transactional_id", "coordinator", "producer_id", "epoch", "state", "age_ms")
         print_table(
@@ -129,10 +130,10 @@ def describe(
     rows, errors = run(main())
     for row in rows:
         if as_json:
-            typer.echo(json.dumps(row))
+            say(json.dumps(row))
             continue
         for name, value in zip(row, _cells(row, *row), strict=True):
-            typer.echo(f"{name.replace('_', '-')}: {value}")
+            say(f"{name.replace('_', '-')}: {value}")
     end_with(errors)
 
 
@@ -184,7 +185,7 @@ def abort(
         )
 
     if hanging:
-        typer.echo(run(one_hanging()), err=True)
+        say(run(one_hanging()), err=True)
         return
 
     async def main() -> list[tuple[str, OdradekError | None]]:
@@ -203,6 +204,6 @@ def abort(
     failed = False
     for name, error in run(main()):
         failed = failed or error is not None
-        typer.echo(f"aborted {name}" if error is None else f"odradek: {error}", err=True)
+        say(f"aborted {name}" if error is None else f"odradek: {error}", err=True)
     if failed:
         raise typer.Exit(1)

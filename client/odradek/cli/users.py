@@ -21,6 +21,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.say import say
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -91,7 +92,7 @@ def list_(
     rows = run(main())
     if as_json:
         for user, mechanism, iterations in rows:
-            typer.echo(json.dumps({"user": user, "mechanism": mechanism, "iterations": iterations}))
+            say(json.dumps({"user": user, "mechanism": mechanism, "iterations": iterations}))
     elif rows:
         print_table(
             ["USER", "MECHANISM", "ITERATIONS"],
@@ -185,7 +186,7 @@ def hash_(name: Name, password_file: PasswordFile = None, password_env: Password
     from odradek_broker.security.passwords import SALT_BYTES, hash_password
 
     password = _password(name, password_file, password_env)
-    print(f"{name}:{hash_password(password, os.urandom(SALT_BYTES))}")
+    say(f"{name}:{hash_password(password, os.urandom(SALT_BYTES))}")
 
 
 def _store(

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from odradek_protocol.visible import visible_json
+
 
 class CannotDecode(ValueError):
     """The error of bytes that are not in a format, with the reason."""
@@ -84,7 +86,6 @@ def as_text(data: bytes) -> str:
 # --- JSON -----------------------------------------------------------------------------------------
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
-_UNSAFE_IN_JSON = re.compile(r"[\x7f-\x9f]")
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _INDENT = "  "
 
@@ -110,7 +111,7 @@ def as_json(data: bytes, limits: Limits) -> Found:
     if _LONE_SURROGATE.search(text):
         # JSON allows a lone surrogate, which cannot be written as UTF-8.
         value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    return Found(value, safe_json(_indented(text, limits)))
+    return Found(value, visible_json(_indented(text, limits)))
 
 
 def _refuse_constant(name: str) -> Any:
@@ -142,11 +143,6 @@ def _indented(text: str, limits: Limits) -> str:
     return "".join(out)
 
 
-def safe_json(text: str) -> str:
-    """JSON with escapes for control characters, to which a terminal may react."""
-    return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
 def indented_json(value: Any) -> str:
     """The value as indented JSON for people. CannotDecode if JSON cannot represent it."""
     try:
@@ -154,7 +150,7 @@ def indented_json(value: Any) -> str:
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise CannotDecode(f"the value cannot be shown as JSON: {error}") from None
-    return safe_json(text)
+    return visible_json(text)
 
 
 def json_float(value: float) -> float | str:

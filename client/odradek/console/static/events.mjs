@@ -6,6 +6,10 @@ import { Empty, Link, Missing, Time, html } from "./ui.mjs";
 export const TimelineLink = ({ type, name }) =>
   html`<${Link} class="button" to="/timeline" params=${{ type, name }}>Timeline<//>`;
 
+/** A word for a shell. */
+export const quoted = (text) =>
+  /^[\w.:/-]+$/.test(text) && !text.startsWith("-") ? text : `'${text.replaceAll("'", "'\\''")}'`;
+
 /** A command to copy. */
 export const Command = ({ children }) => html`<code class="command">${visible([children].flat().join(""))}</code>`;
 

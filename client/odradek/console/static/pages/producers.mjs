@@ -1,7 +1,7 @@
 // The producers of a partition, or one producer id.
 import { useEffect, useState } from "../vendor/hooks.mjs";
 import { get, useAsked } from "../api.mjs";
-import { Command, Events, States, TimelineLink } from "../events.mjs";
+import { Command, Events, States, TimelineLink, quoted } from "../events.mjs";
 import { count, visible } from "../format.mjs";
 import { go, param, place } from "../place.mjs";
 import { Badge, Empty, Failure, Heading, Link, Loading, Missing, Name, Table, Time, TimeHead, VirtualTable, html } from "../ui.mjs";
@@ -33,7 +33,7 @@ const Hanging = ({ rows }) => {
   const some = rows.filter((row) => row.hanging).slice(0, 5);
   return some.length > 0 && html`<div class="missing">
     <p>No transactional id that can be seen here has these transactions. One that stays open so hangs, and holds back consumers with read_committed for ever. To end it:</p>
-    ${some.map((row) => html`<p><${Command}>odradek txn abort --topic '${row.topic}' --partition ${row.partition} --start-offset ${row.transaction_start_offset}<//></p>`)}
+    ${some.map((row) => html`<p><${Command}>odradek txn abort --topic ${quoted(row.topic)} --partition ${row.partition} --start-offset ${row.transaction_start_offset}<//></p>`)}
   </div>`;
 };
 

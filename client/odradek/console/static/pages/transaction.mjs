@@ -1,15 +1,12 @@
 // A transactional id: its transaction, the offsets held back, the command to end it, its events.
 import { useLive } from "../api.mjs";
-import { Command, Events, States, TimelineLink } from "../events.mjs";
+import { Command, Events, States, TimelineLink, quoted } from "../events.mjs";
 import { count, duration, visible } from "../format.mjs";
 import { param } from "../place.mjs";
 import { Empty, Failure, Figure, Heading, Link, Loading, Name, Table, Time, html } from "../ui.mjs";
 import { Age, TransactionState } from "./transactions.mjs";
 
 const right = (label) => ({ label, align: "right" });
-
-/** A word for a shell. */
-const quoted = (text) => (/^[\w.:/-]+$/.test(text) && !text.startsWith("-") ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 function WhatToDo({ data }) {
   const command = html`<${Command}>odradek txn abort ${quoted(data.transactional_id)}<//>`;
