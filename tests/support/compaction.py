@@ -29,6 +29,7 @@ def job_for(found: LogToClean, now_ms: int, **changes: Any) -> CleaningJob:
         later_bases=tuple(base for base in bases if base >= found.upper_bound),
         first_dirty_offset=found.first_dirty_offset,
         upper_bound=found.upper_bound,
+        producers_known_from=found.upper_bound,
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
         segment_bytes=log.config.segment_bytes,

@@ -218,7 +218,7 @@ class LogFiles:
         sealed = self.segments.roll(base_offset, config, self._options.randomness, now_ms)
         self.producers.aborted_transactions.begin(self.segments.active)
         self.directory.written((sealed.path_of("index"), sealed.path_of("timeindex")))
-        # Without a snapshot, replay only takes longer (P-28).
+        # Without a snapshot nothing is lost: records are removed only when one is there (L-55).
         with suppress(OSError):
             self.take_snapshot_of_base(base_offset)
         self.producers.aborted_transactions.close_index(sealed)

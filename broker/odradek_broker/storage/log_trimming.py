@@ -131,6 +131,26 @@ class LogTrimming:
         self._log.ensure_loaded(now_ms)
         return self._files.segments
 
+    # ---- producers
+
+    def producers_known_from(self, offset: int, now_ms: int) -> int | None:
+        """The base offset of the first segment from `offset` on that has a producer snapshot, so
+        that a start does not need the records before it for the producers (L-55). If there is none,
+        a snapshot of the log end is taken, in a new segment, and the result is None. Raises
+        StorageError, OSError."""
+        log, segments, producers = self._log, self._opened_segments(now_ms), self._files.producers
+        known = set(producers.snapshot_offsets())
+        for base in segments.bases[bisect_left(segments.bases, offset) :]:
+            if base in known:
+                return base
+        if segments.active.size_bytes:
+            log.roll_at(log.log_end_offset, now_ms)
+        if log.log_end_offset not in producers.snapshot_offsets():
+            self._files.take_snapshot_of_base(log.log_end_offset)
+        self._files.directory.dirty = True
+        log.on_flush_wanted(self._durability)
+        return None
+
     # ---- retention
 
     def apply_retention(self, now_ms: int) -> int:
@@ -157,9 +177,7 @@ class LogTrimming:
             # Once the other segments are removed, only the name of the new segment shows the log
             # end.
             self._files.directory.sync()
-        elif log.config.durability == "fsync" and producers.is_volatile(segments.bases[count]):
-            # Only the snapshot at the end of these segments has their producers (P-27), and it is
-            # not durable yet.
+        elif not self._producers_kept(segments.bases[count], now_ms):
             return 0
         oldest = segments.all[:count]
         try:
@@ -173,6 +191,21 @@ class LogTrimming:
             if segments.bases[0] > log.log_start_offset:
                 self._move_log_start(segments.bases[0])
         return count
+
+    def _producers_kept(self, offset: int, now_ms: int) -> bool:
+        """True if the producers of the records below an offset, which retention is about to remove,
+        are in a snapshot behind them that is on disk, or, with page-cache, that is written (P-27).
+        A disk without room for the snapshot gets room by the removal."""
+        log = self._log
+        try:
+            known = self.producers_known_from(offset, now_ms)
+        except OSError as problem:
+            if not no_room(problem):
+                raise
+            return True
+        if log.config.durability != "fsync":
+            return True
+        return known is not None and not self._files.producers.is_volatile(known)
 
     # ---- the cleaner's swap, see `cleaner/swap.py`
 

@@ -185,20 +185,23 @@ class Segment:
             file.append((batch,))
         except OSError:
             self.torn = True
-            self.cut_torn()
+            self.cut_torn(flushed=False)
             raise
         self.size_bytes = position + size_bytes
         self.next_offset = last_offset + 1
         self.indexes.note(position, size_bytes, last_offset, max_timestamp, index_interval_bytes)
 
-    def cut_torn(self) -> None:
-        """Remove the bytes that failed writes may have left after the end of the segment. Raises
-        TruncateFailed."""
+    def cut_torn(self, *, flushed: bool = True) -> None:
+        """Remove the bytes that failed writes may have left after the end of the segment. If they
+        may have been flushed meanwhile, the cut is synced: a power cut must not bring them back
+        into a closed segment. Raises TruncateFailed."""
         if not self.torn:
             return
         try:
             if self.file.size() != self.size_bytes:
                 self.file.truncate(self.size_bytes)
+                if flushed:
+                    self.file.sync()
         except OSError as problem:
             raise TruncateFailed(
                 problem.errno,

@@ -3,16 +3,19 @@ transaction indexes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
+from odradek_broker.platform.seams import Files
 from odradek_broker.storage.aborted_transactions import AbortedTransactions
+from odradek_broker.storage.cleaner import cleaner
 from odradek_broker.storage.cleaner.swap import SegmentSwap
 from odradek_broker.storage.errors import no_room
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.log_trimming import LogTrimming
+from odradek_broker.storage.producers.manager import Producers, snapshot_name
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.transaction_index import AbortedTransaction
 
@@ -24,7 +27,7 @@ def _refused_write_is_a_write(self: LogDurability, ticket: Any, error: OSError |
     _finish_journaled(self, ticket, None if error is not None and no_room(error) else error)
 
 
-def _left_torn(self: Segment) -> None:
+def _left_torn(self: Segment, **_: bool) -> None:
     self.torn = False
 
 
@@ -55,7 +58,39 @@ def _removed_index_is_whole(
         self._broken.pop(segment.base_offset, None)
 
 
+def _removed_unchecked(files: Files, directory: str, upper_bound: int, known_from: int) -> None:
+    newer = f"{directory}/{snapshot_name(known_from)}"
+    if files.exists(newer):
+        file = files.open(newer)
+        file.sync()
+        file.close()
+        files.sync_dir(directory)
+    for name in files.list(directory):
+        stem, _, suffix = name.partition(".")
+        if suffix == "snapshot" and stem.isdigit() and int(stem) < upper_bound:
+            files.remove(f"{directory}/{name}")
+
+
+def _all_strays(self: Producers, segment_bases: Sequence[int], end_offset: int) -> None:
+    self.remove_snapshots(lambda offset: offset not in {*segment_bases, end_offset})
+
+
+def _known_from_anywhere(self: LogTrimming, offset: int, now_ms: int) -> int:
+    return offset
+
+
 FULL_DISK = (
+    Mutant(
+        "the cleaner removes old producer snapshots though the disk was full for a newer one",
+        "full-disk",
+        100_012,
+        {
+            (LogTrimming, "producers_known_from"): _known_from_anywhere,
+            (cleaner, "remove_old_snapshots"): _removed_unchecked,
+            (Producers, "remove_strays"): _all_strays,
+        },
+        ("after a replay of the logs",),
+    ),
     Mutant(
         "a write to the commit journal that fails on a full disk counts as successful",
         "full-disk",

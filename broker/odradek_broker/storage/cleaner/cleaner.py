@@ -65,7 +65,9 @@ class _LogCleaning:
     def run(self) -> Cleaning:
         segments = source_segments(self._job, self._handles)
         aborted = self._aborted_transactions()
-        remove_old_snapshots(self._files, self._job.directory, self._job.upper_bound)
+        remove_old_snapshots(
+            self._files, self._job.directory, self._job.upper_bound, self._job.producers_known_from
+        )
         try:
             self._fill_map(segments, CleanedTransactions(aborted))
             end_offset = max(self._map.latest_offset + 1, self._job.first_dirty_offset)

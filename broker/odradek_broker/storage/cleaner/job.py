@@ -31,7 +31,9 @@ class CleaningJob:
     `segments`: (base offset, bytes) of the segments to clean, oldest first, whole and closed;
     `later_bases`: base offsets of the segments after `segments`; their transaction indexes may name
     transactions that began in the cleaned part. Records from `first_dirty_offset` on have not been
-    cleaned; `upper_bound` is the first offset after `segments`. Times are of the wall clock.
+    cleaned; `upper_bound` is the first offset after `segments`. `producers_known_from`: the offset,
+    not below `upper_bound`, of the producer snapshot that a start would use. Times are of the wall
+    clock.
     """
 
     directory: str
@@ -39,6 +41,7 @@ class CleaningJob:
     later_bases: tuple[int, ...]
     first_dirty_offset: int
     upper_bound: int
+    producers_known_from: int
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int

@@ -238,16 +238,29 @@ class LogCleaner:
         if some:
             self._call_later(0, lambda: self._collect_producers(run, entries, found))
         else:
-            self._secure(run, lambda: self._begin(run, found))
+            self._secure(run, found)
 
-    def _begin(self, run: _Run, producers: dict[int, LastRecord]) -> None:
-        self._runner.begin(self._job(run, producers), lambda step: self._came_to(run, step))
+    def _secure(self, run: _Run, producers: dict[int, LastRecord]) -> None:
+        """Have a producer snapshot behind everything that is to be cleaned, and a recovery point on
+        disk that is not below it. Without that snapshot, a start would read the producers from the
+        batches that the cleaning leaves (L-55). Without that recovery point, it would treat the
+        gaps that a cleaning leaves as records lost in a crash (L-32)."""
+        try:
+            known = run.log.trimming.producers_known_from(
+                run.to_clean.upper_bound, self._clock.wall_ms()
+            )
+        except (StorageError, OSError) as problem:
+            self._met(run.log, str(problem))
+            known = None
+        if known is None:
+            self._give_up(run)
+            return
+        job, bound = self._job(run, producers, known), known
+        directory = self._logs.directory_of(run.log)
 
-    def _secure(self, run: _Run, then: Callable[[], None]) -> None:
-        """Have a recovery point on disk that covers everything that is to be cleaned. Without such
-        a recovery point, a start would treat the gaps that a cleaning leaves as records lost in a
-        crash (L-32)."""
-        directory, bound = self._logs.directory_of(run.log), run.to_clean.upper_bound
+        def then() -> None:
+            self._runner.begin(job, lambda step: self._came_to(run, step))
+
         if directory.recovery_point_on_disk(run.key) >= bound:
             then()
             return
@@ -282,7 +295,7 @@ class LogCleaner:
 
         self._background(work, done)
 
-    def _job(self, run: _Run, producers: dict[int, LastRecord]) -> CleaningJob:
+    def _job(self, run: _Run, producers: dict[int, LastRecord], known_from: int) -> CleaningJob:
         to_clean, config, settings = run.to_clean, run.log.config, self._settings()
         return CleaningJob(
             directory=run.log.directory,
@@ -294,6 +307,7 @@ class LogCleaner:
             ),
             first_dirty_offset=to_clean.first_dirty_offset,
             upper_bound=to_clean.upper_bound,
+            producers_known_from=known_from,
             now_ms=self._clock.wall_ms(),
             delete_retention_ms=config.delete_retention_ms,
             segment_bytes=config.segment_bytes,

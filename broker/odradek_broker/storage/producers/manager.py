@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from odradek_broker.platform.seams import Files
+from odradek_broker.platform.seams import Files, write_atomically
 from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.log_config import AppendOrigin
@@ -298,7 +298,8 @@ class Producers:
         """Write a snapshot of the state at `offset` (P-27), with the state of the `segment` that
         contains this offset or ends at it. Raises OSError.
 
-        A torn snapshot has a wrong checksum (P-26), so nothing waits for the disk here.
+        A torn snapshot has a wrong checksum (P-26), so nothing waits for the disk here, unless
+        another snapshot of this offset is replaced, which must stay until then (L-55).
         """
         path = self._snapshot_path(offset)
         segment_state = b""
@@ -306,10 +307,18 @@ class Producers:
             aborted = self.aborted_transactions.state(segment)
             if aborted is not None:
                 segment_state = encode_segment_state(segment.indexes.state(*aborted))
-        self._files.remove(path)
+        content = encode_snapshot(self.state.entries(), segment_state)
+        if self._files.exists(path):
+            if _read(self._files, path) != content:
+                write_atomically(self._files, path, content)
+            return
         file = self._files.open(path, create=True)
         try:
-            file.append([encode_snapshot(self.state.entries(), segment_state)])
+            file.append([content])
+        except OSError:
+            # A torn snapshot must not pass for one that is there.
+            self._files.remove(path)
+            raise
         finally:
             file.close()
         self.unsynced.add(path)
@@ -338,15 +347,20 @@ class Producers:
                 self._files.remove(self._snapshot_path(offset))
 
     def remove_strays(self, segment_bases: Sequence[int], end_offset: int) -> None:
-        """Remove all snapshots but those at segment starts and at the log end (P-27)."""
-        kept = {*segment_bases, end_offset}
+        """Remove all snapshots but those at segment starts and at the log end (P-27), and the
+        newest one that is on disk (L-55)."""
+        on_disk = (offset for offset in self.snapshot_offsets() if offset <= end_offset)
+        newest = max((offset for offset in on_disk if not self.is_volatile(offset)), default=-1)
+        kept = {*segment_bases, end_offset, newest}
         self.remove_snapshots(lambda offset: offset not in kept)
 
     def remove_outdated(self, segment_bases: Sequence[int], recovery_point: int) -> None:
         """Remove old snapshots inside segments. The newest snapshot at or below the recovery point
-        is kept, and so are all newer snapshots (L-30). Raises OSError."""
+        that is on disk is kept, and so are all newer snapshots (L-30, L-55). Raises OSError."""
         inside = sorted(set(self.snapshot_offsets()).difference(segment_bases))
-        reached = [offset for offset in inside if offset <= recovery_point]
+        reached = [
+            offset for offset in inside if offset <= recovery_point and not self.is_volatile(offset)
+        ]
         outdated = set(reached[:-1])
         self.remove_snapshots(lambda offset: offset in outdated)
 
