@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 from odradek_client.errors import OdradekError
+from odradek_protocol.http_deadline import Deadline
 
 _CONNECT_S = 10.0
 _TEXT_BYTES_MAX = 1000
@@ -40,13 +42,11 @@ class HttpOrders:
         body = None if order is None else json.dumps(order)
         try:
             connection = HTTPConnection(self.address, timeout=self._answer_s)
-            try:
-                headers = {"Content-Type": "application/json"} if method == "POST" else {}
-                connection.request(method, f"{self._path}{path}", body, headers)
+            headers = {"Content-Type": "application/json"} if method == "POST" else {}
+            with Deadline(self._answer_s) as deadline, closing(connection):
+                deadline.watched(connection).request(method, f"{self._path}{path}", body, headers)
                 answer = connection.getresponse()
                 status, content = answer.status, answer.read()
-            finally:
-                connection.close()
         except (OSError, HTTPException, ValueError) as error:
             raise self._refused(
                 f"cannot reach the broker at http://{self.address}: {error}"

@@ -26,6 +26,7 @@ class FakeRegistry:
         self.asked: list[str] = []
         self.headers: dict[str, str] = {}
         self.redirect: str | None = None
+        self.message = "Schema not found"
         fake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -40,7 +41,7 @@ class FakeRegistry:
                 answer = fake.answers.get(self.path, 404)
                 status, body = 200, answer
                 if isinstance(answer, int):
-                    status, body = answer, {"error_code": 40403, "message": "Schema not found"}
+                    status, body = answer, {"error_code": 40403, "message": fake.message}
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())

@@ -7,6 +7,7 @@ the settings allow. If reading fails, the old keys stay in use.
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -19,6 +20,8 @@ from odradek_broker.config.sasl import SignedTokens
 from odradek_broker.deferred import Deferred
 from odradek_broker.security.plain_users import Beside
 from odradek_broker.server.host import StartError
+from odradek_protocol.http_deadline import Deadline
+from odradek_protocol.visible import visible
 
 if TYPE_CHECKING:
     import jwt
@@ -27,6 +30,7 @@ log = structlog.get_logger("odradek.sasl")
 
 _FILE = "file://"
 _BYTES_MAX = 1_048_576
+_REASON_MAX = 200
 _TIMEOUT_S = 10.0
 _KEYS_MAX = 1_000
 #: The type of symmetric keys. They are refused, because a broker that can validate tokens with such
@@ -49,12 +53,16 @@ def read_jwks(url: str) -> bytes:
                 data: bytes = file.read(_BYTES_MAX + 1)
         else:
             request = urllib.request.Request(url, headers={"Accept": "application/json"})
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+            with (
+                Deadline(_TIMEOUT_S) as deadline,
+                deadline.opener().open(request, timeout=_TIMEOUT_S) as answer,
+            ):
                 data = answer.read(_BYTES_MAX + 1)
     except urllib.error.HTTPError as error:
         raise JwksError(f"the answer is {error.code}") from None
-    except (OSError, ValueError) as error:
-        raise JwksError(str(getattr(error, "reason", error))) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = str(getattr(error, "reason", error)) or type(error).__name__
+        raise JwksError(visible(reason[:_REASON_MAX])) from None
     if len(data) > _BYTES_MAX:
         raise JwksError(f"it is larger than {_BYTES_MAX} bytes")
     return data

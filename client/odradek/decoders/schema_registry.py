@@ -10,16 +10,18 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import socket
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NoReturn
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from odradek.decoders.plain import CannotDecode
+from odradek_protocol.http_deadline import Deadline
+from odradek_protocol.visible import visible
 
 _TIMEOUT_S = 3.0
 _ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -66,15 +68,9 @@ class SchemaRegistry:
         timeout_s: float = _TIMEOUT_S,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(
-                f"{_without_password(url)!r} is no address of a schema registry; write "
-                "http://HOST:PORT or https://HOST"
-            )
+        parts, self._port = _parts(url)
         self._tls = parts.scheme == "https"
-        self._host = parts.hostname
-        self._port = parts.port or _PORTS[parts.scheme]
+        self._host = parts.hostname or ""
         self._path = parts.path.rstrip("/")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if parts.username is not None:
@@ -89,7 +85,8 @@ class SchemaRegistry:
     @property
     def shown(self) -> str:
         """The address without a password."""
-        return f"{'https' if self._tls else 'http'}://{self._host}:{self._port}{self._path}"
+        where = f"{self._host}:{self._port}{self._path}"
+        return visible(f"{'https' if self._tls else 'http'}://{where}")
 
     def is_known(self, schema_id: int) -> bool:
         """True if `by_id` would answer without a request."""
@@ -168,23 +165,18 @@ class SchemaRegistry:
             if self._tls
             else http.client.HTTPConnection(self._host, self._port, timeout=left_s)
         )
-        # The socket's timeout starts again with every byte that arrives; this timer limits the
-        # total time.
-        watch = threading.Timer(left_s, _hang_up, [connection])
-        watch.daemon = True
-        watch.start()
         try:
-            connection.request("GET", self._path + path, headers=self._headers)
-            response = connection.getresponse()
-            data = response.read(_ANSWER_BYTES_MAX + 1)
+            with Deadline(left_s) as deadline, closing(connection):
+                deadline.watched(connection).request(
+                    "GET", self._path + path, headers=self._headers
+                )
+                response = connection.getresponse()
+                data = response.read(_ANSWER_BYTES_MAX + 1)
+        except TimeoutError:
+            self._no_answer()
         except (OSError, http.client.HTTPException, ValueError) as error:
-            if time.monotonic() >= deadline_s or isinstance(error, TimeoutError):
-                self._no_answer()
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise CannotDecode(f"{self.shown} cannot be asked: {reason}") from None
-        finally:
-            watch.cancel()
-            connection.close()
+            raise CannotDecode(f"{self.shown} cannot be asked: {said(reason)}") from None
         return self._answer(response.status, data, path)
 
     def _no_answer(self) -> NoReturn:
@@ -194,30 +186,43 @@ class SchemaRegistry:
         if len(data) > _ANSWER_BYTES_MAX:
             raise CannotDecode(f"{self.shown} answers more than {_ANSWER_BYTES_MAX} bytes")
         try:
-            said = json.loads(data)
+            answer = json.loads(data)
         except (ValueError, RecursionError):
-            said = None
+            answer = None
         if status != http.HTTPStatus.OK:
-            message = said.get("message") if isinstance(said, dict) else None
-            words = f" ({str(message)[:_SAID_MAX]})" if message else ""
-            raise CannotDecode(f"{self.shown}{path} answers {status}{words}")
-        if not isinstance(said, dict):
-            raise CannotDecode(f"{self.shown}{path} answers no JSON object; is it a registry?")
-        return said
+            message = answer.get("message") if isinstance(answer, dict) else None
+            words = f" ({said(message)})" if message else ""
+            raise CannotDecode(f"{self.shown}{said(path)} answers {status}{words}")
+        if not isinstance(answer, dict):
+            raise CannotDecode(
+                f"{self.shown}{said(path)} answers no JSON object; is it a registry?"
+            )
+        return answer
 
 
-def _hang_up(connection: http.client.HTTPConnection) -> None:
-    link = connection.sock
-    if link is not None:
-        try:
-            link.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return
+def said(words: object) -> str:
+    """Words of a registry, shortened, without what a terminal would act on."""
+    text = visible(str(words)[: _SAID_MAX + 1])
+    return text if len(text) <= _SAID_MAX else f"{text[:_SAID_MAX]}..."
 
 
-def _without_password(url: str) -> str:
+def _parts(url: str) -> tuple[SplitResult, int]:
+    """The parts of an address, and its port. ValueError, without any part of a password, for an
+    address that cannot be used."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS[parts.scheme]
+        usable = bool(parts.hostname) and "@" not in f"{parts.path}{parts.query}{parts.fragment}"
+        if usable and not parts.query and not parts.fragment:
+            return parts, port
+    except (ValueError, KeyError):
+        pass
     before, sign, after = url.rpartition("@")
-    return f"***@{after}" if sign and before else url
+    shown = f"***@{after}" if sign and before else url
+    raise ValueError(
+        f"{shown!r} is no address of a schema registry; write http://HOST:PORT or https://HOST, and"
+        " the characters / ? # @ of a user or password as %2F %3F %23 %40"
+    )
 
 
 def _text(answer: dict[str, Any]) -> str:

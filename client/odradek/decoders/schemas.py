@@ -26,6 +26,7 @@ from odradek.decoders.schema_registry import (
     PROTOBUF,
     RegisteredSchema,
     SchemaRegistry,
+    said,
 )
 
 _FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -201,14 +202,14 @@ class Schemas:
             )
         registered = self._registry.by_id(schema_id)
         if registered.kind != kind:
-            raise CannotDecode(f"schema {schema_id} of the registry is {registered.kind}")
+            raise CannotDecode(f"schema {schema_id} of the registry is {said(registered.kind)}")
         with self._lock:
             found = self._compiled.get(schema_id)
         if found is None:
             try:
                 found = _compiled(registered)
             except (avro.SchemaError, protobuf.SchemaError, binascii.Error) as error:
-                raise CannotDecode(f"schema {schema_id} of the registry: {error}") from None
+                raise CannotDecode(f"schema {schema_id} of the registry: {said(error)}") from None
             with self._lock:
                 self._compiled[schema_id] = found
                 while len(self._compiled) > _COMPILED_MAX:

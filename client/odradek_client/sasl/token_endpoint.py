@@ -11,15 +11,18 @@ import json
 import os
 import socket
 import ssl
+from contextlib import closing
 from typing import Any
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
 from odradek_client.errors import AuthenticationFailed
 from odradek_client.sasl.settings import TokenEndpoint
+from odradek_protocol.http_deadline import Deadline
 from odradek_protocol.tls.contexts import client_context
 from odradek_protocol.tls.files import read
 from odradek_protocol.tls.problems import at_client
 from odradek_protocol.tls.settings import TlsError
+from odradek_protocol.visible import visible
 
 _ANSWER_BYTES_MAX = 1_048_576
 _SAID_MAX = 200
@@ -50,22 +53,24 @@ def ask(
         if parts.scheme == "https"
         else http.client.HTTPConnection(host, port, timeout=timeout_s)
     )
+    path = parts.path or "/"
+    target = f"{path}?{parts.query}" if parts.query else path
     try:
-        connection.connect()
-        connection.sock.settimeout(read_timeout_ms / 1000)
-        path = parts.path or "/"
-        target = f"{path}?{parts.query}" if parts.query else path
-        connection.request("POST", target, _body(endpoint), _headers(endpoint))
-        answer = connection.getresponse()
-        data = answer.read(_ANSWER_BYTES_MAX + 1)
+        with closing(connection):
+            with Deadline(timeout_s) as deadline:
+                deadline.watched(connection).connect()
+            with Deadline(read_timeout_ms / 1000) as deadline:
+                deadline.watch(connection.sock)
+                connection.sock.settimeout(read_timeout_ms / 1000)
+                connection.request("POST", target, _body(endpoint), _headers(endpoint))
+                answer = connection.getresponse()
+                data = answer.read(_ANSWER_BYTES_MAX + 1)
     except TimeoutError:
         raise EndpointBusy(f"{endpoint.shown} does not answer in time") from None
     except (OSError, http.client.HTTPException) as error:
         raise AuthenticationFailed(
             f"no token from {endpoint.shown}: {_reason(error, host)}"
         ) from None
-    finally:
-        connection.close()
     return _token_in(endpoint, answer.status, answer.reason, data)
 
 
@@ -119,12 +124,15 @@ def _token_in(
     endpoint: TokenEndpoint, status: int, reason: str, data: bytes
 ) -> tuple[str, float | None]:
     where = endpoint.shown
+    reason = visible(reason[:_SAID_MAX])
     said = _json(data)
     if status in _BUSY:
         raise EndpointBusy(f"{where} answers {status} {reason}".rstrip())
     if status != http.HTTPStatus.OK:
         details = [said.get(name) for name in ("error", "error_description")]
-        words = ": ".join(text[:_SAID_MAX] for text in details if isinstance(text, str) and text)
+        words = ": ".join(
+            visible(text[:_SAID_MAX]) for text in details if isinstance(text, str) and text
+        )
         raise AuthenticationFailed(
             f"no token: {where} answers {status} {reason}{f' ({words})' if words else ''}; check the"
             " address, and the id and the secret of the client"

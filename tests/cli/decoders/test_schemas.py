@@ -363,12 +363,34 @@ def test_the_path_and_the_password_of_a_registry_address_are_used(registry: Fake
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8081", "file:///etc/passwd", "http://", "http://h?x=1", "ftp://a:secret@h"]
-)
+    "url",
+    [
+        "localhost:8081", "file:///etc/passwd", "http://", "http://h?x=1", "ftp://a:secret@h",
+        "http://a:se/secret@h", "http://a:80/secret@h:81", "http://a:se#secret@h",
+        "http://a:secret?x@h", "http://[a:secret@h",
+    ],
+)  # fmt: skip
 def test_an_invalid_registry_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="no address of a schema registry") as refused:
         SchemaRegistry(url)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"schemaType": "\x1b[2J\u202e" * 900, "schema": "{}"},
+        {"schema": '{"type": "' + "\x1b[2J\u202e".encode("unicode_escape").decode() * 900 + '"}'},
+        500,
+    ],
+)
+def test_the_words_of_a_registry_are_short_and_harmless(
+    registry: FakeRegistry, answer: Any
+) -> None:
+    registry.answers["/schemas/ids/8"] = answer
+    registry.message = "\x1b[2J\u202e" * 900
+    why = failures(shown(of(registry), frame(8, b"x")))["avro"]
+    assert why.isprintable() and len(why) < 400
 
 
 def test_an_unreachable_registry_is_named() -> None:
