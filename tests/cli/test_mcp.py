@@ -283,6 +283,50 @@ def test_masks_keep_the_shape_of_values(masks: Masks, shown: Any) -> None:
     assert masks.apply({"a": {"b": 1, "c": [{"d": "xy"}]}, "n": None, "t": True}) == shown
 
 
+HIDE = Masks(True, hidden=["who.*", "Token"])
+
+
+@pytest.mark.parametrize(
+    ("masks", "shown", "kept"),
+    [
+        (HIDE.apply({"WHO": {"name": "hush"}}, "value"), {"WHO": {"name": "<text of 4>"}}, None),
+        (HIDE.apply({"token": "hush", "id": 1}, "value"), {"token": "<text of 4>", "id": 1}, None),
+        (HIDE.apply([{"TOKEN": "hush"}], "value"), [{"TOKEN": "<text of 4>"}], None),
+        (HIDE.apply("hush", "key"), "<text of 4>", None),
+        (HIDE.apply("token=hush", "value"), "<text of 10>", None),
+        (HIDE.apply(["hush", 7], "value"), ["<text of 4>", "<number>"], None),
+        (HIDE.apply({"p": '{"token": "hush"}'}, "value"), {"p": '{"token": "<text of 4>"}'}, None),
+        (HIDE.header("TOKEN", "hush"), "<text of 4>", None),
+        (HIDE.header("h", '{"who": {"x": "hush"}}'), '{"who": {"x": "<text of 4>"}}', None),
+        (Masks(True, hidden=["headers.h"]).header("H", "hush"), "<text of 4>", None),
+        (Masks(True, hidden=["VALUE.a"]).apply({"a": "hush"}, "value"), {"a": "<text of 4>"}, None),
+        (Masks(True, hidden=["*"]).apply("hush", "key"), "<text of 4>", None),
+        (Masks(True, ["key"], ["x"]).apply("seen", "key"), "seen", "seen"),
+        (Masks(True, ["key"], ["Key"]).apply("hush", "key"), "<text of 4>", None),
+        (HIDE.header("h", "seen"), "seen", "seen"),
+    ],
+)
+def test_what_is_to_be_hidden_is_hidden_everywhere(
+    masks: Any, shown: Any, kept: str | None
+) -> None:
+    assert masks == shown
+    assert "hush" not in json.dumps(masks) and (kept is None or kept in json.dumps(masks))
+
+
+async def test_no_filter_reveals_a_hidden_value(live_bootstrap: str, unique_topic: str) -> None:
+    with sync.Producer(bootstrap_servers=live_bootstrap) as producer:
+        for value in (b'{"id": 1, "Pin": "hush"}', b"pin is hush"):
+            producer.send(unique_topic, value, b"hush", headers=[("PIN", b"hush")]).result()
+    async with served(live_bootstrap, "--show-values", "--hide-field", "pin") as client:
+        sample = await ask(client, "sample_records", topic=unique_topic)
+        assert len(sample["records"]) == 2 and "hush" not in json.dumps(sample)
+        for probe in ("key=hush", "text~hush", "value~hush", "header.PIN=hush", "$.Pin=hush"):
+            found = await ask(client, "sample_records", topic=unique_topic, filter=probe)
+            assert found["records"] == [], probe
+        found = await ask(client, "sample_records", topic=unique_topic, filter="$.id=1")
+        assert len(found["records"]) == 1
+
+
 def test_masked_values_are_bounded() -> None:
     assert Masks(show_all=True).apply([*range(25)]) == [*range(20), "5 more items"]
     wide = Masks().apply({str(each): each for each in range(300)})

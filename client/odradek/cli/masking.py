@@ -19,42 +19,82 @@ class Masks:
 
     `show_all`: values are shown unchanged. `shown`, `hidden`: patterns of field paths such as
     `customer.name` or `*.id`, whose values are shown or hidden regardless of `show_all`; `hidden`
-    takes precedence over `shown`. Items of a list have the path of the list.
+    takes precedence over `shown`, and ignores case. Items of a list have the path of the list.
+
+    If anything is hidden, a whole without fields, such as a text, is hidden too, unless `shown` has
+    its name, because nobody knows what it contains; and JSON inside of texts is searched.
     """
 
     show_all: bool = False
     shown: Sequence[str] = ()
     hidden: Sequence[str] = ()
 
-    def apply(self, value: Any) -> Any:
-        """The value, with hidden parts replaced by their type and length."""
-        return self._masked(value, "", 0)
+    def apply(self, value: Any, *names: str) -> Any:
+        """The value, with hidden parts replaced by their type and length. `names`: the names of the
+        whole value, such as "key"; paths may begin with them."""
+        return self._masked(value, names, "", 0)
 
-    def _masked(self, value: Any, path: str, depth: int) -> Any:
+    def header(self, name: str, value: str | None) -> Any:
+        """The value of a header, whose path is its name, or `headers.` and its name."""
+        return self._masked(value, (), name, 0, "headers.")
+
+    def _masked(
+        self, value: Any, names: Sequence[str], path: str, depth: int, prefix: str = ""
+    ) -> Any:
         if depth > _DEPTH_MAX:
             return "nested too deeply"
-        if _matches(path, self.hidden):
+        paths = [f"{name}.{path}" if path else name for name in names]
+        paths += [path, prefix + path] if path else []
+        if _matches(paths, self.hidden, ignore_case=True):
             return _shape(value)
         if isinstance(value, dict):
-            names = list(value)
+            fields = list(value)
             masked = {
-                name: self._masked(value[name], f"{path}.{name}" if path else name, depth + 1)
-                for name in names[:_NAMES_MAX]
+                name: self._masked(
+                    value[name], names, f"{path}.{name}" if path else name, depth + 1, prefix
+                )
+                for name in fields[:_NAMES_MAX]
             }
-            if len(names) > _NAMES_MAX:
-                masked["..."] = f"{len(names) - _NAMES_MAX} more fields"
+            if len(fields) > _NAMES_MAX:
+                masked["..."] = f"{len(fields) - _NAMES_MAX} more fields"
             return masked
         if isinstance(value, list):
-            items = [self._masked(each, path, depth + 1) for each in value[:_ITEMS_MAX]]
+            items = [
+                self._masked(each, names, path, depth + 1, prefix) for each in value[:_ITEMS_MAX]
+            ]
             more = len(value) - _ITEMS_MAX
             return [*items, f"{more} more items"] if more > 0 else items
-        if self.show_all or _matches(path, self.shown):
+        is_shown = _matches(paths, self.shown)
+        has_no_field = bool(self.hidden and names and not path)
+        if not is_shown and (has_no_field or not self.show_all):
+            return _shape(value)
+        inner = _json_in(value) if self.hidden else None
+        if inner is None:
             return value
-        return _shape(value)
+        # A pattern may name a field by the path to the text, or by the path inside of it.
+        only_hidden = Masks(True, hidden=self.hidden)
+        masked = only_hidden._masked(inner, names if path else (), path, depth + 1, prefix)
+        masked = only_hidden._masked(masked, (), "", depth + 1)
+        return value if masked == inner else json.dumps(masked, ensure_ascii=False)
 
 
-def _matches(path: str, patterns: Sequence[str]) -> bool:
-    return bool(path) and any(fnmatchcase(path, each) for each in patterns)
+def _matches(paths: Sequence[str], patterns: Sequence[str], *, ignore_case: bool = False) -> bool:
+    if ignore_case:
+        paths, patterns = (
+            [each.casefold() for each in paths],
+            [each.casefold() for each in patterns],
+        )
+    return any(fnmatchcase(path, each) for path in paths for each in patterns)
+
+
+def _json_in(value: Any) -> Any:
+    """The object or list that a text has as JSON; None for anything else."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _shape(value: Any) -> Any:
