@@ -91,7 +91,7 @@ class Letter(NamedTuple):
 
     @property
     def contents(self) -> tuple[Any, ...]:
-        """What is produced again, if the dead letter has a copy."""
+        """The parts of the record that are produced again, if the dead letter has a copy."""
         return self.copied, self.record.key, self.record.value, _own_headers(self.record)
 
     def row(self) -> dict[str, Any]:
