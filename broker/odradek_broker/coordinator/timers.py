@@ -53,6 +53,7 @@ class Timers(Generic[Name]):
     def cancel(self, name: Name) -> None:
         """Cancel a deadline; nothing happens if it is not set."""
         self._deadlines.pop(name, None)
+        self._rebuild_if_stale()
 
     def pop_due(self, now_ms: int) -> Name | None:
         """Remove and return the name with the earliest deadline that is due at `now_ms`; None if
@@ -66,6 +67,7 @@ class Timers(Generic[Name]):
             return None
         name = heapq.heappop(self._heap)[2]
         del self._deadlines[name]
+        self._rebuild_if_stale()
         return name
 
     def due(self, now_ms: int) -> list[Name]:

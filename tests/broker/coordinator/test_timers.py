@@ -83,3 +83,15 @@ def test_timers_agree_with_a_plain_dictionary(steps: list[tuple[str, int, int]])
                 del model[key]
         assert len(timers) == len(model)
         assert timers.next_deadline() == min((held[0] for held in model.values()), default=None)
+
+
+def test_cancelled_and_passed_deadlines_do_not_stay_in_the_heap() -> None:
+    timers: Timers[int] = Timers()
+    for name in range(300):
+        timers.set(name, 1_000 + name)
+    for name in range(299, 150, -1):
+        timers.cancel(name)
+        assert len(timers._heap) <= 2 * len(timers) + 64
+    while timers.pop_due(5_000) is not None:
+        assert len(timers._heap) <= 2 * len(timers) + 64
+    assert len(timers) == 0
