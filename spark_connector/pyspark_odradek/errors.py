@@ -10,6 +10,7 @@ alone must explain the problem.
     SinkError (RuntimeError)     a row that cannot be written, or was not acknowledged
     ├── Superseded               another run of the query has taken over
     ├── StaleBatch               the checkpoint is older than what was written
+    ├── TooLate                  a task attempt after the end of its batch
     └── TransactionsLost         transactions of a batch were aborted by somebody else
 """
 
@@ -62,6 +63,11 @@ class StaleBatch(SinkError):
     """The error for a batch that is older than the last decided batch, or that differs from the
     written batch with the same number.
     """
+
+
+class TooLate(SinkError):
+    """The error of a task attempt, such as the slower of two, whose batch is over before the
+    attempt has written a row."""
 
 
 class TransactionsLost(SinkError):

@@ -78,7 +78,7 @@ class _Sink:
         return Terms(writer, batch, self.options.lenient, log.warning)
 
     def _write(
-        self, rows: Iterator[pa.RecordBatch], terms: Terms, begun: Begun, two_phase: bool
+        self, rows: Iterator[pa.RecordBatch], terms: Terms, begun: Begun, *, logged: bool = True
     ) -> Prepared:
         if not begun.write:
             return Prepared(terms.writer, counted(rows, self.options, self.places))
@@ -88,9 +88,9 @@ class _Sink:
         names = blocking.names(terms.writer, lasting=isinstance(self, TransactionalStreamWriter))
         name = names.take(terms.batch, begun.over)
         brokers = blocking.brokers(self.options.client)
-        transaction = TaskTransaction(brokers, terms.writer, name, two_phase=two_phase)
+        transaction = TaskTransaction(brokers, terms, name, self.options.log_topic, logged=logged)
         outcome = write_transaction(chain([first], rows), self.options, self.places, transaction)
-        timeout_ms = brokers.fallback_timeout_ms if two_phase else None
+        timeout_ms = brokers.fallback_timeout_ms if logged else None
         return Prepared(terms.writer, outcome, timeout_ms)
 
 
@@ -113,10 +113,10 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
             # The task cannot find out whether the batch is decided, so it always writes its rows,
             # in a run that is only for this batch.
             terms = self._terms(Writer(query, self.nonce), 0)
-            return self._write(iterator, terms, Begun(write=True), two_phase=True)
+            return self._write(iterator, terms, Begun(write=True))
         terms = self._terms(Writer(query, run), int(batch))
         begun = self._drive(protocol.begin_task(terms), terms)
-        return self._write(iterator, terms, begun, two_phase=True)
+        return self._write(iterator, terms, begun)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Decide the batch and carry out the decision, or finish an earlier decision. Raises
@@ -160,7 +160,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
             begun = self._drive(protocol.begin_task(terms), terms)
         # Later jobs cannot find the transactions of a job without a `commitId`, so these
         # transactions have a timeout.
-        return self._write(iterator, terms, begun, two_phase=self.options.commit_id is not None)
+        return self._write(iterator, terms, begun, logged=self.options.commit_id is not None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Decide the job. After a SinkError, either all rows of the job will become visible, or

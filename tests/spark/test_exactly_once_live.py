@@ -5,6 +5,7 @@ A task's writer runs in this process, with a context that replaces Spark's.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,13 +18,14 @@ import budget
 from odradek import sync
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import Admin, ConfigChange, ConfigResource, NewTopic
+from odradek_client.admin.results import Results
 from odradek_client.errors import ConnectionLost, OdradekError, Refused, UnsupportedByBroker
 from odradek_protocol.errors import ErrorCode
 from pyspark_odradek import blocking, transactional_writer, writer
-from pyspark_odradek.errors import SinkError, Superseded, TransactionsLost
-from pyspark_odradek.exactly_once import brokers, decision_log, identity, ledger, protocol
+from pyspark_odradek.errors import SinkError, Superseded, TooLate, TransactionsLost
+from pyspark_odradek.exactly_once import decision_log, identity, ledger, protocol
+from pyspark_odradek.exactly_once.brokers import Brokers
 from pyspark_odradek.exactly_once.identity import Writer
-from pyspark_odradek.exactly_once.protocol import Terms
 from sink_query import Job, Query, made
 
 
@@ -49,11 +51,6 @@ def without_two_phase_commit(folder: Path, max_timeout_ms: int) -> SubprocessBro
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     }
     return SubprocessBroker(data_dir=folder, settings=settings)
-
-
-@pytest.fixture(autouse=True)
-def no_workers_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brokers, "WORKERS_END_S", 0.0)
 
 
 @pytest.fixture
@@ -208,20 +205,29 @@ def test_s15_a_failed_task_is_aborted_with_short_transaction_timeouts(
 @pytest.mark.parametrize(
     ("refusal", "told"),
     [
-        (Refused("no", code=ErrorCode.INVALID_TRANSACTION_TIMEOUT), True),
+        (Refused("no", code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), True),
         (Refused("gone", code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), False),
-        (Refused("it is not open"), False),
     ],
 )
+@pytest.mark.parametrize("call", ["describe_transactions", "fence_producer"])
 def test_s15_a_transaction_that_cannot_be_aborted_is_logged(
-    query: Query, caplog: pytest.LogCaptureFixture, refusal: Refused, told: bool
+    query: Query, caplog: pytest.LogCaptureFixture, call: str, refusal: Refused, told: bool
 ) -> None:
-    async def refuse(admin: Any, name: str) -> None:
-        raise refusal
-
     query.task(0, 0, "failed")
     (left,) = query.open_transactions()
-    query._monkeypatch.setattr(Admin, "abort_transaction", refuse)
+    original = getattr(Admin, call)
+
+    async def refuse(admin: Any, names: Any, **more: Any) -> Any:
+        if left not in names:
+            return await original(admin, names, **more)
+        if call == "fence_producer":
+            raise refusal
+        results: Results[str, Any] = Results()
+        results.errors[left] = refusal
+        return results
+
+    query._monkeypatch.setattr(Admin, call, refuse)
+    told = told or call == "fence_producer"
     again = query.restarted()
     again.commit(0, again.tasks(0, ["a"]))
     assert (f"could not abort transaction {left}" in caplog.text) == told
@@ -431,18 +437,62 @@ def test_s14_s16_rows_after_the_drivers_abort_open_no_transaction(
     assert _ongoing(query.address) <= before
 
 
-@pytest.mark.full
-def test_s14_s16_an_abort_of_a_job_fences_transactions_of_late_workers() -> None:
-    steps = protocol.abort_job(Terms(Writer("job", "run"), 0), ())
-    look = protocol.ListOpen(("run",), unused=True)
-    assert next(steps) == look
-    assert steps.send(()) == protocol.WaitForWorkers()
-    assert steps.send(None) == look
-    late = (("run", "late"),)
-    assert steps.send(late) == protocol.Fence(late)
-    with pytest.raises(StopIteration) as end:
-        steps.send(None)
-    assert end.value.value is True
+def _before_its_id(query: Query, first: Callable[[], None]) -> None:
+    """Call `first` while the next task waits for the answer to InitProducerId."""
+    producer = Brokers.producer
+
+    async def later(self: Brokers, *args: Any, **more: Any) -> Any:
+        query._monkeypatch.setattr(Brokers, "producer", producer)
+        await asyncio.to_thread(first)
+        return await producer(self, *args, **more)
+
+    query._monkeypatch.setattr(Brokers, "producer", later)
+
+
+KINDS = [
+    (kind, end)
+    for kind in ("stream", "stream without properties", "job", "job with a commitId")
+    for end in ("commit", "abort")
+]
+
+
+@pytest.mark.parametrize(("kind", "end"), budget.of_which(KINDS, KINDS[::3]))
+def test_s18_a_task_that_gets_its_id_after_the_end_of_its_batch_writes_nothing(
+    query: Query, job: Job, kind: str, end: str
+) -> None:
+    writing = job if kind.startswith("job") else query
+    writing.properties_there = kind != "stream without properties"
+    if kind == "job with a commitId":
+        job.options = {**job.options, "commitId": job.query}
+    before = _ongoing(query.address)
+    writer = writing.writer()
+    messages = [writing.task(0, slot, row, writer=writer) for slot, row in enumerate("ab")]
+    _before_its_id(writing, lambda: getattr(writing, end)(0, messages))
+    with pytest.raises((TooLate, Superseded)):
+        writing.task(0, 0, "a", writer=writer)
+    assert _ongoing(query.address) <= before
+    if end == "commit":
+        assert writing.visible(2) == ["a", "b"]
+
+
+def test_s15_ids_that_are_fenced_already_are_not_fenced_again(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence, fenced = Admin.fence_producer, list[str]()
+
+    async def noted(admin: Admin, name: str) -> None:
+        fenced.append(name)
+        await fence(admin, name)
+
+    monkeypatch.setattr(Admin, "fence_producer", noted)
+    writer = query.writer()
+    accepted = query.task(0, 0, "a", writer=writer)
+    query.task(0, 0, "a", writer=writer)
+    query.commit(0, [accepted])
+    assert len(fenced) == 1
+    again = query.restarted()
+    again.commit(1, again.tasks(1, ["b"]))
+    assert len(fenced) == 1
 
 
 @pytest.mark.full

@@ -20,6 +20,7 @@ from pyspark_odradek.exactly_once.ledger import Entry, Found, Participant, Recor
 from pyspark_odradek.exactly_once.protocol import (
     Append,
     Begun,
+    Close,
     End,
     Fence,
     ListOpen,
@@ -31,12 +32,16 @@ from pyspark_odradek.exactly_once.protocol import (
 # --- the protocol itself --------------------------------------------------------------------------
 
 SMALL = {
+    "a late task": Bounds(slots=(1,), executions=2, abandoned_commits=0),
+    "a late task of a job": Bounds(slots=(1,), executions=2, job=True),
     "one run, and its abort and commit at once": Bounds(slots=(2,)),
     "two runs at once": Bounds(slots=(1, 1), abandoned_commits=0),
     "answers are lost": Bounds(slots=(2,), lost_answers=1, timeouts=1),
     "appends come later": Bounds(slots=(1,), delays=1, timeouts=1),
 }
 LARGE = {
+    "a late task, abandoned commits": Bounds(slots=(1,), executions=2),
+    "late tasks of a job": Bounds(slots=(2,), executions=2, abandoned_commits=0, job=True),
     "two runs, timeouts": Bounds(slots=(1, 1), timeouts=1, abandoned_commits=0),
 }
 HUGE = {
@@ -120,6 +125,8 @@ def mutant(name: str, found: str) -> Callable[[Patch], Patch]:
 
 
 HUNTING = (
+    Bounds(slots=(1,), executions=2, abandoned_commits=0),
+    Bounds(slots=(1,), executions=2, abandoned_commits=0, job=True),
     Bounds(batches=2, slots=(1,), executions=2, abandoned_commits=0),
     Bounds(slots=(1, 1), abandoned_commits=0),
     Bounds(slots=(2,), timeouts=1),
@@ -306,6 +313,48 @@ def _cleans_nothing(patch: pytest.MonkeyPatch) -> None:
         yield from ()
 
     patch.setattr(protocol, "_clean_up", nothing)
+
+
+@mutant("cleaning up leaves ids alone that have written no row", "still open")
+def _cleans_what_is_open(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(model, "LISTED", ("open",))
+
+
+def _nothing_confirmed(terms: Terms) -> protocol.Steps:
+    yield from ()
+
+
+@mutant("a task with a new id does not look whether its batch is over", "still open")
+def _unconfirmed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(protocol, "confirm_task", _nothing_confirmed)
+
+
+@mutant("a task of a job does not look whether the job is over", "still open")
+def _unconfirmed_job(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(protocol, "confirm_job_task", _nothing_confirmed)
+
+
+@mutant("a job cleans up before it is recorded as over", "still open")
+def _closed_too_late(patch: pytest.MonkeyPatch) -> None:
+    def closing(terms: Terms) -> protocol.Steps:
+        yield from protocol._fence_all((terms.writer.run,))
+        yield Close(terms.writer.run)
+
+    patch.setattr(protocol, "_close_job", closing)
+
+
+@mutant("a task looks whether its batch is over before it has its id", "still open")
+def _confirmed_too_early(patch: pytest.MonkeyPatch) -> None:
+    begin, confirm = protocol.begin_task, protocol.confirm_task
+
+    def beginning(terms: Terms) -> Generator[Any, Any, Begun]:
+        begun = yield from begin(terms)
+        if begun.write:
+            yield from confirm(terms)
+        return begun
+
+    patch.setattr(protocol, "begin_task", beginning)
+    patch.setattr(protocol, "confirm_task", _nothing_confirmed)
 
 
 @mutant("a new run does not know what older ones decided", "twice")

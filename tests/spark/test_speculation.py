@@ -1,5 +1,5 @@
-"""Speculation on a cluster: two attempts of one task write at the same time, and the rows of
-only one attempt are committed.
+"""Speculation on a cluster: two attempts of one task write at the same time, or one after the
+other has committed, and the rows of only one attempt are committed.
 
 pytest tests/spark/test_speculation.py -m slow
 """
@@ -53,26 +53,39 @@ def master(variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.parametrize("kind", ["job", "named", "stream"])
-@pytest.mark.parametrize("how", ["stuck", "together"])
+@pytest.mark.parametrize("how", ["stuck", "together", "late"])
 def test_speculative_attempts_repeat_no_rows_and_leave_no_transaction_open(
     master: str,
     variables: dict[str, str],
-    odradek_broker: SubprocessBroker,
+    odradek_faulty_broker: SubprocessBroker,
     tmp_path: Path,
     how: str,
     kind: str,
 ) -> None:
-    bootstrap = odradek_broker.bootstrap
+    """With "late", one of the attempts waits for its transactional id until the other has
+    committed."""
+    bootstrap = odradek_faulty_broker.bootstrap
     source, sink = make_unique_topic(), make_unique_topic()
     create_topic(bootstrap, source, 2)
     create_topic(bootstrap, sink, 2)
     records: Records = [(number % 2, None, b"%d" % number, 0, []) for number in range(ROWS)]
     send_records(bootstrap, source, records)
-    arguments = [bootstrap, str(tmp_path), f"{how}-{kind}", sink, source]
-    submit(master, variables, JOB, arguments, SPECULATION)
+    arguments = [
+        bootstrap,
+        str(tmp_path),
+        f"{how}-{kind}",
+        sink,
+        source,
+        odradek_faulty_broker.http,
+    ]
+    # Spark waits longer until it kills the process of the slower attempt, which then has its id.
+    settings = {"spark.python.task.killTimeout": "60s"} if how == "late" else {}
+    submit(master, variables, JOB, arguments, SPECULATION | settings)
     assert (tmp_path / f"{how}-1").exists(), "there was no second attempt"
     with sync.Admin(bootstrap_servers=bootstrap) as admin:
         assert [each.transactional_id for each in admin.list_transactions(states=["Ongoing"])] == []
     assert sorted(map(int, values_of(bootstrap, sink))) == list(range(ROWS))
+    if how == "late":
+        return
     written = values_of(bootstrap, sink, isolation_level="read_uncommitted")
     assert len(written) > ROWS, "the other attempt has written nothing"

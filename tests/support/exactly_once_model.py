@@ -10,7 +10,7 @@ may come next:
 - an append is answered; or it gets no answer, and the record is appended now, later, or never;
 - an end of a transaction is carried out but not answered, so that it is requested again;
 - Spark assumes that a task is lost and runs it again, or runs it twice at the same time, while the
-  first attempt continues;
+  first attempt continues, if need be until long after the batch is committed or given up;
 - the driver gets no response from its commit process and aborts, while the commit process
   continues;
 - the driver is killed, or is wrongly thought dead: another run starts from the checkpoint, with
@@ -35,6 +35,8 @@ from pyspark_odradek.exactly_once.identity import Names, Writer
 from pyspark_odradek.exactly_once.ledger import Entry, Kind, Participant
 from pyspark_odradek.exactly_once.protocol import (
     Append,
+    AskClosed,
+    Close,
     Describe,
     End,
     Fate,
@@ -44,10 +46,12 @@ from pyspark_odradek.exactly_once.protocol import (
     Outcome,
     Read,
     Terms,
-    WaitForWorkers,
 )
 
 QUERY = "q"
+_CLOSED = "closed"
+#: The states of the transactional ids that a clean-up lists.
+LISTED: tuple[str, ...] = ("open", "empty")
 
 
 class Bounds(NamedTuple):
@@ -61,6 +65,7 @@ class Bounds(NamedTuple):
     timeouts: int = 0
     abandoned_commits: int = 1
     empty_slots: tuple[int, ...] = ()  # The slots of tasks that have no rows.
+    job: bool = False  # True for a batch job without a commitId, which has one run and no log.
     ROWS: int = 2  # The rows of a batch.
 
 
@@ -82,7 +87,8 @@ class Init(NamedTuple):
 
 
 class Write(NamedTuple):
-    """The action of writing rows. The answer: True if the brokers have appended them."""
+    """The action of writing rows, or with no rows that of adding a partition to the transaction. The
+    answer: True if the brokers have accepted it."""
 
     run: str
     name: str
@@ -98,8 +104,9 @@ class Txn(NamedTuple):
     """The state of one transactional id; in a `World`, (run, name) identifies the id."""
 
     epoch: int = -1
-    status: str = "empty"  # open, committed, aborted
+    status: str = "empty"  # open, committed, aborted, closed
     rows: tuple[tuple[int, int], ...] = ()  # (batch, row)
+    batch: int = -1
 
 
 class Process(NamedTuple):
@@ -156,6 +163,7 @@ class World(NamedTuple):
     # True if a participant of a run in `checked` was aborted by its timeout after the check: no
     # protocol can prevent this.
     too_late: bool = False
+    given_up: tuple[str, ...] = ()  # The runs whose batch was aborted.
 
     def txn(self, run: str, name: str) -> Txn:
         return dict(self.txns).get((run, name), Txn())
@@ -208,7 +216,9 @@ def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Ou
     """The procedure of a task."""
     terms = _terms(process)
     rows = rows_of(bounds, process.slot, slots)
-    begun = yield from protocol.begin_task(terms)
+    begun = protocol.Begun(write=True)
+    if not bounds.job:
+        begun = yield from protocol.begin_task(terms)
     if not begun.write:
         return Outcome(len(rows))
     if not rows:
@@ -216,9 +226,12 @@ def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Ou
     run = run_name(process.run)
     name = yield Name(process.batch, begun.over)
     epoch = yield Init(run, name)
-    taken = yield Write(run, name, epoch, process.batch, rows)
-    if not taken:
-        return None  # The producer is fenced, so this attempt fails.
+    confirm = protocol.confirm_job_task if bounds.job else protocol.confirm_task
+    yield from confirm(terms)
+    for some in ((), rows):
+        accepted = yield Write(run, name, epoch, process.batch, some)
+        if not accepted:
+            return None  # The producer is fenced, so this attempt fails.
     return Outcome(len(rows), Participant(name, 0, epoch, 2, process.slot, len(rows)))
 
 
@@ -233,9 +246,12 @@ def _terms(process: Process) -> Terms:
 def procedure(process: Process, bounds: Bounds) -> Generator[Any, Any, Any]:
     if process.kind == "task":
         return task(process, bounds, bounds.slots[process.run])
+    terms, outcomes = _terms(process), process.outcomes
     if process.kind == "commit":
-        return protocol.commit(_terms(process), process.outcomes)
-    return protocol.abort(_terms(process))
+        return (protocol.commit_job if bounds.job else protocol.commit)(terms, outcomes)
+    if bounds.job:
+        return protocol.abort_job(terms, protocol._participants(outcomes))
+    return protocol.abort(terms)
 
 
 class Step(NamedTuple):
@@ -353,7 +369,8 @@ class Explorer:
             yield done
 
     def _abort(self, world: World, at: int, run: Run) -> World:
-        process = Process("abort", at, run.batch)
+        known = tuple(each for each in run.outcomes if each is not None) if self.bounds.job else ()
+        process = Process("abort", at, run.batch, outcomes=known)
         return self._with_run(world, at, run._replace(phase="abort"))._replace(
             processes=(*world.processes, process)
         )
@@ -411,6 +428,8 @@ class Explorer:
         run = world.runs[process.run]
         if isinstance(step.error, ValueError):
             return gone._replace(wrong=f"a procedure did what is not allowed: {step.error}")
+        if process.kind == "abort" and step.result:
+            gone = gone._replace(given_up=(*gone.given_up, run_name(process.run)))
         if process.kind == "task":
             if run.phase != "tasks" or run.batch != process.batch:
                 return gone
@@ -506,7 +525,9 @@ class Explorer:
 
     def recover(self, world: World) -> str:
         """Check that one more run repairs everything if no other process moves and no faults
-        happen."""
+        happen. No other run repairs a job without a log."""
+        if self.bounds.job:
+            return ""
         error: BaseException | None = None
         for _ in range(3):
             number = len(world.runs)
@@ -596,17 +617,18 @@ def carry_out(world: World, action: Any) -> tuple[Any, World]:
     if isinstance(action, Describe):
         return tuple(fate(world, action.run, part) for part in action.participants), world
     if isinstance(action, ListOpen):
-        listed = ("open", "empty") if action.unused else ("open",)
         found = tuple(
-            key for key, txn in world.txns if txn.status in listed and key[0] in action.runs
+            key for key, txn in world.txns if txn.status in LISTED and key[0] in action.runs
         )
         return found, world
     if isinstance(action, Fence):
         for run, name in action.transactions:
             _, world = init(world, run, name)
         return None, world
-    if isinstance(action, WaitForWorkers):
-        return None, world
+    if isinstance(action, Close):
+        return None, world.with_txn(action.run, _CLOSED, Txn(0, "closed"))
+    if isinstance(action, AskClosed):
+        return world.txn(action.run, _CLOSED).status == "closed", world
     if isinstance(action, Forget):
         kept = tuple(entry for entry in world.log if entry.key not in action.keys)
         return None, world._replace(log=kept)
@@ -629,7 +651,7 @@ def write(world: World, action: Write) -> tuple[bool, World]:
         return False, world
     before = txn.rows if txn.status == "open" else ()
     rows = before + tuple((action.batch, row) for row in action.rows)
-    return True, world.with_txn(action.run, action.name, Txn(txn.epoch, "open", rows))
+    return True, world.with_txn(action.run, action.name, Txn(txn.epoch, "open", rows, action.batch))
 
 
 def end(world: World, run: str, part: Participant, commit: bool) -> tuple[bool, World]:
@@ -691,4 +713,11 @@ def violation(world: World, bounds: Bounds) -> str:
         missing = [row for row in range(bounds.ROWS) if (batch, row) not in shown]
         if missing:
             return f"Spark has committed batch {batch}, and its rows {missing} are not visible"
+    for (run, name), txn in world.txns:
+        if txn.status != "open":
+            continue
+        if txn.batch <= world.spark_log:
+            return f"Spark has committed batch {txn.batch}, and its {run}.{name} is still open"
+        if run in world.given_up:
+            return f"{run} has given up, and its transaction {name} is still open"
     return ""

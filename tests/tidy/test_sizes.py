@@ -41,7 +41,6 @@ _SMALL = {
     "odradek_client.consumer.assignors.range": "an assignor",
     "odradek_client.consumer.assignors.round_robin": "an assignor",
     "odradek_protocol.records.place": "the codec's, which may be compiled",
-    "pyspark_odradek.exactly_once.task": "beside the other procedures",
 }
 
 

@@ -32,7 +32,8 @@ from odradek_protocol.schemas.list_transactions import (
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 #: The transaction timeout in the InitProducerId of `fence_producer`. No transaction begins, so any
 #: timeout would do; the shortest is used, because brokers refuse timeouts above their
-#: `transaction.max.timeout.ms`, whose lowest possible value is 1.
+#: `transaction.max.timeout.ms`, whose lowest possible value is 1. A producer of rows has a longer
+#: one, which distinguishes both.
 _FENCING_TIMEOUT_MS = 1
 
 
@@ -63,6 +64,12 @@ class TransactionDescription:
     def is_open(self) -> bool:
         """True if a transaction is open or being ended."""
         return self.state in OPEN_STATES
+
+    @property
+    def is_fenced(self) -> bool:
+        """True if `fence_producer` was the last to use the id, and so no producer can begin a
+        transaction under it."""
+        return self.state == "Empty" and self.timeout_ms == _FENCING_TIMEOUT_MS
 
 
 class TransactionAdmin(AdminPart):

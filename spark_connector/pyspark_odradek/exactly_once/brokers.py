@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from odradek_client.admin import Admin, ConfigResource
@@ -20,7 +20,6 @@ from odradek_client.errors import (
     InvalidProducerIdMapping,
     OdradekError,
     ProducerFenced,
-    Refused,
     TransactionAborted,
     TransactionalIdAuthorizationFailed,
     UnsupportedByBroker,
@@ -46,12 +45,8 @@ ENDS_AT_ONCE_MAX = 64
 #: The timeouts to try, in this order, if `transaction.max.timeout.ms` cannot be read. The first is
 #: Kafka's default.
 _TIMEOUTS_MS = (900_000, 60_000, 10_000, 1_000)
-#: The time after which Spark has certainly ended the Python worker of a killed task. By default
-#: Spark ends the worker 2 s after it has killed the task (`spark.python.task.killTimeout`).
-WORKERS_END_S = 3.0
-#: The error codes that mean that there is no open transaction to abort. None: the client itself
-#: refused the call.
-_NOT_OPEN = (None, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+#: The name in the transactional id that exists once the job of a run is over (S-16).
+_CLOSED = "closed"
 #: The epoch from which on a new producer id may be needed (T-13).
 _LAST_EPOCH = 32766
 _COMMITTING = ("PrepareCommit", "CompleteCommit")
@@ -143,13 +138,16 @@ class Brokers:
             return await self._describe(query, action)
         if isinstance(action, protocol.End):
             return await self._end(query, action)
-        if isinstance(action, protocol.WaitForWorkers):
-            await asyncio.sleep(WORKERS_END_S)
-            return None
         if isinstance(action, protocol.ListOpen):
             return await self._list_open(query, action)
         if isinstance(action, protocol.Fence):
             return await self._fence(query, action)
+        if isinstance(action, protocol.Close):
+            # This creates the id.
+            return await self._admin.fence_producer(transactional_id(query, action.run, _CLOSED))
+        if isinstance(action, protocol.AskClosed):
+            name = transactional_id(query, action.run, _CLOSED)
+            return bool(await self._described([name]))
         assert isinstance(action, protocol.Forget), action
         try:
             return await decisions.forget(action.keys)
@@ -169,22 +167,30 @@ class Brokers:
 
     async def _describe(self, query: str, action: protocol.Describe) -> tuple[Fate, ...]:
         ids = [transactional_id(query, action.run, part.name) for part in action.participants]
-        try:
-            found = await self._admin.describe_transactions(ids, raise_errors=False)
-        except UnsupportedByBroker:
+        found = await self._described(ids)
+        if found is None:
             log.warning("odradek: the broker cannot tell whether transactions are still open")
             return (Fate.OPEN,) * len(ids)
-        for error in found.errors.values():
-            if isinstance(error, UnsupportedByBroker):
-                return (Fate.OPEN,) * len(ids)
-            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                raise SinkError(
-                    f"odradek: the outcome of transactions could not be looked up: {error}"
-                ) from error
         return tuple(
             fate_of(part, found.get(name))
             for part, name in zip(action.participants, ids, strict=True)
         )
+
+    async def _described(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription] | None:
+        """The descriptions of the ids that exist; None if the broker cannot describe transactions.
+        Raises SinkError."""
+        try:
+            found = await self._admin.describe_transactions(ids, raise_errors=False)
+        except UnsupportedByBroker:
+            return None
+        for error in found.errors.values():
+            if isinstance(error, UnsupportedByBroker):
+                return None
+            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise SinkError(
+                    f"odradek: the outcome of transactions could not be looked up: {error}"
+                ) from error
+        return found
 
     async def _end(self, query: str, action: protocol.End) -> tuple[bool, ...]:
         limit = asyncio.Semaphore(ENDS_AT_ONCE_MAX)
@@ -223,9 +229,8 @@ class Brokers:
     async def _list_open(
         self, query: str, action: protocol.ListOpen
     ) -> tuple[tuple[str, str], ...]:
-        states = ["Ongoing", "Empty"] if action.unused else ["Ongoing"]
         try:
-            found = await self._admin.list_transactions(states=states)
+            found = await self._admin.list_transactions(states=["Ongoing", "Empty"])
         except OdradekError as error:
             # A broker before Kafka 3.0 never supports the request, so one warning is enough.
             if not isinstance(error, UnsupportedByBroker) or not self._told_of_no_list:
@@ -243,26 +248,36 @@ class Brokers:
         return tuple(name for name in names if name is not None and name[0] in action.runs)
 
     async def _fence(self, query: str, action: protocol.Fence) -> None:
-        async def fence(run: str, name: str) -> None:
-            found = transactional_id(query, run, name)
-            try:
-                described = await self._admin.describe_transactions(found)
-                if described[found].state == "Empty":
-                    await self._admin.fence_producer(found)
-                else:
-                    await self._admin.abort_transaction(found)
-            except OdradekError as error:
-                if isinstance(error, Refused) and error.code in _NOT_OPEN:
-                    return
-                log.warning(
-                    "odradek: the clean-up could not abort transaction %s, which may hold back "
-                    "read_committed readers until it ends: %s. The next batch or restart tries again; "
-                    "so does `odradek txn abort`",
-                    found,
-                    error,
-                )
+        limit = asyncio.Semaphore(ENDS_AT_ONCE_MAX)
+        ids = [transactional_id(query, *each) for each in action.transactions]
 
-        await asyncio.gather(*(fence(*each) for each in action.transactions))
+        async def fence(name: str) -> None:
+            async with limit:
+                try:
+                    await self._admin.fence_producer(name)
+                except OdradekError as error:
+                    self._tell_of_open(name, error)
+
+        found = await self._admin.describe_transactions(ids, raise_errors=False)
+        for name, error in found.errors.items():
+            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                self._tell_of_open(name, error)
+        # Ids that an earlier clean-up has fenced stay in the list for days.
+        may_write = (
+            name
+            for name, each in found.items()
+            if each.is_open or (each.state == "Empty" and not each.is_fenced)
+        )
+        await asyncio.gather(*map(fence, may_write))
+
+    def _tell_of_open(self, name: str, error: OdradekError) -> None:
+        log.warning(
+            "odradek: the clean-up could not abort transaction %s, which may hold back "
+            "read_committed readers until it ends: %s. The next batch or restart tries again; "
+            "so does `odradek txn abort`",
+            name,
+            error,
+        )
 
     # --- producers --------------------------------------------------------------------------------
 

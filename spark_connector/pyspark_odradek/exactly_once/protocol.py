@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from odradek_protocol.lazy_tuple import NamedTuple
-from pyspark_odradek.errors import SinkError, StaleBatch, TransactionsLost
+from pyspark_odradek.errors import SinkError, StaleBatch, TooLate, TransactionsLost
 from pyspark_odradek.exactly_once import ledger, targets
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Found, Participant, Record, State
@@ -57,14 +57,11 @@ class End(NamedTuple):
 
 
 class ListOpen(NamedTuple):
-    """List the open transactions of these runs of the query -> a tuple of (run, name).
-
-    `unused`: true to include transactional ids that have written no row, because their transaction
-    only begins with the first row.
-    """
+    """List the open transactions of these runs of the query, and the transactional ids that have
+    written no row, because their transaction only begins with the first row -> a tuple of (run,
+    name)."""
 
     runs: tuple[str, ...]
-    unused: bool = False
 
 
 class Fence(NamedTuple):
@@ -73,8 +70,16 @@ class Fence(NamedTuple):
     transactions: tuple[tuple[str, str], ...]
 
 
-class WaitForWorkers(NamedTuple):
-    """Wait until Spark has ended the Python workers of failed or killed tasks -> None."""
+class Close(NamedTuple):
+    """Record at the brokers that the job of this run is over -> None (S-16)."""
+
+    run: str
+
+
+class AskClosed(NamedTuple):
+    """Ask whether the job of this run is over -> bool."""
+
+    run: str
 
 
 class Forget(NamedTuple):
@@ -83,7 +88,7 @@ class Forget(NamedTuple):
     keys: tuple[str, ...]
 
 
-Action = Read | Append | Describe | End | ListOpen | Fence | WaitForWorkers | Forget
+Action = Read | Append | Describe | End | ListOpen | Fence | Close | AskClosed | Forget
 Steps = Generator[Action, Any, Any]
 
 
@@ -146,6 +151,26 @@ def begin_task(terms: Terms) -> Generator[Action, Any, Begun]:
         else:
             return Begun(write=True, over=state.over)
     raise _overtaken(terms)
+
+
+def confirm_task(terms: Terms) -> Steps:
+    """Check that the batch is not over. A task does so when it has its transactional id, before its
+    first row (S-18). Raises Superseded, TooLate.
+
+    The driver first records that the batch is over, and then lists the ids of the run. So either
+    the driver finds this id and fences it, or this task finds the record.
+    """
+    found = yield Read()
+    state, run = found.state, terms.writer.run
+    ledger.refuse_superseded(state, run, terms.writer.query)
+    if state.run == run and state.batch >= terms.batch:
+        raise _too_late(terms)
+
+
+def confirm_job_task(terms: Terms) -> Steps:
+    """Check, as in `confirm_task`, that a batch job without a `commitId` is not over (S-16)."""
+    if (yield AskClosed(terms.writer.run)):
+        raise _too_late(terms)
 
 
 # --- the driver -----------------------------------------------------------------------------------
@@ -266,14 +291,12 @@ def _settle_loss(terms: Terms, found: Found) -> Steps:
 
 
 def _clean_up(terms: Terms, found: Found) -> Steps:
-    """Abort the open transactions of failed tasks and superseded runs, because open transactions
-    block readers (S-15).
+    """Abort the transactions of late and failed tasks and of superseded runs, because open
+    transactions block readers (S-15).
 
     Runs that are not known to be superseded are skipped, because they may be newer.
     """
-    left = yield ListOpen((*found.state.past, terms.writer.run))
-    if left:
-        yield Fence(left)
+    yield from _fence_all((*found.state.past, terms.writer.run))
     if found.needless:
         yield Forget(found.needless)
 
@@ -300,15 +323,11 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
 
 
 def _fence_all(runs: tuple[str, ...]) -> Steps:
-    """Fence the transactions of these runs. Then wait until the workers of the runs have ended, and
-    fence the transactions that the workers have begun since the first fencing.
-    """
-    for look in range(2):
-        if look:
-            yield WaitForWorkers()
-        left = yield ListOpen(runs, unused=True)
-        if left:
-            yield Fence(left)
+    """Fence the transactions of these runs, of which all tasks know, or will find out, that their
+    batch is over (S-18)."""
+    left = yield ListOpen(runs)
+    if left:
+        yield Fence(left)
 
 
 # --- jobs that no other job repeats ---------------------------------------------------------------
@@ -320,7 +339,7 @@ def commit_job(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action,
     participants = _participants(outcomes)
     yield from _check_open(terms, participants)
     yield from _finish_job(terms, participants)
-    yield from _clean_up_job(terms)
+    yield from _close_job(terms)
     return True
 
 
@@ -333,7 +352,7 @@ def abort_job(terms: Terms, participants: tuple[Participant, ...]) -> Generator[
         decided = Fate.COMMITTED in fates
         if decided:
             yield from _finish_job(terms, participants)
-    yield from _fence_all((terms.writer.run,))
+    yield from _close_job(terms)
     return not decided
 
 
@@ -350,12 +369,10 @@ def _finish_job(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
         )
 
 
-def _clean_up_job(terms: Terms) -> Steps:
-    # Late attempts of tasks may have opened transactions, and no later job would end these
-    # transactions.
-    left = yield ListOpen((terms.writer.run,), unused=True)
-    if left:
-        yield Fence(left)
+def _close_job(terms: Terms) -> Steps:
+    """Abort what late and failed tasks have left, because no later job would do so."""
+    yield Close(terms.writer.run)
+    yield from _fence_all((terms.writer.run,))
 
 
 # --- shared ---------------------------------------------------------------------------------------
@@ -388,6 +405,13 @@ def _compare(terms: Terms, state: State, rows: int, topics: str) -> None:
     if not terms.lenient:
         raise StaleBatch(f"{text}; if that is meant, restart once with failOnDataLoss=false")
     terms.warn(text)
+
+
+def _too_late(terms: Terms) -> TooLate:
+    return TooLate(
+        f"odradek: batch {terms.batch} of query {terms.writer.query} is over, and this attempt of a "
+        "task comes too late: it has written nothing, and nothing is missing"
+    )
 
 
 def _overtaken(terms: Terms) -> SinkError:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
+from odradek_client.admin.transactions import TransactionDescription
 from pyspark_odradek.exactly_once import identity, ledger, protocol
 from pyspark_odradek.exactly_once.brokers import Brokers
 from pyspark_odradek.exactly_once.ledger import Entry, Found
@@ -37,6 +38,10 @@ def _abort_without_resigning(terms: protocol.Terms) -> Any:
     return True
 
 
+def _unconfirmed(terms: protocol.Terms) -> Any:
+    yield from ()
+
+
 def _commit_id_alone(commit_id: str, topic: str | None) -> str:
     return f"commit:{commit_id}"
 
@@ -52,19 +57,33 @@ SPARK_SINK = (
     Mutant(
         "a refused EndTxn counts as the end of the transaction",
         "spark-sink",
-        17,
+        5,
         {(Brokers, "_end"): _refused_is_ended},
     ),
     Mutant(
         "the last record of the decision log counts, even if it is not valid",
         "spark-sink",
-        37,
+        43,
         {(ledger, "newest"): _last_decision},
     ),
     Mutant(
         "a failed batch is aborted before the decision log says that its run has given up",
         "spark-sink",
-        28,
+        24,
         {(protocol, "abort"): _abort_without_resigning},
+    ),
+    Mutant(
+        "cleaning up leaves transactional ids alone that have written no row",
+        "spark-sink",
+        44,
+        {(TransactionDescription, "is_fenced"): property(lambda _: True)},
+        ("is Ongoing",),
+    ),
+    Mutant(
+        "a late task does not look whether its batch is over",
+        "spark-sink",
+        1,
+        {(protocol, "confirm_task"): _unconfirmed},
+        ("is Ongoing",),
     ),
 )

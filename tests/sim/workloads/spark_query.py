@@ -20,6 +20,7 @@ from tests.sim.workloads.transactions import Sink
 from odradek.simulation.process import Process, process_of
 from odradek.simulation.world import World
 from odradek_client.errors import OdradekError
+from odradek_client.producer.producer import Producer
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import protocol
 from pyspark_odradek.exactly_once.brokers import Brokers
@@ -97,17 +98,25 @@ class ProcessIds:
 
 
 class Stops:
-    """In some seeds, suspends a process before it writes a decision. Another run may then be
-    faster, so that the decision comes too late."""
+    """In some seeds, suspends a process before it writes a decision, or before and after it gets a
+    transactional id. Another run, or another attempt of the task, may then be faster, so that the
+    decision or the rows come too late."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, late: Random) -> None:
         self._random = random
         self._chance = random.choice((0.0, 0.0, 0.2))
+        self._late = late
+        self._late_chance = late.choice((0.0, 0.5))
 
     async def before(self, kind: Kind) -> None:
         """Wait for a random time if a record of this kind is about to be appended."""
         if kind is Kind.COMMIT and self._random.random() < self._chance:
             await asyncio.sleep(self._random.choice(_STOPS_S))
+
+    async def at_an_id(self) -> None:
+        """Wait for a random time in a task that gets a transactional id."""
+        if self._late.random() < self._late_chance:
+            await asyncio.sleep(self._late.choice(_STOPS_S))
 
 
 class _StoppingBrokers(Brokers):
@@ -118,6 +127,10 @@ class _StoppingBrokers(Brokers):
     async def _append(self, action: protocol.Append, *where: Any) -> None:
         await self._stops.before(action.record.kind)
         await super()._append(action, *where)
+
+    async def producer(self, name: str, two_phase: bool) -> Producer:
+        await self._stops.at_an_id()
+        return await super().producer(name, two_phase)
 
 
 class Worker:
@@ -133,7 +146,7 @@ class Worker:
     ) -> None:
         self._world = world
         self._settings = settings
-        self._stops = stops
+        self.stops = stops
         self.name = name
         self.busy = False
         self._jobs: asyncio.Queue[tuple[Callable[[Worker], Awaitable[Any]], Any]] = asyncio.Queue()
@@ -148,7 +161,7 @@ class Worker:
     async def brokers(self) -> Brokers:
         """The connections of the process. Raises OdradekError."""
         if self._brokers is None:
-            made = _StoppingBrokers(self._settings, self._stops)
+            made = _StoppingBrokers(self._settings, self.stops)
             try:
                 await made.start()
             except BaseException:
@@ -311,12 +324,13 @@ class Jobs:
         if not rows:
             return Outcome(0)
         name = worker.names.take(terms.batch, begun.over)
-        transaction = TaskTransaction(brokers, terms.writer, name, two_phase=True)
+        transaction = TaskTransaction(brokers, terms, name, self._log_topic)
         attempt = self._sink.begin(worker.name)
         self._world.note(worker.name, f"writes task {slot} of batch {terms.batch} in {attempt}")
         try:
             producer = await transaction.begin()
             self._deaths.reached("the beginning of a transaction", driver)
+            await worker.stops.at_an_id()
             # Rows are sent one at a time as Python objects: the simulator does not need pyarrow.
             deliveries = []
             for row in rows:

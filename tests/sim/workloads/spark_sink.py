@@ -51,7 +51,8 @@ _LAST_RUNS_MAX = 6
 
 @dataclass
 class _Run:
-    """One start of the query. `last`: the run has only one batch, and no faults."""
+    """One start of the query. `last`: the run has only one batch, and no faults, and its tasks end
+    by themselves."""
 
     number: int
     slots: int
@@ -100,7 +101,7 @@ class SparkSinkWorkload:
         self._random = world.chance("workload")
         self._checkpoint = Checkpoint(world.chance("batches"))
         self._deaths = Deaths(world, world.chance("deaths"))
-        self._stops = Stops(world.chance("stops"))
+        self._stops = Stops(world.chance("stops"), world.chance("late tasks"))
         self._targets = [self._target(*each) for each in self._identities()]
         self._times_out = self._random.random() < 0.4
         self._inherits = self._random.random() < 0.5
@@ -179,6 +180,9 @@ class SparkSinkWorkload:
         if task.done():
             task.result()
         await world.sleep(self._random.choice((0, 50, 1_000)))
+        # After the last run, what its late tasks leave open stays open.
+        while run.last and any(each.busy and each.process.alive for each in run.workers):
+            await world.sleep(20)
         for worker in run.workers:
             worker.process.kill()
 
@@ -252,7 +256,7 @@ class SparkSinkWorkload:
 
         running = [execute()]
         started = 1
-        if self._speculates and not run.last and self._random.random() < 0.3:
+        if self._speculates and (run.last or self._random.random() < 0.3):
             await self._world.sleep(self._random.choice((1, 20, 100)))
             running.append(execute())
             started += 1
