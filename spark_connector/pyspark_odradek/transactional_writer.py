@@ -70,9 +70,7 @@ class _Sink:
         try:
             return thread.run(brokers.run(steps, terms, self.options.log_topic))
         except OdradekError as error:
-            raise SinkError(
-                f"odradek: batch {terms.batch} of query {terms.writer.query}: {error}"
-            ) from error
+            raise SinkError(f"odradek: {terms.write}: {error}") from error
 
     def _terms(self, writer: Writer, batch: int) -> Terms:
         return Terms(writer, batch, self.options.lenient, log.warning)
@@ -100,7 +98,9 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
         """Write the rows of a task in a transaction and prepare it. Raises SinkError."""
         context = _context()
-        query = self.options.query_id or context.getLocalProperty(QUERY_PROPERTY)
+        own = context.getLocalProperty(QUERY_PROPERTY)
+        query = self.options.query_id or own
+        checkpoint = None if self.options.query_id is None else own
         batch = context.getLocalProperty(BATCH_PROPERTY)
         run = context.getLocalProperty(RUN_PROPERTY)
         if query is None:
@@ -112,9 +112,9 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
         if batch is None or run is None:
             # The task cannot find out whether the batch is decided, so it always writes its rows,
             # in a run that is only for this batch.
-            terms = self._terms(Writer(query, self.nonce), 0)
+            terms = self._terms(Writer(query, self.nonce, checkpoint), 0)
             return self._write(iterator, terms, Begun(write=True))
-        terms = self._terms(Writer(query, run), int(batch))
+        terms = self._terms(Writer(query, run, checkpoint), int(batch))
         begun = self._drive(protocol.begin_task(terms), terms)
         return self._write(iterator, terms, begun)
 
@@ -198,7 +198,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         if topic is not None:
             # A decision of an older connector that did not distinguish topics is also valid, so
             # that nothing is written twice.
-            without_topic = self._terms(Writer(commit_query(commit_id, None), self.nonce), version)
+            without_topic = self._terms(self._job_writer(commit_id, None), version)
             steps = protocol.is_decided_for_every_topic(without_topic)
             if self._drive(steps, without_topic):
                 log.warning(
@@ -209,7 +209,10 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
                     topic,
                 )
                 return without_topic
-        return self._terms(Writer(commit_query(commit_id, topic), self.nonce), version)
+        return self._terms(self._job_writer(commit_id, topic), version)
+
+    def _job_writer(self, commit_id: str, topic: str | None) -> Writer:
+        return Writer(commit_query(commit_id, topic), self.nonce, commit_id=commit_id)
 
     def _job_of(self, messages: list[WriterCommitMessage | None]) -> Terms:
         """The job in the messages of its tasks. Raises SinkError if the messages have different

@@ -59,9 +59,18 @@ TESTS = {
         "test_s21_a_stream_fails_if_a_static_topic_has_grown_since_it_was_loaded"
     ],
     "run ... was superseded": ["test_s06_the_older_of_two_runs_fails_and_names_the_newer"],
+    "another job with commitId": [
+        "test_s16_messages_for_jobs_speak_of_commit_ids_and_not_of_checkpoints"
+    ],
     "is at batch 7, but batch 9 was written": [
         "test_an_outdated_copy_of_a_checkpoint_is_refused",
         "test_s07_an_outdated_checkpoint_is_refused",
+    ],
+    "was continued with a newer checkpoint": [
+        "test_s19_the_old_checkpoint_is_refused_when_a_new_one_has_written"
+    ],
+    "commitVersion 2 ... is refused": [
+        "test_s16_a_version_below_the_newest_is_refused_in_any_case"
     ],
     "was written with 10 rows, and now has 12": ["test_a_replay_with_other_rows_is_refused"],
     "was written with 10 rows for other topics": [

@@ -14,8 +14,11 @@ import pytest
 
 import budget
 import exactly_once_model as model
-from exactly_once_model import Bounds, Explorer, Name, Process, World
+import exactly_once_world as world_of
+from exactly_once_model import Explorer
+from exactly_once_world import Bounds, Name, Process, World
 from pyspark_odradek.exactly_once import ledger, protocol
+from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Entry, Found, Participant, Record, State
 from pyspark_odradek.exactly_once.protocol import (
     Append,
@@ -34,6 +37,7 @@ from pyspark_odradek.exactly_once.protocol import (
 SMALL = {
     "a late task": Bounds(slots=(1,), executions=2, abandoned_commits=0),
     "a late task of a job": Bounds(slots=(1,), executions=2, job=True),
+    "a new checkpoint": Bounds(slots=(1, 1), abandoned_commits=0, renewed=1),
     "one run, and its abort and commit at once": Bounds(slots=(2,)),
     "two runs at once": Bounds(slots=(1, 1), abandoned_commits=0),
     "answers are lost": Bounds(slots=(2,), lost_answers=1, timeouts=1),
@@ -62,6 +66,9 @@ RANDOM = {
         lost_answers=2,
         timeouts=2,
         abandoned_commits=2,
+    ),
+    "with new checkpoints": Bounds(
+        batches=2, slots=(2, 1, 2), executions=2, delays=1, lost_answers=2, renewed=1
     ),
     "with empty tasks": Bounds(batches=3, slots=(3, 2, 3), executions=2, empty_slots=(1,)),
 }
@@ -135,6 +142,7 @@ HUNTING = (
     Bounds(batches=3, slots=(1, 1), executions=2),
     Bounds(batches=2, slots=(1, 1), abandoned_commits=0),
     Bounds(batches=2, slots=(2, 2), empty_slots=(1,)),
+    Bounds(slots=(1, 1), abandoned_commits=0, renewed=1),
 )
 
 
@@ -151,11 +159,12 @@ def hunt(seeds: int) -> str:
 @mutant("no claims: a zombie is not fenced", "")
 def _no_claims(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger, "claim", lambda state, run: None)
-    patch.setattr(ledger, "refuse_superseded", lambda state, run, query: None)
+    patch.setattr(ledger, "refuse_superseded", lambda state, writer: None)
 
     def as_holder(change: Callable[..., Record]) -> Callable[..., Record]:
-        def changed(state: State, run: str, *rest: Any) -> Record:
-            record = change(replace(state, holder=run), run, *rest)
+        def changed(state: State, by: Any, *rest: Any) -> Record:
+            run = by.run if isinstance(by, Writer) else by
+            record = change(replace(state, holder=run), by, *rest)
             return record._replace(state=replace(record.state, holder=""))
 
         return changed
@@ -317,7 +326,7 @@ def _cleans_nothing(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("cleaning up leaves ids alone that have written no row", "still open")
 def _cleans_what_is_open(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(model, "LISTED", ("open",))
+    patch.setattr(world_of, "LISTED", ("open",))
 
 
 def _nothing_confirmed(terms: Terms) -> protocol.Steps:
@@ -368,6 +377,24 @@ def _forgets(patch: pytest.MonkeyPatch) -> None:
         return record._replace(state=replace(record.state, batch=-1, run="", rows=0))
 
     patch.setattr(ledger, "claim", forgetting)
+
+
+@mutant("a batch of a new checkpoint counts as one of the old checkpoint", "")
+def _same_batch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(State, "batch_of", lambda state, writer: state.batch)
+
+
+@mutant("a new checkpoint does not end the batch that the old one has decided", "")
+def _ends_nothing(patch: pytest.MonkeyPatch) -> None:
+    claim = ledger.claim
+
+    def claiming(state: State, run: str) -> Record | None:
+        record = claim(state, run)
+        if record is None or run == "r0":
+            return record
+        return record._replace(state=replace(record.state, done=True, participants=()))
+
+    patch.setattr(ledger, "claim", claiming)
 
 
 @mutant("a decision is revoked although a part of it is visible", "")

@@ -15,6 +15,7 @@ import budget
 from odradek.broker import SubprocessBroker
 from pyspark_odradek.errors import SinkError, StaleBatch
 from pyspark_odradek.exactly_once import ledger
+from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.options import parse_sink
 from pyspark_odradek.transactional_writer import TransactionalBatchWriter
 from sink_query import Job, Query, made, visible
@@ -233,5 +234,5 @@ def test_s12_a_revoked_decision_keeps_its_target_topics() -> None:
     """Without its target topics, the decision would apply to every topic."""
     participant = ledger.Participant("w-0", 7, 3, 2, 0, 1)
     state = ledger.State("r1", (), 4, "r1", 1, True)
-    decided = ledger.commit(state, "r1", 5, 1, "t", (participant,)).state
+    decided = ledger.commit(state, Writer("q", "r1"), 5, 1, "t", (participant,)).state
     assert ledger.revoke(decided, "r1").state.targets is not None

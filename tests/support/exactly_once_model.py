@@ -29,159 +29,36 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
-from pyspark_odradek.errors import SinkError, TransactionsLost
+from exactly_once_world import (
+    EPOCH,
+    Bounds,
+    Init,
+    Name,
+    Process,
+    Run,
+    Txn,
+    World,
+    Write,
+    appended,
+    carry_out,
+    end,
+    first_world,
+    violation,
+)
+from pyspark_odradek.errors import SinkError, StaleBatch, TransactionsLost
 from pyspark_odradek.exactly_once import ledger, protocol
 from pyspark_odradek.exactly_once.identity import Names, Writer
-from pyspark_odradek.exactly_once.ledger import Entry, Kind, Participant
+from pyspark_odradek.exactly_once.ledger import Participant
 from pyspark_odradek.exactly_once.protocol import (
     Append,
-    AskClosed,
-    Close,
     Describe,
     End,
     Fate,
-    Fence,
-    Forget,
-    ListOpen,
     Outcome,
-    Read,
     Terms,
 )
 
 QUERY = "q"
-_CLOSED = "closed"
-#: The states of the transactional ids that a clean-up lists.
-LISTED: tuple[str, ...] = ("open", "empty")
-
-
-class Bounds(NamedTuple):
-    """The limits of a world. `slots`: the number of tasks of each run."""
-
-    batches: int = 1
-    slots: tuple[int, ...] = (1, 1)
-    executions: int = 1  # The attempts of one task.
-    lost_answers: int = 0
-    delays: int = 0
-    timeouts: int = 0
-    abandoned_commits: int = 1
-    empty_slots: tuple[int, ...] = ()  # The slots of tasks that have no rows.
-    job: bool = False  # True for a batch job without a commitId, which has one run and no log.
-    ROWS: int = 2  # The rows of a batch.
-
-
-# --- actions of tasks that are not actions of the protocol ---
-
-
-class Name(NamedTuple):
-    """The action of choosing a transactional id of the worker process. The answer: the id."""
-
-    batch: int
-    over: int
-
-
-class Init(NamedTuple):
-    """The action InitProducerId. The answer: the epoch."""
-
-    run: str
-    name: str
-
-
-class Write(NamedTuple):
-    """The action of writing rows, or with no rows that of adding a partition to the transaction. The
-    answer: True if the brokers have accepted it."""
-
-    run: str
-    name: str
-    epoch: int
-    batch: int
-    rows: tuple[int, ...]
-
-
-# --- the world ------------------------------------------------------------------------------------
-
-
-class Txn(NamedTuple):
-    """The state of one transactional id; in a `World`, (run, name) identifies the id."""
-
-    epoch: int = -1
-    status: str = "empty"  # open, committed, aborted, closed
-    rows: tuple[tuple[int, int], ...] = ()  # (batch, row)
-    batch: int = -1
-
-
-class Process(NamedTuple):
-    """A running procedure, given by the answers that it has got so far.
-
-    `ends`: the answers to the single ends of an End action that is not complete yet.
-    """
-
-    kind: str  # task, commit, abort
-    run: int
-    batch: int
-    slot: int = 0
-    execution: int = 0
-    worker: int = 0
-    outcomes: tuple[Outcome, ...] = ()
-    history: tuple[Any, ...] = ()
-    ends: tuple[bool, ...] = ()
-    heard: bool = True  # False if its driver does not wait for it any more.
-
-
-class Run(NamedTuple):
-    """A run of the query, with its driver. `phase`: tasks, commit, abort, log, over."""
-
-    batch: int
-    phase: str = "tasks"
-    outcomes: tuple[Outcome | None, ...] = ()
-    executions: tuple[int, ...] = ()
-
-
-class World(NamedTuple):
-    """The state of brokers, Spark and all processes."""
-
-    log: tuple[Entry, ...] = ()
-    log_end: int = 0
-    pending: tuple[tuple[str, ledger.Record], ...] = ()
-    txns: tuple[tuple[tuple[str, str], Txn], ...] = ()
-    visible: tuple[tuple[int, int], ...] = ()
-    spark_log: int = -1
-    runs: tuple[Run, ...] = ()
-    processes: tuple[Process, ...] = ()
-    # The transactional ids of each worker process: ((run, worker), ((name, last batch), ...)).
-    names: tuple[tuple[tuple[int, int], tuple[tuple[str, int], ...]], ...] = ()
-    # The remaining numbers of the faults that `Bounds` limits.
-    lost_answers: int = 0
-    delays: int = 0
-    timeouts: int = 0
-    abandoned_commits: int = 0
-    # Notes for `violation`; no procedure sees them.
-    counted: int = -1
-    claimer: str = ""
-    claimed: tuple[str, ...] = ()
-    wrong: str = ""
-    checked: tuple[str, ...] = ()  # The runs that found all their transactions open.
-    # True if a participant of a run in `checked` was aborted by its timeout after the check: no
-    # protocol can prevent this.
-    too_late: bool = False
-    given_up: tuple[str, ...] = ()  # The runs whose batch was aborted.
-
-    def txn(self, run: str, name: str) -> Txn:
-        return dict(self.txns).get((run, name), Txn())
-
-    def with_txn(self, run: str, name: str, txn: Txn) -> World:
-        txns = dict(self.txns)
-        txns[(run, name)] = txn
-        return self._replace(txns=tuple(sorted(txns.items())))
-
-
-def first_world(bounds: Bounds) -> World:
-    """The world in which nothing has happened."""
-    return World(
-        lost_answers=bounds.lost_answers,
-        delays=bounds.delays,
-        timeouts=bounds.timeouts,
-        abandoned_commits=bounds.abandoned_commits,
-    )
 
 
 # --- procedures, replayed from their answers ------------------------------------------------------
@@ -214,7 +91,8 @@ def take_name(world: World, process: Process, action: Name) -> tuple[str, World]
 
 def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Outcome | None]:
     """The procedure of a task."""
-    terms = _terms(process)
+    terms = _terms(process, bounds)
+    batch = process.batch + EPOCH * bounds.checkpoint(process.run)
     rows = rows_of(bounds, process.slot, slots)
     begun = protocol.Begun(write=True)
     if not bounds.job:
@@ -229,7 +107,7 @@ def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Ou
     confirm = protocol.confirm_job_task if bounds.job else protocol.confirm_task
     yield from confirm(terms)
     for some in ((), rows):
-        accepted = yield Write(run, name, epoch, process.batch, some)
+        accepted = yield Write(run, name, epoch, batch, some)
         if not accepted:
             return None  # The producer is fenced, so this attempt fails.
     return Outcome(len(rows), Participant(name, 0, epoch, 2, process.slot, len(rows)))
@@ -239,14 +117,15 @@ def empty_outcome(process: Process) -> Outcome:
     return Outcome(0)
 
 
-def _terms(process: Process) -> Terms:
-    return Terms(Writer(QUERY, run_name(process.run)), process.batch)
+def _terms(process: Process, bounds: Bounds) -> Terms:
+    checkpoint = f"c{bounds.checkpoint(process.run)}"
+    return Terms(Writer(QUERY, run_name(process.run), checkpoint), process.batch)
 
 
 def procedure(process: Process, bounds: Bounds) -> Generator[Any, Any, Any]:
     if process.kind == "task":
         return task(process, bounds, bounds.slots[process.run])
-    terms, outcomes = _terms(process), process.outcomes
+    terms, outcomes = _terms(process, bounds), process.outcomes
     if process.kind == "commit":
         return (protocol.commit_job if bounds.job else protocol.commit)(terms, outcomes)
     if bounds.job:
@@ -319,7 +198,7 @@ class Explorer:
     def start_run(self, world: World) -> World:
         """Start a run from the checkpoint, even if the last run has not ended."""
         slots = self.bounds.slots[len(world.runs)]
-        batch = world.spark_log + 1
+        batch = world.spark_logs[self.bounds.checkpoint(len(world.runs))] + 1
         if batch >= self.bounds.batches:
             return world._replace(runs=(*world.runs, Run(batch, "over")))
         return self._start_batch(
@@ -361,9 +240,11 @@ class Explorer:
                 run,
             )
         elif run.phase == "log":
-            done = self._with_run(world, at, run._replace(phase="over"))._replace(
-                spark_log=max(world.spark_log, run.batch)
-            )
+            logs = list(world.spark_logs)
+            checkpoint = self.bounds.checkpoint(at)
+            logs[checkpoint] = max(logs[checkpoint], run.batch)
+            done = self._with_run(world, at, run._replace(phase="over"))
+            done = done._replace(spark_logs=tuple(logs))
             if run.batch + 1 < self.bounds.batches:
                 done = self._start_batch(done, at, run.batch + 1, len(run.outcomes))
             yield done
@@ -535,7 +416,8 @@ class Explorer:
                 self.bounds._replace(slots=(*self.bounds.slots[:number], 2, 2, 2, 2))
             )
             explorer._steps = self._steps
-            idle = world.spark_log + 1 >= self.bounds.batches
+            checkpoint = self.bounds.checkpoint(number)
+            idle = world.spark_logs[checkpoint] + 1 >= self.bounds.batches
             quiet = world._replace(
                 runs=(*(run._replace(phase="over") for run in world.runs),),
                 processes=(),
@@ -550,15 +432,23 @@ class Explorer:
             if wrong:
                 return f"after recovery: {wrong}"
             if error is None:
-                everything = sorted(
-                    (batch, row)
+                everything = [
+                    (batch + EPOCH * checkpoint, row)
                     for batch in range(self.bounds.batches)
                     for row in range(self.bounds.ROWS)
-                )
-                if sorted(world.visible) != everything:
+                ]
+                # Of an earlier checkpoint, a batch is visible or not, but never a part of it, if
+                # the run has had a batch, and so has completed what was decided.
+                earlier = [each for each in world.visible if each[0] < EPOCH * checkpoint]
+                parted = len(earlier) % self.bounds.ROWS and not idle
+                if sorted({*world.visible} - {*earlier}) != everything or parted:
                     return f"recovered, and visible is {world.visible}"
                 left = [name for name, txn in world.txns if txn.status == "open"]
                 return f"recovered, and still open: {left}" if left and not idle else ""
+            last = ledger.newest(world.log).state
+            if isinstance(error, StaleBatch) and f"c{checkpoint}" in last.replaced:
+                # A run with the earlier checkpoint, which had not claimed yet, was faster.
+                return "" if last.checkpoint == "c0" else f"refused: {error}"
             if not (isinstance(error, TransactionsLost) and world.too_late):
                 return f"recovery failed: {error!r}"
             if "lost in part" in str(error):
@@ -605,119 +495,3 @@ def _with_process(world: World, at: int, process: Process) -> World:
 def answered(world: World, at: int, process: Process, answer: Any) -> World:
     """Give the process its answer."""
     return _with_process(world, at, process._replace(history=(*process.history, answer)))
-
-
-# --- brokers --------------------------------------------------------------------------------------
-
-
-def carry_out(world: World, action: Any) -> tuple[Any, World]:
-    """Carry out an action that is a single step. Returns (answer, the world afterwards)."""
-    if isinstance(action, Read):
-        return ledger.newest(world.log), world
-    if isinstance(action, Describe):
-        return tuple(fate(world, action.run, part) for part in action.participants), world
-    if isinstance(action, ListOpen):
-        found = tuple(
-            key for key, txn in world.txns if txn.status in LISTED and key[0] in action.runs
-        )
-        return found, world
-    if isinstance(action, Fence):
-        for run, name in action.transactions:
-            _, world = init(world, run, name)
-        return None, world
-    if isinstance(action, Close):
-        return None, world.with_txn(action.run, _CLOSED, Txn(0, "closed"))
-    if isinstance(action, AskClosed):
-        return world.txn(action.run, _CLOSED).status == "closed", world
-    if isinstance(action, Forget):
-        kept = tuple(entry for entry in world.log if entry.key not in action.keys)
-        return None, world._replace(log=kept)
-    if isinstance(action, Init):
-        return init(world, action.run, action.name)
-    assert isinstance(action, Write), action
-    return write(world, action)
-
-
-def init(world: World, run: str, name: str) -> tuple[int, World]:
-    """InitProducerId without an expected producer id and epoch."""
-    txn = world.txn(run, name)
-    return txn.epoch + 1, world.with_txn(run, name, Txn(txn.epoch + 1))
-
-
-def write(world: World, action: Write) -> tuple[bool, World]:
-    """Append a producer's records to its open transaction, or begin a transaction with them."""
-    txn = world.txn(action.run, action.name)
-    if txn.epoch != action.epoch:
-        return False, world
-    before = txn.rows if txn.status == "open" else ()
-    rows = before + tuple((action.batch, row) for row in action.rows)
-    return True, world.with_txn(action.run, action.name, Txn(txn.epoch, "open", rows, action.batch))
-
-
-def end(world: World, run: str, part: Participant, commit: bool) -> tuple[bool, World]:
-    """EndTxn version 5: each end increases the epoch, and a repeated request gets the same response
-    (T-65, T-66)."""
-    txn = world.txn(run, part.name)
-    target = "committed" if commit else "aborted"
-    if txn.status == "open" and txn.epoch == part.epoch:
-        changed = world.with_txn(run, part.name, Txn(txn.epoch + 1, target))
-        if commit:
-            changed = changed._replace(visible=tuple(sorted(world.visible + txn.rows)))
-        return True, changed
-    return txn.status == target and txn.epoch == part.epoch + 1, world
-
-
-def fate(world: World, run: str, part: Participant) -> Fate:
-    """The state of a transaction as DescribeTransactions returns it."""
-    txn = world.txn(run, part.name)
-    if txn.status == "open":
-        return Fate.OPEN if txn.epoch == part.epoch else Fate.UNKNOWN
-    if txn.epoch != part.epoch + 1 or txn.status == "empty":
-        return Fate.UNKNOWN
-    return Fate.COMMITTED if txn.status == "committed" else Fate.ABORTED
-
-
-def appended(world: World, key: str, record: ledger.Record) -> World:
-    """Append the record to the log, and note what `violation` needs, as S-04 defines it."""
-    entry = Entry(world.log_end, key, record)
-    world = world._replace(log=(*world.log, entry), log_end=world.log_end + 1)
-    if record.after != world.counted:
-        return world
-    world = world._replace(counted=entry.offset)
-    state = record.state
-    if record.kind is Kind.CLAIM:
-        wrong = ""
-        if state.holder in world.claimed:
-            wrong = f"{state.holder} claims a second time"
-        return world._replace(
-            claimer=state.holder,
-            claimed=(*world.claimed, state.holder),
-            wrong=world.wrong or wrong,
-        )
-    if record.kind is Kind.COMMIT and state.run != world.claimer:
-        return world._replace(wrong=f"the zombie {state.run} decided batch {state.batch}")
-    return world
-
-
-# --- judgement ------------------------------------------------------------------------------------
-
-
-def violation(world: World, bounds: Bounds) -> str:
-    """The violation in a world, "" if there is none."""
-    if world.wrong:
-        return world.wrong
-    if len(set(world.visible)) != len(world.visible):
-        return f"rows are visible twice: {world.visible}"
-    shown = set(world.visible)
-    for batch in range(world.spark_log + 1):
-        missing = [row for row in range(bounds.ROWS) if (batch, row) not in shown]
-        if missing:
-            return f"Spark has committed batch {batch}, and its rows {missing} are not visible"
-    for (run, name), txn in world.txns:
-        if txn.status != "open":
-            continue
-        if txn.batch <= world.spark_log:
-            return f"Spark has committed batch {txn.batch}, and its {run}.{name} is still open"
-        if run in world.given_up:
-            return f"{run} has given up, and its transaction {name} is still open"
-    return ""

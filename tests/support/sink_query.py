@@ -79,7 +79,9 @@ class Query:
         self.writer().abort(messages, batch)
 
     def terms(self, batch: int) -> Terms:
-        return Terms(Writer(self.query, self.run), batch)
+        name = self.options.get("queryId")
+        writer = Writer(name or self.query, self.run, self.query if name else None)
+        return Terms(writer, batch)
 
     def drive(self, steps: Any, batch: int) -> Any:
         return self.writer()._drive(steps, self.terms(batch))

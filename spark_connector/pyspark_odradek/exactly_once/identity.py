@@ -16,14 +16,26 @@ _SEPARATOR = "."
 
 @dataclass(frozen=True)
 class Writer:
-    """A run of a query. After a restart `query` is unchanged, and `run` is new."""
+    """A run of a query. After a restart `query` is unchanged, and `run` is new.
+
+    `checkpoint`: Spark's id of the checkpoint, which counts the batches, if the option `queryId`
+    gives the query another name; otherwise None. `commit_id`: the `commitId` of a batch job.
+    """
 
     query: str
     run: str
+    checkpoint: str | None = None
+    commit_id: str | None = None
 
     def transactional_id(self, name: str) -> str:
         """The transactional id of one of the run's transactions."""
         return transactional_id(self.query, self.run, name)
+
+    def write(self, batch: int) -> str:
+        """The write of a batch, as an error calls it."""
+        if self.commit_id is not None:
+            return f"commitVersion {batch} of commitId {self.commit_id}"
+        return f"batch {batch} of query {self.query}"
 
 
 def transactional_id(query: str, run: str, name: str) -> str:

@@ -20,12 +20,13 @@ from typing import Any
 
 from odradek_protocol.lazy_tuple import NamedTuple
 from pyspark_odradek.errors import SinkError, StaleBatch, Superseded
+from pyspark_odradek.exactly_once.identity import Writer
 
 FORMAT = 1
 #: The value of `after` in the first record of a query.
 BEGINNING = -1
-#: The limit of the superseded runs in a state. A writer of such a run is refused, and open
-#: transactions of such a run are aborted.
+#: The limit of the superseded runs, and of the replaced checkpoints, in a state. A writer of such a
+#: run or checkpoint is refused, and open transactions of such a run are aborted.
 PAST_MAX = 32
 
 
@@ -59,7 +60,8 @@ class State:
     more. `batch`: the newest decided batch, decided by `run`, with the number of its `rows`;
     `done`: true if all of its `participants` are known to be ended. `targets`: the number that the
     module `targets` computes from the rows of each topic, or None if the decision was made by an
-    older connector that did not distinguish topics.
+    older connector that did not distinguish topics. `checkpoint`: the checkpoint that counts
+    `batch`, None if it is the query itself or unknown; `replaced`: the checkpoints before it.
     """
 
     holder: str = ""
@@ -70,11 +72,18 @@ class State:
     done: bool = True
     participants: tuple[Participant, ...] = ()
     targets: str | None = None
+    checkpoint: str | None = None
+    replaced: tuple[str, ...] = ()
 
-    @property
-    def over(self) -> int:
-        """The newest batch whose transactions are no longer needed."""
-        return self.batch if self.done else self.batch - 1
+    def batch_of(self, writer: Writer) -> int:
+        """The newest decided batch of the writer's checkpoint; -1 if there is none (S-19)."""
+        other = None not in (self.checkpoint, writer.checkpoint)
+        return -1 if other and self.checkpoint != writer.checkpoint else self.batch
+
+    def over(self, writer: Writer) -> int:
+        """The newest batch of the writer's checkpoint whose transactions are no longer needed."""
+        batch = self.batch_of(writer)
+        return batch if self.done else max(batch - 1, -1)
 
 
 class Record(NamedTuple):
@@ -172,6 +181,8 @@ def encode(record: Record) -> bytes:
     }
     if state.targets is not None:
         value["targets"] = state.targets
+    if state.checkpoint is not None:
+        value |= {"checkpoint": state.checkpoint, "replaced": state.replaced}
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -204,35 +215,65 @@ def _decoded(found: Any) -> Record:
         participants=tuple(
             Participant(str(part[0]), *map(int, part[1:])) for part in found["parts"]
         ),
-        targets=None if found.get("targets") is None else str(found["targets"]),
+        targets=_text(found.get("targets")),
+        checkpoint=_text(found.get("checkpoint")),
+        replaced=tuple(map(str, found.get("replaced", ()))),
     )
     return Record(Kind(found["kind"]), int(found["after"]), state)
+
+
+def _text(found: Any) -> str | None:
+    return None if found is None else str(found)
 
 
 # --- what may be done -----------------------------------------------------------------------------
 
 
-def refuse_superseded(state: State, run: str, query: str) -> None:
+def refuse_superseded(state: State, writer: Writer) -> None:
     """Refuse a run that was superseded or that has given up (S-06)."""
-    if run in state.past:
-        by = f"by run {state.holder}" if state.holder else "or has given up"
+    if writer.run not in state.past:
+        return
+    if writer.commit_id is not None:
         raise Superseded(
-            f"odradek: run {run} of query {query} was superseded {by}. Two runs use one checkpoint "
-            "(or copies of it), or this one was thought dead and started again elsewhere: stop this "
-            "one. A copy that shall run too needs a checkpoint of its own"
+            f"odradek: another job with commitId {writer.commit_id} has begun to write after this one, "
+            "or this one has given up; so this one writes nothing more. If both write the same, the "
+            "other suffices; otherwise give every write a commitId of its own"
         )
+    by = f"by run {state.holder}" if state.holder else "or has given up"
+    raise Superseded(
+        f"odradek: run {writer.run} of query {writer.query} was superseded {by}. Two runs use one "
+        "checkpoint (copies of it, or one queryId), or this one was thought dead and started again "
+        "elsewhere: stop this one. A copy that shall run too needs a checkpoint of its own"
+        f"{'' if writer.checkpoint is None else ', and another queryId'}"
+    )
 
 
-def refuse_stale(state: State, batch: int, query: str) -> None:
+def refuse_stale(state: State, writer: Writer, batch: int) -> None:
     """Refuse a batch that is older than the decided batch, as after a restart from an old
-    checkpoint (S-07)."""
-    if batch < state.batch:
+    checkpoint (S-07), and a checkpoint that was replaced by another (S-19)."""
+    if writer.checkpoint is not None and writer.checkpoint in state.replaced:
         raise StaleBatch(
-            f"odradek: query {query} is at batch {batch}, but batch {state.batch} was written "
-            "already. The checkpoint is older than what was written (an old copy, a restored "
-            "backup): what it does now was partly written by others. Use the newest checkpoint, or "
-            "a new one and mind the starting offsets"
+            f"odradek: query {writer.query} was continued with a newer checkpoint ({state.checkpoint}) "
+            f"than this one ({writer.checkpoint}), so what this one does now was partly written "
+            "already. Use the newest checkpoint, or a new one and mind the starting offsets; or give "
+            "this one another queryId"
         )
+    if batch >= state.batch_of(writer):
+        return
+    if writer.commit_id is not None:
+        raise StaleBatch(
+            f"odradek: {writer.write(batch)} is refused, because commitVersion {state.batch} was written "
+            f"already, and the versions of a commitId must increase: use {state.batch + 1} or more, or "
+            "another commitId"
+        )
+    # A decision of unknown checkpoint counts as one of this checkpoint.
+    named = "" if state.checkpoint is not None else " (with another queryId, if it has one)"
+    raise StaleBatch(
+        f"odradek: query {writer.query} is at batch {batch}, but batch {state.batch} was written "
+        "already. The checkpoint is older than what was written (an old copy, a restored "
+        "backup): what it does now was partly written by others. Use the newest checkpoint, or "
+        f"a new one{named} and mind the starting offsets"
+    )
 
 
 # --- how the state moves --------------------------------------------------------------------------
@@ -251,7 +292,7 @@ def claim(state: State, run: str) -> Record | None:
 
 def commit(
     state: State,
-    run: str,
+    writer: Writer,
     batch: int,
     rows: int,
     targets: str,
@@ -259,8 +300,12 @@ def commit(
 ) -> Record:
     """The state after the decision of a batch (S-08). A batch without participants is finished
     immediately."""
-    if state.holder != run or not state.done or batch <= state.batch:
+    run = writer.run
+    if state.holder != run or not state.done or batch <= state.batch_of(writer):
         raise ValueError(f"run {run} may not decide batch {batch} on {state}")
+    checkpoint, replaced = writer.checkpoint or state.checkpoint, state.replaced
+    if state.checkpoint is not None and state.checkpoint != checkpoint:
+        replaced = (*replaced, state.checkpoint)[-PAST_MAX:]
     return _record(
         Kind.COMMIT,
         replace(
@@ -271,6 +316,8 @@ def commit(
             targets=targets,
             done=not participants,
             participants=participants,
+            checkpoint=checkpoint,
+            replaced=replaced,
         ),
     )
 

@@ -108,7 +108,7 @@ class Fate(Enum):
 
 class Begun(NamedTuple):
     """The result of `begin_task`: whether the task writes its rows or only counts them. `over`: the
-    value of `State.over`."""
+    result of `State.over`."""
 
     write: bool
     over: int = -1
@@ -133,6 +133,16 @@ class Terms:
     lenient: bool = False
     warn: Callable[[str], None] = lambda text: None
 
+    @property
+    def write(self) -> str:
+        """The write, as an error calls it."""
+        return self.writer.write(self.batch)
+
+    @property
+    def again(self) -> str:
+        """The act that repeats the write, as an error calls it."""
+        return "restart" if self.writer.commit_id is None else "repetition"
+
 
 # --- the task -------------------------------------------------------------------------------------
 
@@ -146,10 +156,10 @@ def begin_task(terms: Terms) -> Generator[Action, Any, Begun]:
         claim = ledger.claim(state, run)
         if claim is not None:
             yield _append(found, claim)
-        elif state.batch == terms.batch:
+        elif state.batch_of(terms.writer) == terms.batch:
             return Begun(write=False)
         else:
-            return Begun(write=True, over=state.over)
+            return Begun(write=True, over=state.over(terms.writer))
     raise _overtaken(terms)
 
 
@@ -162,7 +172,7 @@ def confirm_task(terms: Terms) -> Steps:
     """
     found = yield Read()
     state, run = found.state, terms.writer.run
-    ledger.refuse_superseded(state, run, terms.writer.query)
+    ledger.refuse_superseded(state, terms.writer)
     if state.run == run and state.batch >= terms.batch:
         raise _too_late(terms)
 
@@ -197,7 +207,7 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
             yield _append(found, claim)
         elif not state.done:
             yield from _carry_out(terms, found)
-        elif state.batch == terms.batch:
+        elif state.batch_of(terms.writer) == terms.batch:
             decided = state.run == run
             if not decided:
                 _compare(terms, state, rows, topics)
@@ -207,7 +217,7 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
             yield from _check_open(terms, participants)
             checked = True
         else:
-            decision = ledger.commit(state, run, terms.batch, rows, topics, participants)
+            decision = ledger.commit(state, terms.writer, terms.batch, rows, topics, participants)
             yield _append(found, decision)
     raise _overtaken(terms)
 
@@ -233,10 +243,10 @@ def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
     lost = [each for each, fate in zip(participants, fates, strict=True) if fate is not Fate.OPEN]
     if lost:
         raise TransactionsLost(
-            f"odradek: batch {terms.batch} of query {terms.writer.query} cannot be committed: "
+            f"odradek: {terms.write} cannot be committed: "
             f"{_tasks(lost)} are not open any more. They were open for longer than the broker allows "
             "(transaction.max.timeout.ms), or somebody aborted them. Nothing of the batch is visible; "
-            "a restart writes it again. Make batches smaller, or raise that setting of the broker"
+            f"a {terms.again} writes it again. Make batches smaller, or raise that setting of the broker"
         )
 
 
@@ -265,16 +275,21 @@ def _settle_loss(terms: Terms, found: Found) -> Steps:
             yield End(state.run, still_open, False)
             fates = yield Describe(state.run, state.participants)
     lost = _without(state.participants, fates, Fate.COMMITTED)
-    about = f"batch {state.batch} of query {terms.writer.query}"
+    about = terms.writer.write(state.batch)
     if all(fate is Fate.ABORTED for fate in fates):
         yield _append(found, ledger.revoke(state, run))
         now = yield Read()
         if now.state == ledger.revoke(state, run).state:
+            follows = f"a {terms.again} writes it again"
+            if state.batch_of(terms.writer) != state.batch:
+                follows = (
+                    f"its checkpoint {state.checkpoint} was replaced, so nothing writes it again"
+                )
             raise TransactionsLost(
                 f"odradek: {about} was decided, but {_tasks(lost)} were aborted before they were "
                 "committed: recovery came later than the broker's transaction.max.timeout.ms. "
-                "Nothing of the batch is visible, and the decision is revoked: restart the query, and "
-                "the batch is written again. A broker with KIP-939 keeps prepared transactions"
+                f"Nothing of the batch is visible, and the decision is revoked: {follows}. "
+                "A broker with KIP-939 keeps prepared transactions"
             )
         return
     text = (
@@ -284,7 +299,8 @@ def _settle_loss(terms: Terms, found: Found) -> Steps:
     )
     if not terms.lenient:
         raise TransactionsLost(
-            f"{text}. Write these rows by other means, then restart once with failOnDataLoss=false"
+            f"{text}. Write these rows by other means, and then accept the loss by one {terms.again} with "
+            "failOnDataLoss=false"
         )
     terms.warn(text)
     yield _append(found, ledger.finish(state, run))
@@ -380,8 +396,8 @@ def _close_job(terms: Terms) -> Steps:
 
 def _admitted(found: Found, terms: Terms) -> State:
     """The state of the query, if this run is not superseded."""
-    ledger.refuse_superseded(found.state, terms.writer.run, terms.writer.query)
-    ledger.refuse_stale(found.state, terms.batch, terms.writer.query)
+    ledger.refuse_superseded(found.state, terms.writer)
+    ledger.refuse_stale(found.state, terms.writer, terms.batch)
     return found.state
 
 
@@ -397,28 +413,30 @@ def _compare(terms: Terms, state: State, rows: int, topics: str) -> None:
         difference = f"rows for other topics than the {rows} rows that it has"
     else:
         return
-    text = (
-        f"odradek: batch {terms.batch} of query {terms.writer.query} was written with {state.rows} "
-        f"{difference}. It was not written again. Either the checkpoint is an old copy, or the query "
-        "gives other rows when it is run again, or another write has the same commitId and commitVersion"
-    )
+    text = f"odradek: {terms.write} was written with {state.rows} {difference}. It was not written again. "
+    if terms.writer.commit_id is None:
+        text += "Either the checkpoint is an old copy, or the query gives other rows when it is run again"
+    else:
+        text += "Either another write has this commitId and commitVersion, or the job gives other rows now"
     if not terms.lenient:
-        raise StaleBatch(f"{text}; if that is meant, restart once with failOnDataLoss=false")
+        raise StaleBatch(
+            f"{text}; if that is meant, accept it by one {terms.again} with failOnDataLoss=false"
+        )
     terms.warn(text)
 
 
 def _too_late(terms: Terms) -> TooLate:
     return TooLate(
-        f"odradek: batch {terms.batch} of query {terms.writer.query} is over, and this attempt of a "
-        "task comes too late: it has written nothing, and nothing is missing"
+        f"odradek: {terms.write} is over, and this attempt of a task comes too late: it has written "
+        "nothing, and nothing is missing"
     )
 
 
 def _overtaken(terms: Terms) -> SinkError:
     return SinkError(
-        f"odradek: run {terms.writer.run} of query {terms.writer.query} was overtaken {ATTEMPTS_MAX} "
-        "times in its decision log, or its records do not arrive there; look at the broker, and at "
-        "who else runs this query"
+        f"odradek: {terms.write} (run {terms.writer.run}) was overtaken {ATTEMPTS_MAX} times in its "
+        "decision log, or its records do not arrive there; look at the broker, and at who else runs "
+        "this query or job"
     )
 
 
