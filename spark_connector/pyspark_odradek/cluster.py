@@ -39,7 +39,7 @@ from odradek_protocol.schemas.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from pyspark_odradek import offsets
+from pyspark_odradek import offsets, topic_identity
 from pyspark_odradek.errors import OptionsError, SourceError
 from pyspark_odradek.offsets import LogBounds
 from pyspark_odradek.options import SourceOptions, Subscription
@@ -339,21 +339,21 @@ async def survey(
     network: NetworkClient,
     options: SourceOptions,
     known: Mapping[Partition, int],
-    topic_ids: dict[str, bytes],
+    topic_ids: dict[str, str],
 ) -> Survey:
     """The present state of the subscribed partitions. `known`: the next offset to read of each
-    partition that is already being read; `topic_ids`: the last known topic ids; this function
-    updates the dict.
+    partition that is already being read; `topic_ids`: the last known identities of the topics; this
+    function updates the dict.
 
     Raises SourceError if the leader of a partition does not answer in time (`Patience`).
     """
     partitions = await find_partitions(network, options, missing_ok=not options.fail_on_data_loss)
     recreated = set()
     for topic in {each.topic for each in partitions}:
-        found = network.cluster.topic_id(topic)
-        if topic_ids.setdefault(topic, found) != found:
-            topic_ids[topic] = found
+        found = identity_of(network, topic)
+        if topic_identity.is_another(topic_ids.get(topic, ""), found):
             recreated.add(topic)
+        topic_ids[topic] = found
     anew = frozenset(each for each in partitions if each.topic in recreated and each in known)
     ends, first = await asyncio.gather(
         list_offsets(network, dict.fromkeys(partitions, offsets.LATEST), options),
@@ -392,6 +392,11 @@ async def first_offsets(
     """The log start offsets of partitions."""
     found = await list_offsets(network, dict.fromkeys(partitions, offsets.EARLIEST), options)
     return {each: start or 0 for each, start in found.items()}
+
+
+def identity_of(network: NetworkClient, topic: str) -> str:
+    """The identity of a topic, from the known metadata."""
+    return topic_identity.identity(network.cluster.topic_id(topic), network.cluster.cluster_id)
 
 
 async def ensure_topic_ids(network: NetworkClient, topics: Collection[str]) -> dict[str, bytes]:

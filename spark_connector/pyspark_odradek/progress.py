@@ -1,10 +1,10 @@
 """The offsets of a stream: their form in Spark's checkpoint, and the end of the next batch.
 
-The JSON is that of Spark's own `kafka` format, {"topic": {"0": 23}}: the next offset to read. A
-partition that appears while the query runs is added to the checkpoint with its first offset and
-no rows, and is read from the next batch on. So both ends of every range are in the checkpoint, and
-a repeated batch has the offsets of the first attempt, even if retention has moved the log's start
-since then.
+The JSON is that of Spark's own `kafka` format, {"topic": {"0": 23}}: the next offset to read; and
+each topic's identity (see `topic_identity`). A partition that appears while the query runs is added
+to the checkpoint with its first offset and no rows, and is read from the next batch on. So both
+ends of every range are in the checkpoint, and a repeated batch has the offsets of the first
+attempt, even if retention has moved the log's start since then.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pyspark_odradek.admission import Limits, MinimumGate, grant
 from pyspark_odradek.errors import SourceError
 from pyspark_odradek.planning import OffsetRange, Partition
+from pyspark_odradek.topic_identity import key
 
 #: {topic: {partition: offset}}, the form of Spark.
 OffsetJson = dict[str, dict[str, int]]
@@ -23,12 +24,16 @@ Offsets = dict[Partition, int]
 _SHOWN = 5
 
 
-def to_json(offsets: Mapping[Partition, int]) -> OffsetJson:
-    """The JSON, in the order of topics and partitions, so that equal offsets are equal texts."""
+def to_json(
+    offsets: Mapping[Partition, int], topic_ids: Mapping[str, str] | None = None
+) -> OffsetJson:
+    """The JSON, in the order of topics and partitions, so that equal offsets are equal texts.
+    `topic_ids`: the identities of the topics."""
     found: OffsetJson = {}
     for partition in sorted(offsets):
         found.setdefault(partition.topic, {})[str(partition.number)] = offsets[partition]
-    return found
+    ids = {each: topic_ids[each] for each in found if topic_ids.get(each)} if topic_ids else {}
+    return found | {key(topic, of_topic): {} for topic, of_topic in ids.items()}
 
 
 def from_json(text: object) -> Offsets:

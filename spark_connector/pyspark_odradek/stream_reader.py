@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from odradek_client.errors import OdradekError
 from odradek_client.network.client import NetworkClient
-from pyspark_odradek import blocking, cluster, planning, progress
+from pyspark_odradek import blocking, cluster, planning, progress, topic_identity
 from pyspark_odradek.admission import Limits, MinimumGate
 from pyspark_odradek.batch_reader import RangePartition, read_range
 from pyspark_odradek.errors import DataLoss
@@ -59,7 +59,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: The offsets at which a run with `availableNow` ends; None for other runs.
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
-        self._topic_ids: dict[str, bytes] = {}
+        #: The last known identity of each topic.
+        self._topic_ids: dict[str, str] = {}
         self._committed: Offsets = {}
 
     # --- What to read -----------------------------------------------------------------------------
@@ -78,14 +79,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "odradek: %s; reading the records that are left (failOnDataLoss=false)", warning
                 )
             self._initial = {each.partition: each.start for each in plan.ranges}
-            self._topic_ids.update(plan.topic_ids)
+            network = self._network()
+            for topic in plan.topic_ids:
+                self._topic_ids[topic] = cluster.identity_of(network, topic)
             if self._target is not None:
                 # Spark requests the end offsets of the run before the start offsets of the query.
                 # If the query starts at "latest", and records have arrived between the two
                 # requests, the start offset is above the end offset.
                 for each, start in self._initial.items():
                     self._target[each] = max(self._target.get(each, start), start)
-        return progress.to_json(self._initial)
+        return progress.to_json(self._initial, self._topic_ids)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Make the present ends of the logs the end of this run."""
@@ -111,6 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         available."""
         begin = progress.from_json(start)
         self._commit_progress(begin)
+        self._topic_ids |= topic_identity.identities(start)
         survey = self._survey(begin)
         self._latest = dict(survey.ends)
         if self._target is not None:
@@ -124,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             and progress.must_wait(begin, survey, self._gate, _now_ms())
         )
         if waits_for_more:
-            return progress.to_json(begin)
+            return start
         sizes = None
         if limits.max_bytes is not None:
             waiting = progress.waiting(begin, survey)
@@ -134,7 +138,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sizes = self._run(cluster.bytes_per_offset(self._network(), positions))
         step = progress.next_step(begin, survey, limits, sizes)
         self._report_lost(step.lost)
-        return progress.to_json(step.end)
+        if step.end == begin and not step.lost:
+            return start  # Even if it has no identities yet: equal offsets must be equal texts.
+        return progress.to_json(step.end, self._topic_ids)
 
     def reportLatestOffset(self) -> OffsetJson | None:
         """The ends of the logs at the last call of `latestOffset`. Spark shows them in the query's
@@ -146,6 +152,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch. The ranges of the tasks depend only on the given offsets."""
         begin, until = progress.from_json(start), progress.from_json(end)
         network = self._network()
+        before, planned = topic_identity.identities(start), topic_identity.identities(end)
+        # The batch that finds a recreated topic reads nothing of it: its end is the new beginning.
+        until = {
+            each: offset
+            for each, offset in until.items()
+            if not topic_identity.is_another(
+                before.get(each.topic, ""), planned.get(each.topic, "")
+            )
+        }
         new = [each for each in until if each not in begin]
         if new:
             # A new partition has an empty range in the batch that finds it. But in a checkpoint
@@ -158,6 +173,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         topics = sorted({each.partition.topic for each in ranges})
         ids = self._run(cluster.ensure_topic_ids(network, topics))
+        for topic in topics:
+            # The batch may have been planned before the query, and then the topic, was stopped.
+            found = cluster.identity_of(network, topic)
+            ids[topic] = topic_identity.planned_id(planned.get(topic, ""), found) or ids[topic]
         return [RangePartition(each, ids[each.partition.topic]) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -63,7 +63,7 @@ TESTS = {
         "test_an_end_beyond_the_log_fails_unless_data_loss_is_allowed",
         "test_records_deleted_by_retention_are_data_loss",
         "test_c1_offset_gaps_of_transactions_are_no_data_loss",
-        "test_c1_a_truncated_log_is_data_loss",
+        "test_c1_a_topic_recreated_with_a_longer_log_is_data_loss",
     ],
     "kafkaConsumer.pollTimeoutMs": ["test_a_read_fails_in_time_if_its_broker_does_not_return"],
     "fetchOffset.numRetries": ["test_a_missing_topic_is_requested_again_num_retries_times"],

@@ -170,7 +170,14 @@ class _Lines:
         found = _offsets_of(line)
         if found is None:
             return line
-        unknown = found.keys() - self._topics
+        # The names with a colon are identities of topics, which say nothing in another cluster
+        # (pyspark_odradek/topic_identity.py).
+        found = {
+            topic: offsets
+            for topic, offsets in found.items()
+            if topic in self._topics or topic.partition(":")[0] not in self._topics
+        }
+        unknown = {each for each in found.keys() - self._topics if ":" not in each}
         if unknown and not self._keep_others:
             raise CheckpointError(
                 f"the query reads the topic {min(unknown)}, which is not mirrored. If it is read"
@@ -180,7 +187,7 @@ class _Lines:
         return json.dumps(
             {
                 topic: offsets
-                if topic in unknown
+                if topic not in self._topics
                 else {
                     number: self._offset(topic, int(number), offsets[number]) for number in offsets
                 }
