@@ -11,6 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import budget
 from fake_node import FakeNode
@@ -20,6 +22,8 @@ from odradek_broker.metrics.exposition import Exposition
 from odradek_broker.metrics.families import PAUSE, Families, Gauge
 from odradek_broker.server import http, http_connections
 from odradek_broker.server.http import HttpServer, names_of
+from odradek_broker.server.http_messages import Refused, check_host, check_order, parse_head
+from odradek_protocol.http_hosts import OwnHosts, host_name, is_address
 from waiting import until
 
 PATIENCE_S = 20
@@ -320,6 +324,48 @@ async def test_n60_the_names_of_the_settings_are_the_endpoints() -> None:
     names = names_of(config, config.advertised_addresses)
     assert {"localhost", "kafka.example", "broker", "metrics.example"} < set(names)
     assert socket.gethostname() in names
+
+
+_LINES = st.lists(
+    st.sampled_from(
+        [b"Host: localhost", b"Host: evil", b"host:", b"Origin: null", b"Content-Length: 9", b" x"]
+    )
+    | st.binary(max_size=40)
+)
+_TARGETS = st.sampled_from([b"/metrics", b"*", b"http://localhost", b"x"]) | st.binary(max_size=40)
+
+
+@given(method=st.sampled_from([b"GET", b"POST", b""]), target=_TARGETS, lines=_LINES)
+def test_n60_no_head_gets_past_the_check_of_the_host(
+    method: bytes, target: bytes, lines: list[bytes]
+) -> None:
+    """A head is refused, or has only names of the server, each of which the client has sent."""
+    head = b"\r\n".join([method + b" " + target + b" HTTP/1.1", *lines, b"", b""])
+    try:
+        request = parse_head(head[: head.index(b"\r\n\r\n") + 4], "127.0.0.1")
+        check_host(request, OwnHosts(), "{name}")
+        check_order(request)
+    except Refused as refused:
+        assert refused.status in (400, 403, 413, 415, 421)
+        return
+    sent = head.lower().split(b"\r\n\r\n")[0].split(b"\r\n")
+    assert b"host: evil" not in sent
+    assert request.hosts
+    assert all(host_name(host) == "localhost" or is_address(host) for host in request.hosts)
+    assert request.path.startswith(("/", "*"))
+
+
+def test_a_head_is_checked_in_one_pass() -> None:
+    """A pattern that goes back at each character would take a minute."""
+    for line in (
+        b"X:" + b" " * 400_000 + b"\0",
+        b"!" * 400_000,
+        b"X: " + b"\t " * 200_000 + b"\x7f",
+    ):
+        with pytest.raises(Refused):
+            parse_head(b"GET / HTTP/1.1\r\n" + line + b"\r\n\r\n", "")
+    with pytest.raises(Refused):
+        parse_head(b"GET http://" + b"x" * 400_000 + b"/\n HTTP/1.1\r\nHost: x\r\n\r\n", "")
 
 
 async def test_an_incomplete_http_request_is_answered_with_400(endpoint: Endpoint) -> None:
