@@ -45,7 +45,6 @@ FEWER_VERSIONS = {"PartitionRecord": "0"}
 #: tags.
 LEFT_OUT = {
     ("ConsumerGroupMetadataValue", "MetadataHash"),
-    ("ConsumerGroupTargetAssignmentMetadataValue", "AssignmentTimestamp"),
     # The tag of this field is `NEXT_EPOCH_TAG`: our code writes the tag itself, and only if there
     # is a next epoch.
     ("TransactionLogValue", "NextProducerEpoch"),
