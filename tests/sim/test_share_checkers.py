@@ -314,6 +314,24 @@ def test_an_acceptance_may_come_after_compaction(group: Group) -> None:
     assert list(readers(group).accepted("a", PLACE, 7)) == []
 
 
+def test_an_acceptance_may_come_after_another_member_has_finished_the_record(
+    group: Group,
+) -> None:
+    """The start offset is behind the record by then, and the broker passes over the acceptance."""
+    group.lend("a")
+    group.now_ms += LOCK_MS
+    group.lend("b", 2)
+    assert "was told that it is accepted" in next(readers(group).accepted("a", PLACE, 7))
+    group.answer("b", REJECT)
+    assert list(readers(group).accepted("a", PLACE, 7)) == []
+
+
+def test_an_acceptance_may_come_after_the_last_delivery() -> None:
+    group = Group(limit=1)
+    group.lend("a")
+    assert list(readers(group).accepted("b", PLACE, 7)) == []
+
+
 # --- What is stored ---
 
 

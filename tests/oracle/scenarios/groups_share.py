@@ -250,6 +250,7 @@ _HEARTBEAT = [
             _INTERVAL,
             share_heartbeat(epoch="$e", until={"member_epoch": 5}),
             share_described(),
+            all_share_offsets(),
         ],
     ),
     Scenario(

@@ -228,6 +228,21 @@ _FETCH = [
         ],
     ),
     _fetches(
+        "share-fetch-of-two-partitions",
+        [
+            *_TWO_PARTITIONS,
+            produced(_FIVE),
+            produced(_THREE, partition=1),
+            share_fetch(0, {0: (), 1: ()}),
+            _nothing(1),
+            _nothing(2),
+            produced(_FIVE),
+            produced(_THREE, partition=1),
+            _nothing(3),
+            _nothing(4),
+        ],
+    ),
+    _fetches(
         "share-fetch-unknown-topic",
         [
             *_START,

@@ -161,6 +161,13 @@ class ShareDeliveries:
         """True if the record may have been deleted."""
         return offset < self._deleted_before.get(place, 0)
 
+    def may_be_finished(self, place: Place, offset: int) -> bool:
+        """True if a member that had the record has sent a final acknowledgement, if the record was
+        delivered as often as the limit allows, or if it may have been deleted."""
+        lives = self.of(place, offset).all()
+        finished = any(each.tried or each.count >= self._limit for each in lives)
+        return finished or self.is_deleted(place, offset)
+
     # --- Deliveries ---
 
     def acquiring(self, place: Place, offsets: Iterable[int], count: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
+from odradek_broker.coordinator.groups.share import heartbeat
 from odradek_broker.coordinator.groups.share.groups import ShareGroups
 from odradek_broker.coordinator.runtime import Outcome, Runtime
 from odradek_broker.coordinator.share import shard
@@ -250,6 +251,13 @@ SHARE = (
         1,
         {(dead_letter_writer, "given_up_records"): _no_records},
         ("share-groups: ",),
+    ),
+    Mutant(
+        "a share group begins at the end of partitions that are added to its topic",
+        "share-added",
+        1,
+        {(heartbeat, "added_partitions"): lambda *_: {}},
+        ("added: ",),
     ),
     Mutant(
         "dead letters of a topic do not say which of the topics with its name it is",

@@ -24,6 +24,7 @@ from tests.sim.workloads.prepared import PreparedWorkload
 from tests.sim.workloads.produce import ProduceWorkload
 from tests.sim.workloads.recreated_topics import RecreatedTopicsWorkload
 from tests.sim.workloads.retention import RetentionWorkload
+from tests.sim.workloads.share_added import ShareAddedWorkload
 from tests.sim.workloads.share_groups import ShareGroupsWorkload
 from tests.sim.workloads.spark_sink import SparkSinkWorkload
 from tests.sim.workloads.streams_groups import StreamsGroupsWorkload
@@ -44,6 +45,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         SparkSinkWorkload,
         GroupsWorkload,
         ShareGroupsWorkload,
+        ShareAddedWorkload,
         StreamsGroupsWorkload,
         AdminChurnWorkload,
         DelegationTokensWorkload,

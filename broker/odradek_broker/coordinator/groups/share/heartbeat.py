@@ -31,6 +31,7 @@ from odradek_broker.coordinator.groups.share.group import (
 )
 from odradek_broker.coordinator.groups.share.states import (
     Initialization,
+    added_partitions,
     initializing,
     is_assignment_pending,
     without_state,
@@ -227,10 +228,12 @@ class ShareProtocol(
         now: Instant,
         records: list[Record],
     ) -> Initialization | None:
-        """Record subscribed partitions without a state as initializing (H-21)."""
+        """Record subscribed partitions without a state as initializing. Those that were added to a
+        topic whose other partitions are noted begin at the offset 0 (H-21)."""
         missing = without_state(group, names, self._topics, now.monotonic_ms)
         if not missing:
             return None
+        added = added_partitions(group.states, missing)
         records.append(make.states_record(group.group_id, initializing(group.states, missing)))
         group.unmade = difference(group.unmade, partitions_in(missing))
         return Initialization(
@@ -238,7 +241,7 @@ class ShareProtocol(
             group.changes,
             epoch,
             {
-                (topic_id, index): NO_OFFSET
+                (topic_id, index): 0 if index in added.get(topic_id, ()) else NO_OFFSET
                 for topic_id, topic in missing.items()
                 for index in sorted(topic.partitions)
             },

@@ -66,6 +66,23 @@ def without_state(
     return found
 
 
+def added_partitions(before: StatePartitions | None, missing: StateTopics) -> Partitions:
+    """The partitions in `missing` that were added to a topic after the group had noted others of
+    its partitions. What is written before their first fetch belongs to the group (KAFKA-20742)."""
+    if before is None:
+        return {}
+    # If the first request for a topic failed, its partitions are requested again as before.
+    first = {
+        topic_id: topic.partitions
+        for topic_id, topic in before.initializing.items()
+        if topic_id not in before.initialized
+    }
+    known = before.initialized.keys() | before.initializing.keys()
+    return difference(
+        {each: topic.partitions for each, topic in missing.items() if each in known}, first
+    )
+
+
 def is_assignment_pending(group: ShareGroup) -> bool:
     """True if, for a subscribed topic, the partitions in the targets of the members are not exactly
     the partitions with a state (H-07)."""

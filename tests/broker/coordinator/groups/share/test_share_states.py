@@ -71,6 +71,35 @@ def test_h21_only_new_partitions_of_a_topic_get_a_state(world: ShareGroupWorld) 
     assert stored(world) == {(T, 10), (T, 11)}
 
 
+def start_offsets(world: ShareGroupWorld) -> dict[int, int]:
+    return {key.partition: each.start_offset for key, each in world.share_states.states.items()}
+
+
+def test_h21_partitions_that_are_added_to_a_topic_begin_at_the_first_offset(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_join("m", ["topic"])
+    world.restart()
+    world.metadata.counts["topic"] = 11
+    world.metadata.topics_version += 1
+    world.beat("m", world.epoch("m"))
+    assert start_offsets(world) == {**dict.fromkeys(range(10), -1), 10: 0}
+
+
+def test_h21_h22_first_states_are_requested_again_with_no_start_offset(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_states.hold = True
+    world.beat("m", 0, topics=["topic"])
+    world.share_states.waiting.clear()
+    world.metadata.counts["topic"] = 11
+    world.metadata.topics_version += 1
+    world.wait(30_000)
+    world.beat("m", 2)
+    world.share_states.flush()
+    assert start_offsets(world) == {**dict.fromkeys(range(10), -1), 10: 0}
+
+
 def test_h22_states_that_stay_uninitialized_are_requested_again_after_30_seconds(
     world: ShareGroupWorld,
 ) -> None:
@@ -247,7 +276,7 @@ def test_h25_an_error_of_one_partition_does_not_affect_the_others(
     world.share_states.refused.clear()
     world.share_join("m", ["topic"])
     start = {key: state.start_offset for key, state in world.share_states.states.items()}
-    assert (start[ShareKey(GROUP, T, 0)], start[ShareKey(GROUP, T, 1)]) == (5, -1)
+    assert (start[ShareKey(GROUP, T, 0)], start[ShareKey(GROUP, T, 1)]) == (5, 0)
 
 
 def test_h26_offsets_of_topics_are_deleted(world: ShareGroupWorld) -> None:
