@@ -7,7 +7,7 @@ future: one value, callbacks that run inside `resolve`, no cancellation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -60,6 +60,12 @@ class Deferred(Generic[T]):
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             callback(value)
+
+    def __await__(self) -> Generator[Deferred[T], None, T]:
+        """The value, in a coroutine that `slices.Slices` runs."""
+        if self._value is _UNSET:
+            yield self
+        return self.result()
 
     def then(self, callback: Callable[[T], None]) -> None:
         """Call `callback` with the value: immediately if the value has arrived, else when it

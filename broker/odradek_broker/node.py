@@ -213,10 +213,10 @@ class Node:
         #: answered.
         self.profile, self.served = config.profile, _served(config)
         self.clock, self.scheduler, self.logs = clock, scheduler, logs
-        #: Long work of handlers and coordinators.
-        self.slices = Slices(scheduler)
         self.metrics, self.fault_points, self._on_fatal = metrics, fault_points, on_fatal
-        self.log_levels, self.slices = log_levels or OthersLogLevels(), Slices(scheduler)
+        #: Runs what takes long, in slices of the loop's time.
+        self.slices = Slices(metrics.now_us, scheduler)
+        self.log_levels = log_levels or OthersLogLevels()
         self._advertised: dict[str, tuple[str, int]] = {}
         self.metadata = metadata = ClusterMetadata(config, randomness)
         #: Handlers ask the authorizer before anything else (A-20).

@@ -1,64 +1,261 @@
-"""Long work in slices of the event loop's time, between which other clients are served."""
+"""Work in slices: a request that takes long shares the event loop with all other requests (N-57).
+
+A handler whose work grows with the names in its request, or with what the broker has, is a
+coroutine that awaits `pause()` between the pieces of its work, or walks over them with `paced`:
+
+    topics = [describe(name) async for name in paced(request.names)]
+
+`Slices` runs such coroutines without asyncio. A coroutine that ends within what is left of the
+current turn of the loop has its result at once, and all others take their turns, one slice each.
+A coroutine may also await a `Deferred`.
+
+Other requests run during a pause. So a coroutine looks up again, after a pause, what it has looked
+up before, and changes state only between two pauses.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Iterator, Sequence
+from functools import partial
+from types import coroutine
+from typing import Any, Generic, Self, TypeVar
+
+import structlog
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Scheduler
+from odradek_broker.request import CloseConnection
 
 T = TypeVar("T")
+#: The time for all slices in one turn of the loop.
+TURN_US = 2_000
+#: The most steps of a slice. The simulator's clock stands still during a slice, and there requests
+#: would never interleave without this limit.
+TURN_STEPS = 1_000
 
-#: The steps of a slice, each of some nanoseconds: a slice takes about a millisecond.
-SLICE_STEPS = 200_000
-#: The pause after a slice, so that long work takes half of the time of the event loop.
-PAUSE_MS = 1.0
+log = structlog.get_logger("odradek.dispatch")
 
-Work = Generator[int, None, T]
-"""Work that yields the number of steps since its last yield, and returns its result. It raises no
-exceptions."""
+
+class _Step:
+    """What a coroutine yields to `Slices` when it pauses. `changing`: true if the work goes on
+    although nobody waits for the answer any more."""
+
+    def __init__(self, *, changing: bool) -> None:
+        self.changing = changing
+
+
+_READING, _CHANGING = _Step(changing=False), _Step(changing=True)
+
+
+@coroutine
+def pause() -> Generator[_Step, None, None]:
+    """Let others go on if the slice is over. Work whose connection is closed ends here."""
+    yield _READING
+
+
+@coroutine
+def pause_in_change() -> Generator[_Step, None, None]:
+    """Like `pause`, for work that is done to its end even if its connection is closed, because a
+    part of the request is already carried out."""
+    yield _CHANGING
+
+
+@coroutine
+def with_pauses(steps: Generator[object, None, T]) -> Generator[_Step, None, T]:
+    """What a generator returns, with a pause wherever it yields."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
+        yield _READING
+
+
+async def arrived(parts: Iterable[Deferred[T]]) -> list[T]:
+    """All values, in the order of `parts`, when the last one has arrived."""
+    return [await part async for part in paced(parts)]
+
+
+#: The most items of a batch, of which each may change much.
+_BATCH = 8
+
+
+def in_order(items: Sequence[T], size: int = _BATCH) -> list[Sequence[T]]:
+    """The items in batches of `size`, by default a few."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+#: The most items of a batch whose items have the same key, so that all but one are refused.
+_ALIKE_BATCH = 128
+
+
+async def batches(items: Sequence[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    """The items of a request in batches of a few, which are carried out one after the other.
+
+    Items with the same key are refused because the request has several, so at least two of them are
+    in each batch that has one. A request of a few items is one batch.
+    """
+    if len(items) <= _BATCH:
+        return [list(items)]
+    by_key: dict[Hashable, list[T]] = {}
+    async for item in paced(items):
+        by_key.setdefault(key(item), []).append(item)
+    made: list[list[T]] = [[]]
+    async for alike in paced(by_key.values()):
+        if len(made[-1]) + len(alike) <= _BATCH:
+            made[-1] += alike
+            continue
+        start = 0
+        while start < len(alike):
+            end = start + _ALIKE_BATCH
+            end += len(alike) - end == 1
+            made.append(alike[start:end])
+            start = end
+    return made
+
+
+class paced(Generic[T]):
+    """The items, with a pause before each one. They are copied first, because the collection may
+    change during a pause. `changing`: see `pause_in_change`."""
+
+    __slots__ = ("_items", "_step")
+
+    def __init__(self, items: Iterable[T], *, changing: bool = False) -> None:
+        self._items: Iterator[T] = iter(tuple(items))
+        self._step = _CHANGING if changing else _READING
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Self:
+        return self
+
+    def __await__(self) -> Generator[_Step, None, T]:
+        try:
+            item = next(self._items)
+        except StopIteration:
+            raise StopAsyncIteration from None
+        yield self._step
+        return item
+
+
+class Work(Deferred[T]):
+    """The result of a coroutine that needs more than one slice, or waits. `busy_us`: the time of
+    its slices so far."""
+
+    __slots__ = ("awaited", "busy_us", "changing", "steps")
+
+    def __init__(self, steps: Coroutine[Any, Any, T]) -> None:
+        super().__init__()
+        self.steps = steps
+        self.busy_us = 0
+        self.changing = False
+        #: The `Deferred` that the coroutine waits for.
+        self.awaited: Deferred[Any] | None = None
 
 
 class Slices:
-    """Runs one slice of one work at a time, however much work there is."""
+    """Runs coroutines in turns. `now_us`: a clock that never goes back."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, now_us: Callable[[], int], scheduler: Scheduler) -> None:
+        self._now_us = now_us
         self._scheduler = scheduler
-        self._waiting: deque[tuple[Work[Any], Deferred[Any]]] = deque()
+        self._waiting: deque[Work[Any]] = deque()
+        #: When the slices of this turn of the loop end; 0 if no coroutine has paused in it.
+        self._turn_ends_us = 0
+        self._steps_left = 0
+        #: The coroutine that runs, and when its slice began.
+        self._running: Work[Any] | None = None
+        self._began_us = 0
 
-    def run(self, work: Work[T]) -> Deferred[T]:
-        """Begin a work; resolves with its result, immediately if the work takes one slice. An
-        abandoned work ends at its next slice."""
-        deferred: Deferred[T] = Deferred()
-        idle = not self._waiting
-        self._waiting.append((work, deferred))
-        if idle:
-            self._turn()
-        return deferred
+    def busy_us(self) -> int:
+        """The time of all slices of the running coroutine until now."""
+        assert self._running is not None, "only a coroutine asks"
+        return self._running.busy_us + self._now_us() - self._began_us
 
-    def _turn(self) -> None:
-        work, deferred = self._waiting[0]
-        finish = _slice(work, deferred)
-        self._waiting.popleft()
-        if finish is None:
-            self._waiting.append((work, deferred))
-        if self._waiting:
-            self._scheduler.call_later(PAUSE_MS, self._turn)
-        if finish is not None:
-            finish()
+    def run(self, steps: Coroutine[Any, Any, T]) -> T | Work[T]:
+        """The result of a coroutine, or a `Deferred` of it. Raises what the coroutine raises in its
+        first slice. A later exception is logged and closes the connection."""
+        work = Work(steps)
+        try:
+            self._advance(work)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
+        work.on_abandon = partial(self._abandon, work)
+        return work
 
+    def deferred(self, steps: Coroutine[Any, Any, T]) -> Deferred[T]:
+        """Like `run`, with a `Deferred` in any case."""
+        result = self.run(steps)
+        return result if isinstance(result, Work) else Deferred.of(result)
 
-def _slice(work: Work[T], deferred: Deferred[T]) -> Callable[[], None] | None:
-    """Do one slice; returns what remains to be done if the work is finished, else None."""
-    if deferred.abandoned:
-        return work.close
-    steps = 0
-    try:
-        while steps < SLICE_STEPS:
-            steps += next(work)
-    except StopIteration as done:
-        result: T = done.value
-        return lambda: deferred.resolve(result)
-    return None
+    def _advance(self, work: Work[Any]) -> None:
+        """Run the coroutine until it pauses or waits. Raises StopIteration with its result, or what
+        it raises."""
+        outer, outer_began_us = self._running, self._began_us
+        self._running, self._began_us = work, self._now_us()
+        try:
+            while True:
+                waits_for = work.steps.send(None)
+                if isinstance(waits_for, _Step):
+                    if self._is_over():
+                        work.changing = waits_for.changing
+                        self._waiting.append(work)
+                        return
+                elif not waits_for.done:
+                    work.awaited = waits_for
+                    waits_for.then(partial(self._arrived, work))
+                    return
+        finally:
+            work.busy_us += self._now_us() - self._began_us
+            self._running, self._began_us = outer, outer_began_us
+
+    def _is_over(self) -> bool:
+        """True if no more work fits into this turn of the loop."""
+        if not self._turn_ends_us:
+            self._begin_turn()
+        self._steps_left -= 1
+        return self._steps_left < 0 or self._now_us() >= self._turn_ends_us
+
+    def _begin_turn(self) -> None:
+        self._turn_ends_us = self._now_us() + TURN_US
+        self._steps_left = TURN_STEPS
+        self._scheduler.call_later(0, self._take_turns)
+
+    def _take_turns(self) -> None:
+        self._turn_ends_us = 0
+        if not self._waiting:
+            return
+        self._begin_turn()
+        while self._waiting and not self._is_over():
+            self._go_on(self._waiting.popleft())
+
+    def _arrived(self, work: Work[Any], _: object) -> None:
+        work.awaited = None
+        if not work.done:
+            self._go_on(work)
+
+    def _go_on(self, work: Work[Any]) -> None:
+        if work.abandoned and not work.changing:
+            work.steps.close()
+            return
+        result: Any
+        try:
+            self._advance(work)
+            return
+        except StopIteration as ended:
+            result = ended.value
+        except CloseConnection as closing:
+            result = closing
+        except Exception:
+            # Whoever has resolved the value that this work waited for must go on.
+            log.exception("a request failed unexpectedly")
+            result = CloseConnection("a request failed in the broker; its log has the cause")
+        work.resolve(result)
+
+    def _abandon(self, work: Work[Any]) -> None:
+        if work.awaited is not None:
+            work.awaited.abandon()

@@ -14,6 +14,7 @@ connections of a loop share one scratch buffer, and an idle connection has no bu
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from struct import Struct as Packer
 from typing import Any, cast
 
@@ -235,10 +236,30 @@ def encode_response(
 ) -> list[Buffer]:
     """A response frame with its length, as buffers. ResponseTooLarge above `bytes_max`, before the
     buffers are joined."""
-    header = _CORRELATION.pack(correlation_id)
-    if api.response_header_version(version) == 1:
-        header += b"\0"
+    header = _response_header(api, version, correlation_id)
     return _framed(header, response, version, bytes_max)
+
+
+def encode_response_with_pauses(
+    api: Api, version: int, correlation_id: int, response: Message, bytes_max: int
+) -> Generator[None, None, list[Buffer]]:
+    """Like `encode_response`, as a generator that yields after some elements and returns the
+    buffers. ResponseTooLarge with the size so far."""
+    header = _response_header(api, version, correlation_id)
+    body: list[Buffer] = []
+    size = len(header)
+    for buffers in codec.encode_with_pauses(response, version):
+        body += buffers
+        size += sum(map(len, buffers))
+        if size > bytes_max:
+            raise ResponseTooLarge(type(response).__name__, size)
+        yield
+    return codec.gather([_SIZE.pack(size) + header, *body])
+
+
+def _response_header(api: Api, version: int, correlation_id: int) -> bytes:
+    header = _CORRELATION.pack(correlation_id)
+    return header + b"\0" if api.response_header_version(version) == 1 else header
 
 
 def _framed(

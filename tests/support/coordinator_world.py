@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from counting_randomness import CountingRandomness
+from node_world import SoonScheduler
 from odradek.simulation.clock import SimulatedClock, StoppedTimer
 from odradek_broker.coordinator.shards import Shards
 from odradek_broker.deferred import Deferred
@@ -168,7 +169,9 @@ class CoordinatorWorld(ABC):
         self.node_id = 1
         self.topic_partitions = [ListPartition() for _ in range(partitions)]
         self.timers: list[tuple[float, Callable[[], None]]] = []
-        self.slices = Slices(self)
+        #: The turns of requests that take more than one slice.
+        self.turns = SoonScheduler()
+        self.slices = Slices(lambda: 0, self.turns)
         if topic_exists:
             metadata.counts[internal_topic] = partitions
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from counting_randomness import CountingRandomness
 from fake_share_partitions import FakeSharePartitions
+from node_world import SoonScheduler
 from odradek.simulation.clock import SimulatedClock
 from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import parse_config
@@ -24,6 +25,7 @@ from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
 from odradek_broker.request import Peer
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
+from odradek_broker.slices import Slices
 from odradek_broker.storage.cleaner.statistics import CleanerStatistics
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.handles import HandleCache
@@ -199,6 +201,9 @@ class FakeNode:
         self.waiting: list[Deferred[None]] = []
         self.metadata_log = FakeMetadataLog(self)
         self.publisher = self.replicas = self.scheduler = self
+        #: The turns of requests that take more than one slice.
+        self.turns = SoonScheduler()
+        self.slices = Slices(lambda: 0, self.turns)
 
     def advertised(self, listener: str = "") -> tuple[str, int]:
         return "host", 9092

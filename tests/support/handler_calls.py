@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_world import SoonScheduler
 from odradek_broker.deferred import Deferred
 from odradek_broker.request import RequestContext
 from odradek_broker.server.dispatch import HANDLERS
+from odradek_broker.slices import Slices, Work
 from odradek_protocol import codec
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
@@ -25,6 +27,11 @@ def send(node: Any, request: Message, version: int) -> Any:
     return HANDLERS[api.key](node, context(version), arrived)
 
 
+def handled(answer: Any, turns: SoonScheduler | None = None) -> Any:
+    """What a handler answers that is a coroutine: a response, or a Deferred of it."""
+    return Slices(lambda: 0, turns or SoonScheduler()).run(answer)
+
+
 def received(request: Message, version: int, answer: Any) -> Any:
     """The response of a handler, decoded as by a client; fails if there is no response yet."""
     response = api_of(request).response
@@ -35,5 +42,10 @@ def received(request: Message, version: int, answer: Any) -> Any:
 
 
 def ask(node: Any, request: Message, version: int) -> Any:
-    """Encode a request, call the handler, and decode its response."""
-    return received(request, version, send(node, request, version))
+    """Encode a request, call the handler, let it take its turns, and decode its response."""
+    answer = send(node, request, version)
+    if isinstance(answer, Work):
+        turns = node.turns if hasattr(node, "turns") else node.scheduler
+        while not answer.done and turns.turn():
+            pass
+    return received(request, version, answer)

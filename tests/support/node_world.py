@@ -57,6 +57,8 @@ class NodeWorld:
     #: The scheduler of the node's timers; by default `soon`.
     scheduler: Scheduler | None = None
     randomness: Randomness = RealRandomness()
+    #: The clock that measures durations, in microseconds.
+    now_us: Callable[[], int] = staticmethod(lambda: 0)
 
     def __init__(self, **settings: str) -> None:
         self._settings = {name.replace("_", "."): value for name, value in settings.items()}
@@ -84,7 +86,7 @@ class NodeWorld:
             logs=self.logs,
             scheduler=self.scheduler or self.soon,
             request_flush=lambda log: self.asked.setdefault(log),
-            metrics=BrokerMetrics(lambda: 0),
+            metrics=BrokerMetrics(self.now_us),
             on_fatal=self.fatal.append,
         )
         self.report = self.node.load()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from odradek_broker.deferred import Deferred, gather
+from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import (
@@ -15,6 +15,7 @@ from odradek_broker.security.authorizer import (
     denied_topics,
     group,
 )
+from odradek_broker.slices import arrived, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 
@@ -51,7 +52,7 @@ class Descriptions(NamedTuple, Generic[D]):
     hidden: str = "The described group uses topics that the client is not authorized to describe."
 
 
-def describe_each(
+async def describe_each(
     node: GroupAndMetadataParts,
     context: RequestContext,
     request: Request,
@@ -59,7 +60,7 @@ def describe_each(
     *,
     is_off: bool,
     off: str | None = None,
-) -> Deferred[list[D]]:
+) -> list[D]:
     """An entry for every group, in the order of the request and without repetition (D11). `off`:
     the message if groups of this type are disabled; None for an answer without a message."""
 
@@ -75,14 +76,14 @@ def describe_each(
     def refused(name: str, error: ErrorCode, message: str | None = None) -> Deferred[D]:
         return Deferred.of(descriptions.refused(name, error, message))
 
-    def shown(described: D) -> D:
+    async def shown(described: D) -> D:
         """The group, or the refusal if the group has topics that the client may not see, as in
         Kafka."""
         name = described.group_id
         if described.error_code:
             return described
         names = dict.fromkeys(descriptions.topics(described))
-        if denied_topics(node.authorizer, context, Operation.DESCRIBE, names):
+        if await denied_topics(node.authorizer, context, Operation.DESCRIBE, names):
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return descriptions.refused(name, error, descriptions.hidden)
         if request.include_authorized_operations:
@@ -91,5 +92,6 @@ def describe_each(
             )
         return described
 
-    found = [describe(name) for name in dict.fromkeys(request.group_ids)]
-    return gather(found).map(lambda groups: [shown(each) for each in groups])
+    names = dict.fromkeys(request.group_ids)
+    found = await arrived([describe(name) async for name in paced(names)])
+    return [await shown(each) async for each in paced(found)]

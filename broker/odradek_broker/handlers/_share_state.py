@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from odradek_broker.coordinator.share.coordinator import ShareCoordinator
-from odradek_broker.deferred import Deferred, gather
+from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import MetadataParts
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.share_state import ShareKey, StateResult
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 
 #: Kafka's texts for the errors of a coordinator.
@@ -47,7 +48,7 @@ P = TypeVar("P", bound=_Partition)
 TopicResults = list[tuple[bytes, dict[int, StateResult]]]
 
 
-def ask_each(
+async def ask_each(
     node: ShareStateParts,
     context: RequestContext,
     group_id: str,
@@ -56,7 +57,7 @@ def ask_each(
     doing: str,
     *,
     needs_partitions: bool = True,
-) -> Deferred[TopicResults]:
+) -> TopicResults:
     """The results of all share partitions that a request names, when all results are known.
 
     As in Kafka, the answer is empty if the request has no group id or no topics. With
@@ -67,39 +68,31 @@ def ask_each(
         refused = StateResult(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
         )
-        return Deferred.of(_refused(topics, refused))
+        return await _refused(topics, refused)
     if not group_id or (needs_partitions and not all(partitions for _, partitions in topics)):
-        return Deferred.of([])
+        return []
     if not node.metadata.partition_count(SHARE_STATE_TOPIC):
         # After this error the sender sends FindCoordinator, which creates the topic.
         refused = _explained(StateResult(ErrorCode.NOT_COORDINATOR), doing)
-        return Deferred.of(_refused(topics, refused))
-    keys = []
-    asked = []
-    for topic_id, partitions in topics:
-        for each in partitions:
+        return await _refused(topics, refused)
+    asked: list[tuple[ShareKey, Deferred[StateResult]]] = []
+    async for topic_id, partitions in paced(topics, changing=True):
+        async for each in paced(partitions, changing=True):
             key = ShareKey(group_id, topic_id, each.partition)
-            keys.append(key)
-            asked.append(ask(key, each))
-    return gather(asked).map(
-        lambda results: _by_topic(
-            (key, _explained(result, doing)) for key, result in zip(keys, results, strict=True)
-        )
-    )
+            asked.append((key, ask(key, each)))
+    found: dict[bytes, dict[int, StateResult]] = {}
+    async for key, result in paced(asked):
+        found.setdefault(key.topic_id, {})[key.partition] = _explained(await result, doing)
+    return [(topic_id, dict(sorted(results.items()))) for topic_id, results in found.items()]
 
 
-def _refused(topics: Iterable[tuple[bytes, Sequence[P]]], result: StateResult) -> TopicResults:
+async def _refused(
+    topics: Iterable[tuple[bytes, Sequence[P]]], result: StateResult
+) -> TopicResults:
     return [
         (topic_id, dict.fromkeys((each.partition for each in partitions), result))
-        for topic_id, partitions in topics
+        async for topic_id, partitions in paced(topics)
     ]
-
-
-def _by_topic(results: Iterable[tuple[ShareKey, StateResult]]) -> TopicResults:
-    found: dict[bytes, dict[int, StateResult]] = {}
-    for key, result in results:
-        found.setdefault(key.topic_id, {})[key.partition] = result
-    return [(topic_id, dict(sorted(partitions.items()))) for topic_id, partitions in found.items()]
 
 
 def _explained(result: StateResult, doing: str) -> StateResult:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from odradek_broker.coordinator.transactions.decisions import AddCall
-from odradek_broker.deferred import Deferred, gather
+from odradek_broker.deferred import Deferred
 from odradek_broker.explain.sentences import describe_client
 from odradek_broker.handlers._parts import TransactionAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, topic, transactional_id
+from odradek_broker.slices import paced
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.add_partitions_to_txn import (
@@ -35,33 +36,32 @@ _CLIENT_VERSION = 1
 _Codes = Mapping[TopicPartition, ErrorCode]
 
 
-def handle(
+async def handle(
     node: TransactionAndMetadataParts, context: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
+) -> AddPartitionsToTxnResponse:
     """Add all partitions or none; the answer has an error code for each partition (T-21). Even
     a request without partitions begins a transaction."""
     if context.api_version >= BETWEEN_BROKERS_SINCE:
-        return _between_brokers(node, context, request.transactions)
+        return await _between_brokers(node, context, request.transactions)
     topics = request.v3_and_below_topics
-    return _for_client(node, context, request).map(
-        lambda codes: AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=_results(topics, codes, context.api_version)
-        )
+    codes = await _for_client(node, context, request)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=await _results(topics, codes, context.api_version)
     )
 
 
-def _for_client(
+async def _for_client(
     node: TransactionAndMetadataParts, context: RequestContext, request: AddPartitionsToTxnRequest
-) -> Deferred[_Codes]:
+) -> _Codes:
     name = request.v3_and_below_transactional_id
-    parts = _partitions(request.v3_and_below_topics)
+    parts = await _partitions(request.v3_and_below_topics)
     if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
-        return _all(parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    codes = {part: _fit(node, context, part) for part in parts}
+        return dict.fromkeys(parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    codes = {part: _fit(node, context, part) async for part in paced(parts)}
     if any(code is not ErrorCode.NONE for code in codes.values()):
-        return Deferred.of(_none_attempted(codes))
+        return _none_attempted(codes)
     if not name:
-        return _all(parts, ErrorCode.INVALID_REQUEST)
+        return dict.fromkeys(parts, ErrorCode.INVALID_REQUEST)
     call = AddCall(
         name,
         request.v3_and_below_producer_id,
@@ -70,40 +70,38 @@ def _for_client(
         _CLIENT_VERSION,
         describe_client(context.client_id, context.host),
     )
-    return node.transactions.add_partitions(call).map(lambda error: dict.fromkeys(parts, error))
+    return dict.fromkeys(parts, await node.transactions.add_partitions(call))
 
 
-def _between_brokers(
+async def _between_brokers(
     node: TransactionAndMetadataParts,
     context: RequestContext,
     transactions: Sequence[AddPartitionsToTxnTransaction],
-) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
+) -> AddPartitionsToTxnResponse:
     """Add or verify the partitions of every transaction separately (T-22)."""
     if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    if not transactions:
-        return AddPartitionsToTxnResponse()
-
-    def answer(codes_of_each: list[_Codes]) -> AddPartitionsToTxnResponse:
-        results = [
+    asked = [
+        (each, await _for_broker(node, each)) async for each in paced(transactions, changing=True)
+    ]
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
             AddPartitionsToTxnResult(
-                transactional_id=asked.transactional_id,
-                topic_results=_results(asked.topics, codes, context.api_version),
+                transactional_id=each.transactional_id,
+                topic_results=await _results(each.topics, await codes, context.api_version),
             )
-            for asked, codes in zip(transactions, codes_of_each, strict=True)
+            async for each, codes in paced(asked)
         ]
-        return AddPartitionsToTxnResponse(results_by_transaction=results)
-
-    return gather([_for_broker(node, asked) for asked in transactions]).map(answer)
+    )
 
 
-def _for_broker(
+async def _for_broker(
     node: TransactionAndMetadataParts, asked: AddPartitionsToTxnTransaction
 ) -> Deferred[_Codes]:
-    parts = _partitions(asked.topics)
+    parts = await _partitions(asked.topics)
     if not asked.transactional_id:
-        return _all(parts, ErrorCode.INVALID_REQUEST)
-    codes = {part: _known(node, part) for part in parts}
+        return Deferred.of(dict.fromkeys(parts, ErrorCode.INVALID_REQUEST))
+    codes = {part: _known(node, part) async for part in paced(parts)}
     if any(code is not ErrorCode.NONE for code in codes.values()):
         return Deferred.of(_none_attempted(codes))
     return node.transactions.verify_or_add(
@@ -140,15 +138,15 @@ def _none_attempted(codes: _Codes) -> _Codes:
     }
 
 
-def _all(parts: Sequence[TopicPartition], error: ErrorCode) -> Deferred[_Codes]:
-    return Deferred.of(dict.fromkeys(parts, error))
+async def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [
+        (asked.name, index)
+        async for asked in paced(topics)
+        async for index in paced(asked.partitions)
+    ]
 
 
-def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    return [(asked.name, index) for asked in topics for index in asked.partitions]
-
-
-def _results(
+async def _results(
     topics: Sequence[AddPartitionsToTxnTopic], codes: _Codes, version: int
 ) -> list[AddPartitionsToTxnTopicResult]:
     def code_of(part: TopicPartition) -> ErrorCode:
@@ -164,8 +162,8 @@ def _results(
                 AddPartitionsToTxnPartitionResult(
                     partition_index=index, partition_error_code=code_of((asked.name, index))
                 )
-                for index in asked.partitions
+                async for index in paced(asked.partitions)
             ],
         )
-        for asked in topics
+        async for asked in paced(topics)
     ]

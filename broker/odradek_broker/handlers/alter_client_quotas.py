@@ -11,10 +11,11 @@ from odradek_broker.metadata.client_quotas import (
     QuotaChange,
     alter_client_quotas,
 )
-from odradek_broker.metadata.commit import when_durable
-from odradek_broker.quotas.client_quotas import quota_entity
+from odradek_broker.metadata.commit import all_committed, committed
+from odradek_broker.quotas.client_quotas import QuotaEntity, quota_entity
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
+from odradek_broker.slices import batches, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -25,27 +26,31 @@ from odradek_protocol.schemas.alter_client_quotas import (
 )
 
 
-def handle(
+async def handle(
     node: MetadataChangeParts, context: RequestContext, request: AlterClientQuotasRequest
-) -> AlterClientQuotasResponse | Deferred[AlterClientQuotasResponse]:
+) -> AlterClientQuotasResponse:
     """Make the valid changes; errors are per entity."""
-    wanted = [_wanted(entry) for entry in request.entries]
+    wanted = [_wanted(entry) async for entry in paced(request.entries)]
     if not node.authorizer.allows(context, Operation.ALTER_CONFIGS, CLUSTER):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         message = denial(Operation.ALTER_CONFIGS, CLUSTER)
-        entities = {each.entity: None for each in wanted}
-        return _response([EntityResult(entity, denied, message) for entity in entities])
-    records, results = alter_client_quotas(node.metadata, wanted)
-    if request.validate_only:
-        return _response(results)
-
-    def timed_out() -> AlterClientQuotasResponse:
+        entities = dict.fromkeys(each.entity for each in wanted)
+        return await _response([EntityResult(entity, denied, message) for entity in entities])
+    found: dict[QuotaEntity, EntityResult] = {}
+    recorded: list[Deferred[bool]] = []
+    async for batch in paced(await batches(wanted, lambda each: each.entity), changing=True):
+        records, altered = alter_client_quotas(node.metadata, batch)
+        found.update((result.entity, result) for result in altered)
+        if records and not request.validate_only:
+            recorded.append(committed(node, records))
+    results = list(found.values())
+    if not recorded and not request.validate_only:
+        recorded.append(committed(node))
+    if not await all_committed(recorded):
         for result in results:
             if result.error is ErrorCode.NONE:
                 result.error = ErrorCode.REQUEST_TIMED_OUT
-        return _response(results)
-
-    return when_durable(node, records, lambda: _response(results), timed_out)
+    return await _response(results)
 
 
 def _wanted(entry: EntryData) -> EntityChanges:
@@ -55,7 +60,7 @@ def _wanted(entry: EntryData) -> EntityChanges:
     )
 
 
-def _response(results: list[EntityResult]) -> AlterClientQuotasResponse:
+async def _response(results: list[EntityResult]) -> AlterClientQuotasResponse:
     return AlterClientQuotasResponse(
         entries=[
             EntryResult(
@@ -65,6 +70,6 @@ def _response(results: list[EntityResult]) -> AlterClientQuotasResponse:
                     EntityData(entity_type=kind, entity_name=name) for kind, name in result.entity
                 ],
             )
-            for result in results
+            async for result in paced(results)
         ]
     )

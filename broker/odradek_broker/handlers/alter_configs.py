@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._config_changes import change_configs
 from odradek_broker.handlers._parts import ConfigChangeParts
 from odradek_broker.metadata.config_changes import Change, Operation, ResourceChanges
 from odradek_broker.request import RequestContext
+from odradek_broker.slices import paced
 from odradek_protocol.schemas.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -14,9 +14,9 @@ from odradek_protocol.schemas.alter_configs import (
 )
 
 
-def handle(
+async def handle(
     node: ConfigChangeParts, context: RequestContext, request: AlterConfigsRequest
-) -> AlterConfigsResponse | Deferred[AlterConfigsResponse]:
+) -> AlterConfigsResponse:
     """Replace the settings of each valid resource; errors are per resource."""
     wanted = [
         ResourceChanges(
@@ -25,14 +25,9 @@ def handle(
             [Change(entry.name, Operation.SET, entry.value) for entry in resource.configs],
             replaces=True,
         )
-        for resource in request.resources
+        async for resource in paced(request.resources)
     ]
-    return change_configs(
-        node,
-        node.authorizer,
-        context,
-        wanted,
-        lambda entries: AlterConfigsResponse(responses=entries),
-        AlterConfigsResourceResponse,
-        validate_only=request.validate_only,
+    entries = await change_configs(
+        node, context, wanted, AlterConfigsResourceResponse, validate_only=request.validate_only
     )
+    return AlterConfigsResponse(responses=entries)

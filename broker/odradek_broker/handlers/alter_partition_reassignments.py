@@ -11,6 +11,7 @@ from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.topics import check_assignment
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -21,7 +22,7 @@ from odradek_protocol.schemas.alter_partition_reassignments import (
 )
 
 
-def handle(
+async def handle(
     node: PartitionAndMetadataParts,
     context: RequestContext,
     request: AlterPartitionReassignmentsRequest,
@@ -48,10 +49,10 @@ def handle(
                     _moved(node, topic.name, partition)
                     if allowed
                     else _result(partition, error, message)
-                    for partition in topic.partitions
+                    async for partition in paced(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in paced(request.topics)
         ],
     )
 

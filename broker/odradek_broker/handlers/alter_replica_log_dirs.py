@@ -11,6 +11,7 @@ from typing import Protocol
 from odradek_broker.handlers._parts import LogParts, PartitionAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_broker.slices import paced
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_replica_log_dirs import (
@@ -31,20 +32,20 @@ class _Parts(LogParts, PartitionAndMetadataParts, Protocol):
     """The parts of the node that this handler needs."""
 
 
-def handle(
+async def handle(
     node: _Parts, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """A single answer for each partition, even if the request names several directories for the
     partition. The answer is then about the last directory."""
     asked = {
         (topic.name, index): wanted.path
-        for wanted in request.dirs
-        for topic in wanted.topics
-        for index in topic.partitions
+        async for wanted in paced(request.dirs)
+        async for topic in paced(wanted.topics)
+        async for index in paced(topic.partitions)
     }
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    for (name, index), path in asked.items():
+    async for (name, index), path in paced(asked.items()):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         if allowed:
             error = _check(node, name, index, path)

@@ -4,10 +4,10 @@ H-25)."""
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.share.requests import AlteredOffsets
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_offsets import ShareOffsetParts, error_text, tell_reset
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -26,9 +26,9 @@ def _failed(error: ErrorCode, message: str | None = None) -> AlterShareGroupOffs
     )
 
 
-def handle(
+async def handle(
     node: ShareOffsetParts, context: RequestContext, request: AlterShareGroupOffsetsRequest
-) -> AlterShareGroupOffsetsResponse | Deferred[AlterShareGroupOffsetsResponse]:
+) -> AlterShareGroupOffsetsResponse:
     """Answer when the new start offsets are durable; an error of the group is for the whole
     request, any other error for one partition."""
     if node.metadata.share_groups_off:
@@ -37,42 +37,40 @@ def handle(
         return _failed(_E.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return _failed(_E.INVALID_GROUP_ID)
-    denied = denied_topics(
+    denied = await denied_topics(
         node.authorizer, context, Operation.READ, [topic.topic_name for topic in request.topics]
     )
     codes = dict.fromkeys(denied, _E.TOPIC_AUTHORIZATION_FAILED)
-    for topic in request.topics:
+    async for topic in paced(request.topics):
         if not node.metadata.partition_count(topic.topic_name):
             codes.setdefault(topic.topic_name, _E.UNKNOWN_TOPIC_OR_PARTITION)
     offsets = {
         topic.topic_name: {
-            partition.partition_index: partition.start_offset for partition in topic.partitions
+            partition.partition_index: partition.start_offset
+            async for partition in paced(topic.partitions)
         }
-        for topic in request.topics
+        async for topic in paced(request.topics)
         if topic.topic_name not in codes
     }
 
-    def answer(altered: AlteredOffsets) -> AlterShareGroupOffsetsResponse:
-        if altered.error:
-            return _failed(altered.error, altered.message)
-        for (topic_id, index), result in altered.results.items():
-            if not result.error:
-                name = node.metadata.topic_name(topic_id) or ""
-                start_offset = offsets[name][index]
-                tell_reset(node, request.group_id, topic_id, index, start_offset)
-        refused = [topic for topic in request.topics if topic.topic_name in codes]
-        others = [topic for topic in request.topics if topic.topic_name not in codes]
-        return AlterShareGroupOffsetsResponse(
-            responses=[
-                _topic(node, topic, altered, codes.get(topic.topic_name))
-                for topic in (*refused, *others)
-            ]
-        )
-
-    return node.groups.share.alter_offsets(request.group_id, offsets).map(answer)
+    altered = await node.groups.share.alter_offsets(request.group_id, offsets)
+    if altered.error:
+        return _failed(altered.error, altered.message)
+    async for (topic_id, index), result in paced(altered.results.items(), changing=True):
+        if not result.error:
+            name = node.metadata.topic_name(topic_id) or ""
+            tell_reset(node, request.group_id, topic_id, index, offsets[name][index])
+    refused = [topic for topic in request.topics if topic.topic_name in codes]
+    others = [topic for topic in request.topics if topic.topic_name not in codes]
+    return AlterShareGroupOffsetsResponse(
+        responses=[
+            await _topic(node, topic, altered, codes.get(topic.topic_name))
+            async for topic in paced((*refused, *others))
+        ]
+    )
 
 
-def _topic(
+async def _topic(
     node: ShareOffsetParts,
     topic: AlterShareGroupOffsetsRequestTopic,
     altered: AlteredOffsets,
@@ -82,7 +80,7 @@ def _topic(
     if node.metadata.partition_count(topic.topic_name):
         topic_id = node.metadata.topic_id(topic.topic_name)
     partitions = []
-    for partition in topic.partitions:
+    async for partition in paced(topic.partitions):
         index = partition.partition_index
         result = altered.results.get((topic_id, index))
         error, message = code, None

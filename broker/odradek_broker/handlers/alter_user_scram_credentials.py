@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import MetadataChangeParts
-from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.commit import all_committed, committed
 from odradek_broker.metadata.scram import (
     ScramDeletion,
     ScramResult,
@@ -14,6 +14,7 @@ from odradek_broker.metadata.scram import (
 )
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
+from odradek_broker.slices import batches, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -22,42 +23,45 @@ from odradek_protocol.schemas.alter_user_scram_credentials import (
 )
 
 
-def handle(
+async def handle(
     node: MetadataChangeParts, context: RequestContext, request: AlterUserScramCredentialsRequest
-) -> AlterUserScramCredentialsResponse | Deferred[AlterUserScramCredentialsResponse]:
+) -> AlterUserScramCredentialsResponse:
     """Make the valid changes; errors are per user."""
+    changes: list[ScramDeletion | ScramUpsertion] = [
+        ScramDeletion(each.name, each.mechanism) async for each in paced(request.deletions)
+    ]
+    changes += [
+        ScramUpsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
+        async for each in paced(request.upsertions)
+    ]
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
-        users = {each.name for each in request.deletions}
-        users |= {each.name for each in request.upsertions}
+        users = sorted({each.user for each in changes})
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         message = denial(Operation.ALTER, CLUSTER)
-        return _response([ScramResult(user, denied, message) for user in sorted(users)])
-    records, results = alter_scram_credentials(
-        node.metadata,
-        [ScramDeletion(each.name, each.mechanism) for each in request.deletions],
-        [
-            ScramUpsertion(
-                each.name, each.mechanism, each.iterations, each.salt, each.salted_password
-            )
-            for each in request.upsertions
-        ],
-    )
-
-    def timed_out() -> AlterUserScramCredentialsResponse:
+        return await _response([ScramResult(user, denied, message) for user in users])
+    found: dict[str, ScramResult] = {}
+    recorded: list[Deferred[bool]] = []
+    async for batch in paced(await batches(changes, lambda each: each.user), changing=True):
+        records, altered = alter_scram_credentials(node.metadata, batch)
+        found.update((result.user, result) for result in altered)
+        if records:
+            recorded.append(committed(node, records))
+    if not recorded:
+        recorded.append(committed(node))
+    results = sorted(found.values(), key=lambda result: result.error is not ErrorCode.NONE)
+    if not await all_committed(recorded):
         for result in results:
             if result.error is ErrorCode.NONE:
                 result.error = ErrorCode.REQUEST_TIMED_OUT
-        return _response(results)
-
-    return when_durable(node, records, lambda: _response(results), timed_out)
+    return await _response(results)
 
 
-def _response(results: list[ScramResult]) -> AlterUserScramCredentialsResponse:
+async def _response(results: list[ScramResult]) -> AlterUserScramCredentialsResponse:
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(
                 user=each.user, error_code=each.error, error_message=each.message
             )
-            for each in results
+            async for each in paced(results)
         ]
     )

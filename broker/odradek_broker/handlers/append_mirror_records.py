@@ -3,11 +3,15 @@ topics (I-03 to I-09, A-24)."""
 
 from __future__ import annotations
 
-from odradek_broker.deferred import Deferred
+from collections.abc import Sequence
+from itertools import chain, islice
+
+from odradek_broker.deferred import Deferred, gather
 from odradek_broker.mirror.appends import MirrorAppend
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_broker.slices import in_order, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.append_mirror_records import (
     AppendMirrorRecordsRequest,
@@ -18,54 +22,70 @@ from odradek_protocol.schemas.append_mirror_records import (
 
 #: The minimum wait for the disk. A shorter timeout in a request is raised to this.
 _WAIT_MS_MIN = 1_000
+#: The most batches that are appended together; those of a larger request follow.
+_APPENDED_AT_ONCE = 64
 
 
-def handle(
+async def handle(
     node: Node, context: RequestContext, request: AppendMirrorRecordsRequest
-) -> AppendMirrorRecordsResponse | Deferred[AppendMirrorRecordsResponse]:
+) -> AppendMirrorRecordsResponse:
     """Append the batches, and answer when they are durable; errors are per partition."""
-    counts = [(topic.name, len(topic.partitions)) for topic in request.topics]
+    if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
+        return await _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = [
         MirrorAppend(topic.name, topic.topic_id, topic.source, part)
-        for topic in request.topics
-        for part in topic.partitions
+        async for topic in paced(request.topics)
+        async for part in paced(topic.partitions)
     ]
-    indexes = [each.part.partition_index for each in wanted]
-    if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
-        return _response(counts, _all(indexes, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    done = node.mirrors.append(wanted)
-    if done.done:
-        return _response(counts, done.result())
-    answer: Deferred[AppendMirrorRecordsResponse] = Deferred()
+    appended = [
+        node.mirrors.append(batch)
+        async for batch in paced(in_order(wanted, _APPENDED_AT_ONCE), changing=True)
+    ]
+    results = await _in_time(node, appended, request.timeout_ms)
+    if results is None:
+        return await _refused(request, ErrorCode.REQUEST_TIMED_OUT)
+    left = chain.from_iterable(results)
+    return AppendMirrorRecordsResponse(
+        topics=[
+            MirroredTopicResult(
+                name=topic.name, partitions=list(islice(left, len(topic.partitions)))
+            )
+            async for topic in paced(request.topics)
+        ]
+    )
 
-    def late() -> None:
+
+_Results = list[list[MirroredPartitionResult]]
+
+
+def _in_time(
+    node: Node, appended: Sequence[Deferred[list[MirroredPartitionResult]]], timeout_ms: int
+) -> Deferred[_Results | None]:
+    """The results when all batches are durable; None when the time is over."""
+    answer: Deferred[_Results | None] = Deferred()
+
+    def end(results: _Results | None = None) -> None:
+        timer.cancel()
         if not answer.done:
-            answer.resolve(_response(counts, _all(indexes, ErrorCode.REQUEST_TIMED_OUT)))
+            answer.resolve(results)
 
-    timer = node.scheduler.call_later(max(request.timeout_ms, _WAIT_MS_MIN), late)
-
-    def appended(results: list[MirroredPartitionResult]) -> None:
-        if not answer.done:
-            timer.cancel()
-            answer.resolve(_response(counts, results))
-
-    done.then(appended)
+    timer = node.scheduler.call_later(max(timeout_ms, _WAIT_MS_MIN), end)
+    gather(appended).then(end)
     return answer
 
 
-def _all(indexes: list[int], error: ErrorCode) -> list[MirroredPartitionResult]:
-    return [MirroredPartitionResult(partition_index=index, error_code=error) for index in indexes]
-
-
-def _response(
-    counts: list[tuple[str, int]], results: list[MirroredPartitionResult]
+async def _refused(
+    request: AppendMirrorRecordsRequest, error: ErrorCode
 ) -> AppendMirrorRecordsResponse:
-    """The results of all partitions, topic by topic. `counts`: the topics of the request, and the
-    number of their partitions."""
-    left = iter(results)
     return AppendMirrorRecordsResponse(
         topics=[
-            MirroredTopicResult(name=name, partitions=[next(left) for _ in range(count)])
-            for name, count in counts
+            MirroredTopicResult(
+                name=topic.name,
+                partitions=[
+                    MirroredPartitionResult(partition_index=part.partition_index, error_code=error)
+                    async for part in paced(topic.partitions)
+                ],
+            )
+            async for topic in paced(request.topics)
         ]
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek_broker.coordinator.groups.administration import consumer_not_described
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._group_describe import Descriptions, describe_each
 from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.request import RequestContext
@@ -16,17 +15,16 @@ from odradek_protocol.schemas.consumer_group_describe import (
 )
 
 
-def handle(
+async def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: ConsumerGroupDescribeRequest
-) -> Deferred[ConsumerGroupDescribeResponse]:
+) -> ConsumerGroupDescribeResponse:
     """Answer with an entry for every group."""
     descriptions = Descriptions(
         node.groups.describe_consumer_group, consumer_not_described, _topics
     )
     off = node.metadata.consumer_groups_off
-    return describe_each(node, context, request, descriptions, is_off=bool(off), off=off).map(
-        lambda groups: ConsumerGroupDescribeResponse(groups=groups)
-    )
+    groups = await describe_each(node, context, request, descriptions, is_off=bool(off), off=off)
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
 def _topics(described: DescribedConsumerGroup) -> Iterator[str]:

@@ -20,9 +20,9 @@ from odradek_protocol.schemas.consumer_group_heartbeat import (
 )
 
 
-def handle(
+async def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
+) -> ConsumerGroupHeartbeatResponse:
     """Answer immediately, or when the state that the answer shows is durable."""
     if node.metadata.consumer_groups_off:
         return heartbeat_error(ErrorCode.UNSUPPORTED_VERSION, node.metadata.consumer_groups_off)
@@ -30,14 +30,15 @@ def handle(
     if not authorizer.allows(context, Operation.READ, group(request.group_id)):
         return heartbeat_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     names = request.subscribed_topic_names or ()
-    if denied_topics(authorizer, context, Operation.DESCRIBE, names):
+    if await denied_topics(authorizer, context, Operation.DESCRIBE, names):
         return heartbeat_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     # Kafka shows the host of a member in the form of a Java address.
     host = f"/{context.host}"
-    return node.groups.consumer_heartbeat(
+    answer = node.groups.consumer_heartbeat(
         request,
         context.api_version,
         context.client_id or "",
         host,
         visible_topics(authorizer, context),
     )
+    return await answer if isinstance(answer, Deferred) else answer

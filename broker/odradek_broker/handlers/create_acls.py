@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import MetadataChangeParts
-from odradek_broker.metadata.acls import CreationResult, create_acls
-from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.acls import NEW_MAX, CreationResult, create_acls
+from odradek_broker.metadata.commit import all_committed, committed
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.security.authorizer import (
     ALLOW_EVERYTHING,
@@ -14,6 +14,7 @@ from odradek_broker.security.authorizer import (
     Operation,
     denial,
 )
+from odradek_broker.slices import in_order, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_acls import (
     AclCreation,
@@ -23,28 +24,40 @@ from odradek_protocol.schemas.create_acls import (
 )
 
 
-def handle(
+async def handle(
     node: MetadataChangeParts, context: RequestContext, request: CreateAclsRequest
-) -> CreateAclsResponse | Deferred[CreateAclsResponse]:
+) -> CreateAclsResponse:
     """Create the valid ACLs; errors are per ACL."""
-    if any(map(_is_unknown, request.creations)):
-        raise CloseConnection("a CreateAcls request for something unknown")
-    times = len(request.creations)
+    creations = request.creations
+    async for data in paced(creations):
+        if _is_unknown(data):
+            raise CloseConnection("a CreateAcls request for something unknown")
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
-        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return _response([CreationResult(denied, denial(Operation.ALTER, CLUSTER))] * times)
+        denied = denial(Operation.ALTER, CLUSTER)
+        refusal = CreationResult(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denied)
+        return await _response([refusal] * len(creations))
     if node.authorizer is ALLOW_EVERYTHING:
         disabled = CreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-        return _response([disabled] * times)
-    records, results = create_acls(node.metadata, request.creations)
-
-    def timed_out() -> CreateAclsResponse:
+        return await _response([disabled] * len(creations))
+    if len(creations) > NEW_MAX:
+        message = f"At most {NEW_MAX} ACLs are created by one request; send several."
+        return await _response(
+            [CreationResult(ErrorCode.POLICY_VIOLATION, message)] * len(creations)
+        )
+    results: list[CreationResult] = []
+    recorded: list[Deferred[bool]] = []
+    async for batch in paced(in_order(creations), changing=True):
+        records, created = create_acls(node.metadata, batch)
+        results += created
+        if records:
+            recorded.append(committed(node, records))
+    if not recorded:
+        recorded.append(committed(node))
+    if not await all_committed(recorded):
         for result in results:
             if result.error is ErrorCode.NONE:
                 result.error = ErrorCode.REQUEST_TIMED_OUT
-        return _response(results)
-
-    return when_durable(node, records, lambda: _response(results), timed_out)
+    return await _response(results)
 
 
 def _is_unknown(data: AclCreation) -> bool:
@@ -54,10 +67,10 @@ def _is_unknown(data: AclCreation) -> bool:
     )
 
 
-def _response(results: list[CreationResult]) -> CreateAclsResponse:
+async def _response(results: list[CreationResult]) -> CreateAclsResponse:
     return CreateAclsResponse(
         results=[
             AclCreationResult(error_code=result.error, error_message=result.message)
-            for result in results
+            async for result in paced(results)
         ]
     )

@@ -5,10 +5,16 @@ from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TopicParts
-from odradek_broker.metadata.commit import when_durable
-from odradek_broker.metadata.topics import NewPartitions, TopicResult, create_partitions
+from odradek_broker.metadata.commit import all_committed, committed
+from odradek_broker.metadata.topics import (
+    NewPartitions,
+    PartitionLimit,
+    TopicResult,
+    create_partitions,
+)
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics
+from odradek_broker.slices import batches, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_partitions import (
     QUOTA_ERROR_SINCE,
@@ -19,39 +25,37 @@ from odradek_protocol.schemas.create_partitions import (
 )
 
 
-def handle(
+async def handle(
     node: TopicParts, context: RequestContext, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse | Deferred[CreatePartitionsResponse]:
+) -> CreatePartitionsResponse:
     """Add partitions to each valid topic; errors are per topic."""
     names = [topic.name for topic in request.topics]
-    denied = denied_topics(node.authorizer, context, Operation.ALTER, names)
-    records, results = create_partitions(
-        node.metadata,
-        [_wanted(topic) for topic in request.topics if topic.name not in denied],
-        node.quotas.mutations(context, QUOTA_ERROR_SINCE),
-    )
-    results += [TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
-
-    def respond() -> CreatePartitionsResponse:
-        return CreatePartitionsResponse(
-            results=[
-                CreatePartitionsTopicResult(
-                    name=result.name, error_code=result.error, error_message=result.message
-                )
-                for result in results
-            ]
-        )
-
-    if request.validate_only:
-        return respond()
-
-    def timed_out() -> CreatePartitionsResponse:
+    denied = await denied_topics(node.authorizer, context, Operation.ALTER, names)
+    wanted = [_wanted(topic) async for topic in paced(request.topics) if topic.name not in denied]
+    quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
+    limit = PartitionLimit(node.metadata)
+    results: list[TopicResult] = []
+    recorded: list[Deferred[bool]] = []
+    async for batch in paced(await batches(wanted, lambda topic: topic.name), changing=True):
+        records, made = create_partitions(node.metadata, batch, quota, limit)
+        results += made
+        if records and not request.validate_only:
+            recorded.append(committed(node, records, request.timeout_ms))
+    if not recorded and not request.validate_only:
+        recorded.append(committed(node, (), request.timeout_ms))
+    if not await all_committed(recorded):
         for result in results:
             if result.error is ErrorCode.NONE:
                 result.error = ErrorCode.REQUEST_TIMED_OUT
-        return respond()
-
-    return when_durable(node, records, respond, timed_out, request.timeout_ms)
+    results += [TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(
+                name=result.name, error_code=result.error, error_message=result.message
+            )
+            async for result in paced(results)
+        ]
+    )
 
 
 def _wanted(topic: CreatePartitionsTopic) -> NewPartitions:

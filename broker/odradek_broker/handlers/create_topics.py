@@ -11,11 +11,20 @@ import structlog
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TopicParts
-from odradek_broker.metadata.commit import when_durable
-from odradek_broker.metadata.topics import NewTopic, TopicResult, create_topics
+from odradek_broker.metadata.commit import all_committed, committed
+from odradek_broker.metadata.topics import (
+    PARTITIONS_PER_REQUEST_MAX,
+    NewTopic,
+    PartitionLimit,
+    TopicResult,
+    create_topics,
+    partitions_asked,
+    too_many_partitions,
+)
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, may_create_topic
 from odradek_broker.security.authorizer import topic as topic_resource
+from odradek_broker.slices import batches, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_topics import (
     QUOTA_ERROR_SINCE,
@@ -29,48 +38,66 @@ from odradek_protocol.schemas.create_topics import (
 log = structlog.get_logger("odradek.admin")
 
 
-def handle(
+async def handle(
     node: TopicParts, context: RequestContext, request: CreateTopicsRequest
-) -> CreateTopicsResponse | Deferred[CreateTopicsResponse]:
-    """Create the valid topics; errors are per topic."""
-    authorizer = node.authorizer
-    names = dict.fromkeys(topic.name for topic in request.topics)
-    denied = {name for name in names if not may_create_topic(authorizer, context, name)}
-    records, results = create_topics(
-        node.metadata,
-        [_wanted(topic) for topic in request.topics if topic.name not in denied],
-        node.quotas.mutations(context, QUOTA_ERROR_SINCE),
-    )
-    results += [
-        TopicResult(
-            name,
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            denial(Operation.CREATE, topic_resource(name)),
-        )
-        for name in names
-        if name in denied
-    ]
-
-    def respond() -> CreateTopicsResponse:
-        return CreateTopicsResponse(topics=[_answer(node, context, result) for result in results])
-
-    if request.validate_only:
-        return respond()
-
-    def timed_out() -> CreateTopicsResponse:
-        for result in results:
-            if result.error is ErrorCode.NONE:
-                result.error, result.message = ErrorCode.REQUEST_TIMED_OUT, None
-        return respond()
-
+) -> CreateTopicsResponse:
+    """Create the valid topics; errors are per topic. If the request has too many partitions, all of
+    its topics are refused, as in Kafka."""
+    allowed, refused = await _sort_out(node, context, request.topics)
+    quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
+    limit = PartitionLimit(node.metadata)
+    results: list[TopicResult] = []
+    recorded: list[Deferred[bool]] = []
+    async for batch in paced(await batches(allowed, lambda topic: topic.name), changing=True):
+        records, made = create_topics(node.metadata, batch, quota, limit)
+        results += made
+        if records and not request.validate_only:
+            recorded.append(committed(node, records, request.timeout_ms))
     for result in results:
-        if result.message and result.error is ErrorCode.NONE:
+        if result.message and result.error is ErrorCode.NONE and not request.validate_only:
             log.warning(
                 "created a topic with fewer replicas than requested",
                 topic=result.name,
                 reason=result.message,
             )
-    return when_durable(node, records, respond, timed_out, request.timeout_ms)
+    if not recorded and not request.validate_only:
+        recorded.append(committed(node, (), request.timeout_ms))
+    if not await all_committed(recorded):
+        for result in results:
+            if result.error is ErrorCode.NONE:
+                result.error, result.message = ErrorCode.REQUEST_TIMED_OUT, None
+    return CreateTopicsResponse(
+        topics=[_answer(node, context, each) async for each in paced(results + refused)]
+    )
+
+
+async def _sort_out(
+    node: TopicParts, context: RequestContext, asked: list[CreatableTopic]
+) -> tuple[list[NewTopic], list[TopicResult]]:
+    """The topics that the client may create, and the refusals of others."""
+    names = dict.fromkeys(topic.name for topic in asked)
+    denied = {
+        name async for name in paced(names) if not may_create_topic(node.authorizer, context, name)
+    }
+    allowed = [_wanted(topic) async for topic in paced(asked) if topic.name not in denied]
+    refused = [
+        TopicResult(
+            name,
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            denial(Operation.CREATE, topic_resource(name)),
+        )
+        async for name in paced(names)
+        if name in denied
+    ]
+    count = 0
+    async for topic in paced(allowed):
+        count += partitions_asked(node.metadata, topic)
+    if count > PARTITIONS_PER_REQUEST_MAX:
+        excessive = dict.fromkeys(topic.name for topic in allowed)
+        error = too_many_partitions()
+        refused[:0] = [TopicResult.refused(name, error) async for name in paced(excessive)]
+        return [], refused
+    return allowed, refused
 
 
 def _wanted(topic: CreatableTopic) -> NewTopic:

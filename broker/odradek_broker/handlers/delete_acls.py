@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import MetadataChangeParts
-from odradek_broker.metadata.acls import FilterResult, delete_acls, is_unknown
-from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.acls import GONE_MAX, FilterResult, filter_result, is_unknown
+from odradek_broker.metadata.commit import all_committed, committed
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.security.acls import Acl
 from odradek_broker.security.authorizer import (
@@ -16,6 +18,7 @@ from odradek_broker.security.authorizer import (
     Operation,
     denial,
 )
+from odradek_broker.slices import in_order, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_acls import (
     DeleteAclsFilterResult,
@@ -23,45 +26,70 @@ from odradek_protocol.schemas.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from odradek_protocol.stored.cluster_metadata import RemoveAccessControlEntryRecord
+
+#: The most comparisons of a filter with an ACL in one request.
+_COMPARISONS_MAX = 2_000_000
 
 
-def handle(
+async def handle(
     node: MetadataChangeParts, context: RequestContext, request: DeleteAclsRequest
-) -> DeleteAclsResponse | Deferred[DeleteAclsResponse]:
+) -> DeleteAclsResponse:
     """Remove the ACLs that match the filters; errors are per filter."""
-    if any(map(is_unknown, request.filters)):
-        raise CloseConnection("a DeleteAcls request for something unknown")
-    times = len(request.filters)
+    filters, acls = request.filters, node.metadata.acls
+    async for data in paced(filters):
+        if is_unknown(data):
+            raise CloseConnection("a DeleteAcls request for something unknown")
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
-        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return _response([FilterResult(denied, denial(Operation.ALTER, CLUSTER))] * times)
+        denied = denial(Operation.ALTER, CLUSTER)
+        return await _refused(filters, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denied)
     if node.authorizer is ALLOW_EVERYTHING:
-        disabled = FilterResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-        return _response([disabled] * times)
-    records, results = delete_acls(node.metadata, request.filters)
-
-    def timed_out() -> DeleteAclsResponse:
-        return _response(
-            [
-                FilterResult(ErrorCode.REQUEST_TIMED_OUT)
-                if result.error is ErrorCode.NONE
-                else result
-                for result in results
-            ]
+        return await _refused(filters, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    if len(filters) * len(acls) > _COMPARISONS_MAX:
+        message = (
+            f"{len(filters)} filters are too many for {len(acls)} ACLs; send several requests."
         )
+        return await _refused(filters, ErrorCode.INVALID_REQUEST, message)
+    results: list[FilterResult] = []
+    gone: dict[bytes, None] = {}
+    async for data in paced(filters):
+        found = await filter_result(node.metadata, data)
+        results.append(found.result)
+        gone.update(dict.fromkeys(found.ids))
+    if len(gone) > GONE_MAX:
+        message = f"At most {GONE_MAX} ACLs are deleted by one request; use narrower filters."
+        return await _refused(filters, ErrorCode.INVALID_REQUEST, message)
+    recorded: list[Deferred[bool]] = []
+    async for batch in paced(in_order(list(gone)), changing=True):
+        # Another request may have deleted an ACL meanwhile.
+        records = [
+            RemoveAccessControlEntryRecord(id=acl_id)
+            for acl_id in batch
+            if node.metadata.acl(acl_id) is not None
+        ]
+        if records:
+            recorded.append(committed(node, records))
+    if not recorded:
+        recorded.append(committed(node))
+    if not await all_committed(recorded):
+        late = FilterResult(ErrorCode.REQUEST_TIMED_OUT)
+        results = [late if result.error is ErrorCode.NONE else result for result in results]
+    return await _response(results)
 
-    return when_durable(node, records, lambda: _response(results), timed_out)
+
+async def _refused(filters: Sequence[object], error: ErrorCode, message: str) -> DeleteAclsResponse:
+    return await _response([FilterResult(error, message)] * len(filters))
 
 
-def _response(results: list[FilterResult]) -> DeleteAclsResponse:
+async def _response(results: list[FilterResult]) -> DeleteAclsResponse:
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsFilterResult(
                 error_code=result.error,
                 error_message=result.message,
-                matching_acls=[_matching(acl) for acl in result.acls],
+                matching_acls=[_matching(acl) async for acl in paced(result.acls)],
             )
-            for result in results
+            async for result in paced(results)
         ]
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from odradek_broker.deferred import Deferred, gather
+from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, group
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_groups import (
     DeletableGroupResult,
@@ -14,20 +15,20 @@ from odradek_protocol.schemas.delete_groups import (
 )
 
 
-def handle(
+async def handle(
     node: GroupParts, context: RequestContext, request: DeleteGroupsRequest
-) -> Deferred[DeleteGroupsResponse]:
+) -> DeleteGroupsResponse:
     """Delete the groups; errors are per group, and each group is answered once."""
-    names = list(dict.fromkeys(request.groups_names))
-
-    def answer(codes: list[ErrorCode]) -> DeleteGroupsResponse:
-        results = [
-            DeletableGroupResult(group_id=name, error_code=code)
-            for name, code in zip(names, codes, strict=True)
+    deleted = [
+        (name, _delete(node, context, name))
+        async for name in paced(dict.fromkeys(request.groups_names), changing=True)
+    ]
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=name, error_code=await code)
+            async for name, code in paced(deleted)
         ]
-        return DeleteGroupsResponse(results=results)
-
-    return gather([_delete(node, context, name) for name in names]).map(answer)
+    )
 
 
 def _delete(node: GroupParts, context: RequestContext, name: str) -> Deferred[ErrorCode]:

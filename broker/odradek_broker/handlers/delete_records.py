@@ -8,8 +8,10 @@ from odradek_broker.handlers._parts import LogParts, PartitionAndMetadataParts
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, topic
+from odradek_broker.slices import in_order, paced
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_records import (
@@ -24,7 +26,7 @@ class _Parts(LogParts, PartitionAndMetadataParts, Protocol):
     """The parts of the node that this handler needs."""
 
 
-def handle(
+async def handle(
     node: _Parts, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     """Delete records; errors are per partition. The answer comes when the new log start offsets are
@@ -32,34 +34,38 @@ def handle(
 
     If a partition is named several times, the last offset is used, as in Kafka.
     """
-    fit: list[tuple[DeleteRecordsPartitionResult, PartitionLog, int]] = []
-    answers = []
     offsets: dict[str, dict[int, int]] = {}
-    for asked in request.topics:
-        given = {part.partition_index: part.offset for part in asked.partitions}
-        offsets.setdefault(asked.name, {}).update(given)
-    for name, wanted in offsets.items():
+    async for asked in paced(request.topics):
+        given = offsets.setdefault(asked.name, {})
+        async for part in paced(asked.partitions):
+            given[part.partition_index] = part.offset
+    answers = []
+    fit: list[tuple[DeleteRecordsPartitionResult, TopicPartition, int]] = []
+    async for name, wanted in paced(offsets.items()):
         refusal = _refusal(node, context, name)
         results = []
-        for index, offset in wanted.items():
+        async for index, offset in paced(wanted.items()):
             result = DeleteRecordsPartitionResult(
                 partition_index=index, low_watermark=NO_OFFSET, error_code=refusal
             )
             results.append(result)
-            partition = node.partition(name, index)
-            if refusal is not ErrorCode.NONE:
-                continue
+            if refusal is ErrorCode.NONE:
+                fit.append((result, (name, index), offset))
+        answers.append(DeleteRecordsTopicResult(name=name, partitions=results))
+    async for batch in paced(in_order(fit), changing=True):
+        existing: list[tuple[DeleteRecordsPartitionResult, PartitionLog, int]] = []
+        for result, key, offset in batch:
+            partition = node.partition(*key)
             if partition is None:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                fit.append((result, partition.log, offset))
-        answers.append(DeleteRecordsTopicResult(name=name, partitions=results))
-    done = node.logs.delete_records([(log, offset) for _, log, offset in fit])
-    for (result, _, _), found in zip(fit, done, strict=True):
-        if isinstance(found, StorageError):
-            result.error_code = found.error
-        else:
-            result.low_watermark = found
+                existing.append((result, partition.log, offset))
+        done = node.logs.delete_records([(log, offset) for _, log, offset in existing])
+        for (result, _, _), found in zip(existing, done, strict=True):
+            if isinstance(found, StorageError):
+                result.error_code = found.error
+            else:
+                result.low_watermark = found
     return DeleteRecordsResponse(topics=answers)
 
 

@@ -3,11 +3,10 @@ H-26)."""
 
 from __future__ import annotations
 
-from odradek_broker.coordinator.groups.share.requests import DeletedStates
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_offsets import ShareOffsetParts, error_text, tell_reset
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -24,9 +23,9 @@ def _failed(error: ErrorCode, message: str | None = None) -> DeleteShareGroupOff
     )
 
 
-def handle(
+async def handle(
     node: ShareOffsetParts, context: RequestContext, request: DeleteShareGroupOffsetsRequest
-) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
+) -> DeleteShareGroupOffsetsResponse:
     """Answer when the deletion is durable; an error of the group is for the whole request, any
     other error for one topic."""
     if node.metadata.share_groups_off:
@@ -36,30 +35,28 @@ def handle(
     if not request.group_id:
         return _failed(_E.INVALID_GROUP_ID)
     names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
-    denied = denied_topics(node.authorizer, context, Operation.READ, names)
-
-    def answer(deleted: DeletedStates) -> DeleteShareGroupOffsetsResponse:
-        if deleted.error:
-            return _failed(deleted.error, deleted.message)
-        for name, code in deleted.codes.items():
-            for index in range(0 if code else node.metadata.partition_count(name)):
-                topic_id = node.metadata.topic_id(name)
-                tell_reset(node, request.group_id, topic_id, index, start_offset=-1)
-        codes = {name: _E.TOPIC_AUTHORIZATION_FAILED for name in names if name in denied}
-        return DeleteShareGroupOffsetsResponse(
-            responses=[
-                DeleteShareGroupOffsetsResponseTopic(
-                    topic_name=name,
-                    topic_id=_topic_id(node, name, code),
-                    error_code=code,
-                    error_message=error_text(code),
-                )
-                for name, code in {**codes, **deleted.codes}.items()
-            ]
-        )
+    denied = await denied_topics(node.authorizer, context, Operation.READ, names)
 
     allowed = [name for name in names if name not in denied]
-    return node.groups.share.delete_offsets(request.group_id, allowed).map(answer)
+    deleted = await node.groups.share.delete_offsets(request.group_id, allowed)
+    if deleted.error:
+        return _failed(deleted.error, deleted.message)
+    async for name, code in paced(deleted.codes.items(), changing=True):
+        for index in range(0 if code else node.metadata.partition_count(name)):
+            topic_id = node.metadata.topic_id(name)
+            tell_reset(node, request.group_id, topic_id, index, start_offset=-1)
+    refused = {name: _E.TOPIC_AUTHORIZATION_FAILED for name in names if name in denied}
+    return DeleteShareGroupOffsetsResponse(
+        responses=[
+            DeleteShareGroupOffsetsResponseTopic(
+                topic_name=name,
+                topic_id=_topic_id(node, name, code),
+                error_code=code,
+                error_message=error_text(code),
+            )
+            async for name, code in paced({**refused, **deleted.codes}.items())
+        ]
+    )
 
 
 def _topic_id(node: ShareOffsetParts, name: str, code: ErrorCode) -> bytes:

@@ -6,6 +6,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, StateResult
+from odradek_broker.slices import paced
 from odradek_protocol.schemas.delete_share_group_state import (
     DeletedPartition,
     DeletedPartitionResult,
@@ -15,21 +16,22 @@ from odradek_protocol.schemas.delete_share_group_state import (
 )
 
 
-def handle(
+async def handle(
     node: ShareStateParts, context: RequestContext, request: DeleteShareGroupStateRequest
-) -> Deferred[DeleteShareGroupStateResponse]:
+) -> DeleteShareGroupStateResponse:
     """Delete states; the answer comes when the deletions are durable."""
 
     def ask(key: ShareKey, part: DeletedPartition) -> Deferred[StateResult]:
         return node.share_state.delete(key)
 
     topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    return ask_each(node, context, request.group_id, topics, ask, "delete share group state").map(
-        _response
+    results = await ask_each(
+        node, context, request.group_id, topics, ask, "delete share group state"
     )
+    return await _response(results)
 
 
-def _response(results: TopicResults) -> DeleteShareGroupStateResponse:
+async def _response(results: TopicResults) -> DeleteShareGroupStateResponse:
     return DeleteShareGroupStateResponse(
         results=[
             DeletedTopicResult(
@@ -38,9 +40,9 @@ def _response(results: TopicResults) -> DeleteShareGroupStateResponse:
                     DeletedPartitionResult(
                         partition=index, error_code=result.error, error_message=result.message
                     )
-                    for index, result in partitions.items()
+                    async for index, result in paced(partitions.items())
                 ],
             )
-            for topic_id, partitions in results
+            async for topic_id, partitions in paced(results)
         ]
     )

@@ -12,10 +12,11 @@ from typing import Protocol
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TopicParts
-from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.commit import all_committed, committed
 from odradek_broker.metadata.topics import DeleteResult, TopicRef, delete_topics
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial, topic
+from odradek_broker.slices import batches, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_topics import (
     QUOTA_ERROR_SINCE,
@@ -34,31 +35,40 @@ class _Parts(TopicParts, Protocol):
     def config(self) -> BrokerConfig: ...
 
 
-def handle(
+async def handle(
     node: _Parts, context: RequestContext, request: DeleteTopicsRequest
-) -> DeleteTopicsResponse | Deferred[DeleteTopicsResponse]:
+) -> DeleteTopicsResponse:
     """Delete the valid topics; errors are per topic."""
     if context.api_version >= TOPIC_STATES_SINCE:
-        wanted = [TopicRef(asked.name, asked.topic_id) for asked in request.topics]
+        wanted = [TopicRef(asked.name, asked.topic_id) async for asked in paced(request.topics)]
     else:
-        wanted = [TopicRef(name) for name in request.topic_names]
+        wanted = [TopicRef(name) async for name in paced(request.topic_names)]
     if not node.config.delete_topic_enable:
-        return _disabled(context, wanted)
-    allowed, refused = _sort_out(node, context, wanted)
+        return await _disabled(context, wanted)
+    allowed, refused = await _sort_out(node, context, wanted)
     quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
-    records, results = delete_topics(node.metadata, allowed, quota)
-    results += refused
+    results: list[DeleteResult] = []
+    recorded: list[Deferred[bool]] = []
 
-    def timed_out() -> DeleteTopicsResponse:
+    def topic_id(ref: TopicRef) -> bytes | TopicRef:
+        """The id of the topic, if it exists: a name and an id may mean the same topic."""
+        return ref.topic_id if ref.name is None else node.metadata.topic_id(ref.name) or ref
+
+    async for batch in paced(await batches(allowed, topic_id), changing=True):
+        records, deleted = delete_topics(node.metadata, batch, quota)
+        results += deleted
+        if records:
+            recorded.append(committed(node, records, request.timeout_ms))
+    if not recorded:
+        recorded.append(committed(node, (), request.timeout_ms))
+    if not await all_committed(recorded):
         for result in results:
             if result.error is ErrorCode.NONE:
                 result.error = ErrorCode.REQUEST_TIMED_OUT
-        return _response(results)
-
-    return when_durable(node, records, lambda: _response(results), timed_out, request.timeout_ms)
+    return await _response(results + refused)
 
 
-def _sort_out(
+async def _sort_out(
     node: _Parts, context: RequestContext, wanted: Sequence[TopicRef]
 ) -> tuple[list[TopicRef], list[DeleteResult]]:
     """The topics that this client may delete, and the refusals of the other topics. A client with
@@ -70,7 +80,7 @@ def _sort_out(
         return list(wanted), []
     allowed: list[TopicRef] = []
     refused: list[DeleteResult] = []
-    for ref in wanted:
+    async for ref in paced(wanted):
         name = ref.name if ref.name is not None else node.metadata.topic_name(ref.topic_id)
         if name is None or node.authorizer.allows(context, Operation.DELETE, topic(name)):
             allowed.append(ref)
@@ -92,17 +102,17 @@ def _sort_out(
     return allowed, refused
 
 
-def _disabled(context: RequestContext, wanted: Sequence[TopicRef]) -> DeleteTopicsResponse:
+async def _disabled(context: RequestContext, wanted: Sequence[TopicRef]) -> DeleteTopicsResponse:
     error = ErrorCode.TOPIC_DELETION_DISABLED
     if context.api_version < TOPIC_DELETION_DISABLED_SINCE:
         error = ErrorCode.INVALID_REQUEST
-    return _response(
-        DeleteResult(ref.name, ref.topic_id, error, "delete.topic.enable is false")
-        for ref in wanted
+    reason = "delete.topic.enable is false"
+    return await _response(
+        [DeleteResult(ref.name, ref.topic_id, error, reason) async for ref in paced(wanted)]
     )
 
 
-def _response(results: Iterable[DeleteResult]) -> DeleteTopicsResponse:
+async def _response(results: Iterable[DeleteResult]) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
         responses=[
             DeletableTopicResult(
@@ -111,6 +121,6 @@ def _response(results: Iterable[DeleteResult]) -> DeleteTopicsResponse:
                 error_code=result.error,
                 error_message=result.message,
             )
-            for result in results
+            async for result in paced(results)
         ]
     )

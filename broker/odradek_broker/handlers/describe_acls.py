@@ -13,6 +13,7 @@ from odradek_broker.security.authorizer import (
     Operation,
     denial,
 )
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_acls import (
     AclDescription,
@@ -22,7 +23,7 @@ from odradek_protocol.schemas.describe_acls import (
 )
 
 
-def handle(
+async def handle(
     node: MetadataParts, context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
     """The ACLs by resource, or an error."""
@@ -38,7 +39,7 @@ def handle(
             error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
         )
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for _, acl in node.metadata.acls.matching(filter_of(request)):
+    async for _, acl in paced(await node.metadata.acls.matching(filter_of(request))):
         key = (acl.resource_type, acl.name, acl.pattern_type)
         if key not in resources:
             resources[key] = DescribeAclsResource(

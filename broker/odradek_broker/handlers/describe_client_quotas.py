@@ -7,6 +7,7 @@ from odradek_broker.metadata.client_quotas import FilterComponent, describe_clie
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -17,7 +18,7 @@ from odradek_protocol.schemas.describe_client_quotas import (
 )
 
 
-def handle(
+async def handle(
     node: MetadataParts, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     """All quotas that match the filter, or an error."""
@@ -25,7 +26,7 @@ def handle(
         return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     components = [
         FilterComponent(each.entity_type, each.match_type, each.match)
-        for each in request.components
+        async for each in paced(request.components)
     ]
     try:
         found = describe_client_quotas(node.metadata, components, request.strict)
@@ -37,7 +38,7 @@ def handle(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                 values=[ValueData(key=key, value=value) for key, value in sorted(quotas.items())],
             )
-            for entity, quotas in found
+            async for entity, quotas in paced(found)
         ],
     )
 

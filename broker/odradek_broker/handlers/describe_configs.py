@@ -3,19 +3,19 @@ sources (A-18)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from odradek_broker.config.effective import ConfigEntry, SynonymEntry
 from odradek_broker.config.types import ConfigSource
-from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.commit import committed
 from odradek_broker.metadata.config_resources import configured_resource, resource_kind
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.logger_levels import describe_loggers
 from odradek_broker.node import Node
 from odradek_broker.request import AnswerTooLarge, RequestContext
 from odradek_broker.security.authorizer import Operation, may_use_configs
+from odradek_broker.slices import paced
 from odradek_protocol import codec
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER
 from odradek_protocol.errors import ErrorCode
@@ -28,80 +28,38 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-#: The number of resources that are described in one turn of the loop.
-_SLICE = 50
+#: The number of results whose size is determined together, while the response is made.
+_MEASURED = 20
 #: The maximum size of a response without results, in bytes: the throttle time, the number of
 #: results and the tagged fields.
 _FRAME_BYTES = 9
 
-_Answer = DescribeConfigsResponse | AnswerTooLarge
 
-
-def handle(
+async def handle(
     node: Node, context: RequestContext, request: DescribeConfigsRequest
-) -> _Answer | Deferred[_Answer]:
+) -> DescribeConfigsResponse | AnswerTooLarge:
     """The results, one for each resource, with its own error.
 
     Groups and subscriptions need not exist: only the size of the answer limits their number.
     """
-    resources = list(_each_once(request.resources))
-
-    deferred: Deferred[_Answer] = Deferred()
-
-    def durable() -> DescribeConfigsResponse | None:
-        return None
-
-    def timed_out() -> DescribeConfigsResponse | None:
+    resources = await _each_once(request.resources)
+    if not await committed(node):
+        late = AdminError(ErrorCode.REQUEST_TIMED_OUT, "the disk is too slow")
         return DescribeConfigsResponse(
-            results=[
-                _failed(resource, AdminError(ErrorCode.REQUEST_TIMED_OUT, "the disk is too slow"))
-                for resource in resources
-            ]
+            results=[_failed(resource, late) async for resource in paced(resources)]
         )
-
-    def begin(failed: DescribeConfigsResponse | None) -> None:
-        if failed is not None:
-            deferred.resolve(failed)
-        else:
-            _in_slices(node, context, request, resources, deferred)
-
-    waited = when_durable(node, [], durable, timed_out)
-    if isinstance(waited, Deferred):
-        waited.then(begin)
-    else:
-        begin(waited)
-    return deferred.result() if deferred.done else deferred
-
-
-def _in_slices(
-    node: Node,
-    context: RequestContext,
-    request: DescribeConfigsRequest,
-    resources: Sequence[DescribeConfigsResource],
-    deferred: Deferred[_Answer],
-) -> None:
-    """Describe the resources slice by slice; resolves `deferred`, with a refusal if the answer
-    exceeds the limit."""
-    slices = (resources[start : start + _SLICE] for start in range(0, len(resources), _SLICE))
     results: list[DescribeConfigsResult] = []
+    unmeasured: list[DescribeConfigsResult] = []
     size_bytes = 0
-
-    def describe() -> None:
-        nonlocal size_bytes
-        if deferred.abandoned:
-            return
-        described = [_describe(node, context, request, each) for each in next(slices, ())]
-        results.extend(described)
-        if len(results) == len(resources):
-            deferred.resolve(DescribeConfigsResponse(results=results))
-            return
-        size_bytes += _size_bytes(described, context.api_version)
-        if size_bytes > node.config.fetch_max_bytes:
-            deferred.resolve(AnswerTooLarge(size_bytes))
-        else:
-            node.scheduler.call_later(0, describe)
-
-    describe()
+    async for resource in paced(resources):
+        unmeasured.append(_describe(node, context, request, resource))
+        if len(unmeasured) == _MEASURED:
+            size_bytes += _size_bytes(unmeasured, context.api_version)
+            if size_bytes > node.config.fetch_max_bytes:
+                return AnswerTooLarge(size_bytes)
+            results += unmeasured
+            unmeasured = []
+    return DescribeConfigsResponse(results=results + unmeasured)
 
 
 def _size_bytes(results: list[DescribeConfigsResult], version: int) -> int:
@@ -110,10 +68,12 @@ def _size_bytes(results: list[DescribeConfigsResult], version: int) -> int:
     return max(sum(map(len, whole)) - _FRAME_BYTES, 0)
 
 
-def _each_once(asked: Iterable[DescribeConfigsResource]) -> Iterable[DescribeConfigsResource]:
+async def _each_once(
+    asked: Iterable[DescribeConfigsResource],
+) -> Iterable[DescribeConfigsResource]:
     """The resources without repetitions (D11), each with all its requested keys."""
     found: dict[tuple[int, str], DescribeConfigsResource] = {}
-    for resource in asked:
+    async for resource in paced(asked):
         known = found.setdefault((resource.resource_type, resource.resource_name), resource)
         if known is resource:
             continue

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._delegation_tokens import TokenParts, may_ask, principal_of
-from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.commit import committed
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
 from odradek_broker.security.delegation_tokens import DelegationToken
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_delegation_token import (
     REQUESTER_SINCE,
@@ -20,38 +18,39 @@ from odradek_protocol.schemas.describe_delegation_token import (
 )
 
 
-def handle(
+async def handle(
     node: TokenParts, context: RequestContext, request: DescribeDelegationTokenRequest
-) -> DescribeDelegationTokenResponse | Deferred[DescribeDelegationTokenResponse]:
+) -> DescribeDelegationTokenResponse:
     """The tokens that the client may describe, of the requested owners or of all owners."""
     if not may_ask(context):
         return _refused(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     if not node.metadata.delegation_tokens.enabled:
         return _refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     found = [
-        _description(node, token, context.api_version) for token in _visible(node, context, request)
+        _description(node, token, context.api_version)
+        async for token in paced(await _visible(node, context, request))
     ]
     # The answer waits, because a token that is not durable may be lost in a crash.
-    return when_durable(
-        node,
-        (),
-        lambda: DescribeDelegationTokenResponse(tokens=found),
-        lambda: _refused(ErrorCode.REQUEST_TIMED_OUT),
-    )
+    if not await committed(node):
+        return _refused(ErrorCode.REQUEST_TIMED_OUT)
+    return DescribeDelegationTokenResponse(tokens=found)
 
 
-def _visible(
+async def _visible(
     node: TokenParts, context: RequestContext, request: DescribeDelegationTokenRequest
-) -> Iterator[DelegationToken]:
-    me = principal_of(context)
+) -> list[DelegationToken]:
+    me = {principal_of(context)}
     wanted = None
     if request.owners is not None:
-        wanted = {f"{each.principal_type}:{each.principal_name}" for each in request.owners}
-    for token in node.metadata.delegation_tokens.all():
-        if wanted is not None and not any(map(token.concerns, wanted)):
-            continue
-        if token.concerns(me) or _may_describe(node, context, token):
-            yield token
+        wanted = {
+            f"{each.principal_type}:{each.principal_name}" async for each in paced(request.owners)
+        }
+    return [
+        token
+        async for token in paced(node.metadata.delegation_tokens.all())
+        if (wanted is None or token.concerns(wanted))
+        and (token.concerns(me) or _may_describe(node, context, token))
+    ]
 
 
 def _may_describe(node: TokenParts, context: RequestContext, token: DelegationToken) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.administration import not_described
-from odradek_broker.deferred import Deferred, gather
+from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, authorized_operations, group
+from odradek_broker.slices import arrived, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_groups import (
     GROUP_ID_NOT_FOUND_SINCE,
@@ -16,24 +17,21 @@ from odradek_protocol.schemas.describe_groups import (
 )
 
 
-def handle(
+async def handle(
     node: GroupParts, context: RequestContext, request: DescribeGroupsRequest
-) -> Deferred[DescribeGroupsResponse]:
+) -> DescribeGroupsResponse:
     """Answer with an entry for every group, in the order of the request and without repetition
     (D11)."""
-    found = [_describe(node, context, name) for name in dict.fromkeys(request.groups)]
-
-    def answer(groups: list[DescribedGroup]) -> DescribeGroupsResponse:
-        for described in groups:
-            if context.api_version < GROUP_ID_NOT_FOUND_SINCE:
-                _for_old_clients(described)
-            if request.include_authorized_operations and not described.error_code:
-                described.authorized_operations = authorized_operations(
-                    node.authorizer, context, group(described.group_id)
-                )
-        return DescribeGroupsResponse(groups=groups)
-
-    return gather(found).map(answer)
+    names = dict.fromkeys(request.groups)
+    found = await arrived([_describe(node, context, name) async for name in paced(names)])
+    async for described in paced(found):
+        if context.api_version < GROUP_ID_NOT_FOUND_SINCE:
+            _for_old_clients(described)
+        if request.include_authorized_operations and not described.error_code:
+            described.authorized_operations = authorized_operations(
+                node.authorizer, context, group(described.group_id)
+            )
+    return DescribeGroupsResponse(groups=found)
 
 
 def _describe(node: GroupParts, context: RequestContext, name: str) -> Deferred[DescribedGroup]:

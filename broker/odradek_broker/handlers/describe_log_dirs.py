@@ -7,14 +7,13 @@ log.dirs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import LogParts, PartitionAndMetadataParts
-from odradek_broker.platform.seams import Scheduler
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_protocol.errors import ErrorCode
@@ -26,10 +25,6 @@ from odradek_protocol.schemas.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-#: The number of partitions that are described in one turn of the event loop. There is a limit
-#: because logs that were not used since the start have to be opened.
-_SLICE = 200
-
 #: The partitions by topic.
 Described = dict[str, list[DescribeLogDirsPartition]]
 
@@ -37,40 +32,23 @@ Described = dict[str, list[DescribeLogDirsPartition]]
 class _Parts(LogParts, PartitionAndMetadataParts, Protocol):
     """The parts of the node that this handler needs."""
 
-    @property
-    def scheduler(self) -> Scheduler: ...
 
-
-def handle(
+async def handle(
     node: _Parts, context: RequestContext, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse | Deferred[DescribeLogDirsResponse]:
+) -> DescribeLogDirsResponse:
     """The directories with their partitions. Partitions that do not exist or are offline are left
     out, as in Kafka."""
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    asked = _asked(node, request)
-    slices = (asked[start : start + _SLICE] for start in range(0, len(asked), _SLICE))
     found: dict[LogDirectory, Described] = {each: {} for each in node.logs.directories}
-    deferred: Deferred[DescribeLogDirsResponse] = Deferred()
-
-    def describe() -> None:
-        if deferred.abandoned:
-            return
-        partitions = next(slices, [])
-        for name, index in partitions:
-            _describe(node, name, index, found)
-        if len(partitions) < _SLICE:
-            results = [
-                _result(directory, topics)
-                for directory, topics in found.items()
-                if topics or directory in node.logs.log_dirs
-            ]
-            deferred.resolve(DescribeLogDirsResponse(results=results))
-        else:
-            node.scheduler.call_later(0, describe)
-
-    describe()
-    return deferred
+    async for name, index in paced(await _asked(node, request)):
+        _describe(node, name, index, found)
+    results = [
+        _result(directory, topics)
+        for directory, topics in found.items()
+        if topics or directory in node.logs.log_dirs
+    ]
+    return DescribeLogDirsResponse(results=results)
 
 
 def _result(directory: LogDirectory, topics: Described) -> DescribeLogDirsResult:
@@ -95,13 +73,16 @@ def _result(directory: LogDirectory, topics: Described) -> DescribeLogDirsResult
     )
 
 
-def _asked(node: _Parts, request: DescribeLogDirsRequest) -> list[tuple[str, int]]:
+async def _asked(node: _Parts, request: DescribeLogDirsRequest) -> Iterable[tuple[str, int]]:
     """The requested partitions, without repetitions."""
     if request.topics is None:
         topics = node.metadata.topics.values()
-        return [(topic.name, index) for topic in topics for index in topic.partitions]
-    named = ((topic.topic, index) for topic in request.topics for index in topic.partitions)
-    return list(dict.fromkeys(named))
+        return [(topic.name, index) async for topic in paced(topics) for index in topic.partitions]
+    return {
+        (topic.topic, index): None
+        async for topic in paced(request.topics)
+        async for index in paced(topic.partitions)
+    }
 
 
 def _describe(node: _Parts, name: str, index: int, found: Mapping[LogDirectory, Described]) -> None:

@@ -7,6 +7,7 @@ from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.topics import check_topic_name
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, denied_topics, topic
+from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.producers.state import ProducerEntry
 from odradek_protocol.constants import NO_OFFSET
@@ -20,7 +21,7 @@ from odradek_protocol.schemas.describe_producers import (
 )
 
 
-def handle(
+async def handle(
     node: PartitionAndMetadataParts, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """The state of producers; errors are per partition, and authorization is checked before
@@ -31,9 +32,9 @@ def handle(
     """
     seen: set[tuple[str, int]] = set()
     names = (asked.name for asked in request.topics)
-    denied = denied_topics(node.authorizer, context, Operation.READ, names)
+    denied = await denied_topics(node.authorizer, context, Operation.READ, names)
     answers = []
-    for asked in request.topics:
+    async for asked in paced(request.topics):
         partitions = [
             _failed(
                 index,
@@ -42,7 +43,7 @@ def handle(
             )
             if asked.name in denied
             else _partition(node, asked.name, index)
-            for index in dict.fromkeys(asked.partition_indexes)
+            async for index in paced(dict.fromkeys(asked.partition_indexes))
             if (asked.name, index) not in seen
         ]
         seen.update((asked.name, index) for index in asked.partition_indexes)

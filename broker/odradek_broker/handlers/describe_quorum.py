@@ -6,6 +6,7 @@ from odradek_broker.metadata.cluster import METADATA_TOPIC
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_quorum import (
     NODES_SINCE,
@@ -18,7 +19,7 @@ from odradek_protocol.schemas.describe_quorum import (
 )
 
 
-def handle(
+async def handle(
     node: Node, context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
     """The quorum of partition 0 of the metadata log.
@@ -33,7 +34,7 @@ def handle(
         )
     asked = [
         (topic.topic_name, [partition.partition_index for partition in topic.partitions])
-        for topic in request.topics
+        async for topic in paced(request.topics)
     ]
     if asked == [(METADATA_TOPIC, [0])]:
         return DescribeQuorumResponse(
@@ -42,8 +43,10 @@ def handle(
         )
     return DescribeQuorumResponse(
         topics=[
-            QuorumTopic(topic_name=name, partitions=[_unknown(index) for index in indexes])
-            for name, indexes in asked
+            QuorumTopic(
+                topic_name=name, partitions=[_unknown(index) async for index in paced(indexes)]
+            )
+            async for name, indexes in paced(asked)
         ]
     )
 

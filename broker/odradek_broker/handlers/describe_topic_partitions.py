@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._leadership import partition_leadership
 from odradek_broker.handlers._parts import MetadataChangeParts, PartitionAndMetadataParts
 from odradek_broker.metadata.cluster import Topic
-from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.commit import committed
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.topics import check_topic_name
 from odradek_broker.request import RequestContext
@@ -20,6 +19,7 @@ from odradek_broker.security.authorizer import (
     hidden_topics,
 )
 from odradek_broker.security.authorizer import topic as topic_resource
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_topic_partitions import (
     Cursor,
@@ -32,28 +32,21 @@ from odradek_protocol.schemas.describe_topic_partitions import (
 #: The maximum number of partitions per page: Kafka's default of `max.request.partition.size.limit`.
 PAGE_PARTITIONS_MAX = 2_000
 
-_Answer = DescribeTopicPartitionsResponse
-
 
 class _Parts(PartitionAndMetadataParts, MetadataChangeParts, Protocol):
     """The parts of the node that this handler needs."""
 
 
-def handle(
+async def handle(
     node: _Parts, context: RequestContext, request: DescribeTopicPartitionsRequest
-) -> _Answer | Deferred[_Answer]:
+) -> DescribeTopicPartitionsResponse:
     """Answer when the state that the answer shows is durable; errors are per topic."""
-
-    def respond() -> _Answer:
-        return _Page(node, context, request).respond()
-
-    def timed_out() -> _Answer:
-        answer = respond()
+    durable = await committed(node)
+    answer = await _Page(node, context, request).respond()
+    if not durable:
         for topic in answer.topics:
             topic.error_code, topic.partitions = ErrorCode.REQUEST_TIMED_OUT, []
-        return answer
-
-    return when_durable(node, [], respond, timed_out)
+    return answer
 
 
 def _failed(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
@@ -72,7 +65,7 @@ class _Page:
         self._left = max(1, min(request.response_partition_limit, PAGE_PARTITIONS_MAX))
         self._next: Cursor | None = None
 
-    def respond(self) -> _Answer:
+    async def respond(self) -> DescribeTopicPartitionsResponse:
         request, node = self._request, self._node
         asked = {each.name for each in request.topics} or node.metadata.topics.keys()
         cursor = request.cursor
@@ -80,20 +73,23 @@ class _Page:
         if cursor is not None and (
             cursor.partition_index < 0 or (request.topics and names[:1] != [cursor.topic_name])
         ):
-            return _Answer(
-                topics=[_failed(each.name, ErrorCode.INVALID_REQUEST) for each in request.topics]
+            return DescribeTopicPartitionsResponse(
+                topics=[
+                    _failed(each.name, ErrorCode.INVALID_REQUEST)
+                    async for each in paced(request.topics)
+                ]
             )
         topics, denied = [], []
         if request.topics:
-            refused = denied_topics(node.authorizer, self._context, Operation.DESCRIBE, names)
+            refused = await denied_topics(node.authorizer, self._context, Operation.DESCRIBE, names)
             denied = [
                 _failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                for name in names
+                async for name in paced(names)
                 if name in refused
             ]
         else:
-            refused = hidden_topics(node.authorizer, self._context, names)
-        for name in names:
+            refused = await hidden_topics(node.authorizer, self._context, names)
+        async for name in paced(names):
             if name in refused:
                 continue
             if not self._left:
@@ -102,7 +98,7 @@ class _Page:
             topics.append(self._topic(name))
             if self._next is not None:
                 break
-        return _Answer(topics=topics + denied, next_cursor=self._next)
+        return DescribeTopicPartitionsResponse(topics=topics + denied, next_cursor=self._next)
 
     def _topic(self, name: str) -> DescribeTopicPartitionsResponseTopic:
         topic = self._node.metadata.topics.get(name)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from odradek_broker.coordinator.transactions.transaction import Transaction
-from odradek_broker.deferred import Deferred, gather
+from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TransactionParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, topic, transactional_id
+from odradek_broker.slices import arrived, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_transactions import (
     DescribeTransactionsRequest,
@@ -16,16 +17,13 @@ from odradek_protocol.schemas.describe_transactions import (
 )
 
 
-def handle(
+async def handle(
     node: TransactionParts, context: RequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse | Deferred[DescribeTransactionsResponse]:
+) -> DescribeTransactionsResponse:
     """Answer with an entry for every id, in the request's order, without repetition (D11)."""
-    names = list(dict.fromkeys(request.transactional_ids))
-    if not names:
-        return DescribeTransactionsResponse()
-    return gather([_describe(node, context, name) for name in names]).map(
-        lambda states: DescribeTransactionsResponse(transaction_states=states)
-    )
+    names = dict.fromkeys(request.transactional_ids)
+    asked = [_describe(node, context, name) async for name in paced(names)]
+    return DescribeTransactionsResponse(transaction_states=await arrived(asked))
 
 
 def _describe(

@@ -6,6 +6,7 @@ from odradek_broker.handlers._parts import MetadataParts
 from odradek_broker.metadata.scram import describe_scram_credentials
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_user_scram_credentials import (
     CredentialInfo,
@@ -15,7 +16,7 @@ from odradek_protocol.schemas.describe_user_scram_credentials import (
 )
 
 
-def handle(
+async def handle(
     node: MetadataParts, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """All users with credentials, or the requested ones."""
@@ -27,7 +28,7 @@ def handle(
             error_message=None,
             results=[
                 DescribeUserScramCredentialsResult(user=user, error_code=denied, error_message=None)
-                for user in users
+                async for user in paced(users)
             ],
         )
     return DescribeUserScramCredentialsResponse(
@@ -44,6 +45,6 @@ def handle(
                     )
                 ],
             )
-            for result, credentials in describe_scram_credentials(node.metadata, users)
+            async for result, credentials in paced(describe_scram_credentials(node.metadata, users))
         ]
     )

@@ -5,13 +5,11 @@ The only node leads every partition and has its only replica, which is the prefe
 
 from __future__ import annotations
 
-from itertools import islice
-
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._leadership import missing_partition
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.elect_leaders import (
     REQUEST_ERROR_SINCE,
@@ -22,50 +20,32 @@ from odradek_protocol.schemas.elect_leaders import (
     TopicPartitions,
 )
 
-#: The number of topics that are processed in one turn of the loop, for a request with all topics.
-_SLICE = 1_000
 #: Preferred and unclean elections.
 _ELECTION_TYPES = (0, 1)
 
 
-def handle(
+async def handle(
     node: Node, context: RequestContext, request: ElectLeadersRequest
-) -> ElectLeadersResponse | Deferred[ElectLeadersResponse]:
+) -> ElectLeadersResponse:
     """A result for each partition of the request, in its order and with its repetitions; a request
     for all partitions is answered with the topics, without partitions."""
     asked = request.topic_partitions
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         denied = denial(Operation.ALTER, CLUSTER)
-        return _refused(context, asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denied)
+        return await _refused(context, asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denied)
     if request.election_type not in _ELECTION_TYPES and asked != []:
         unknown = f"There is no election type {request.election_type}: 0 is preferred, 1 unclean."
-        return _refused(context, asked, ErrorCode.INVALID_REQUEST, unknown)
+        return await _refused(context, asked, ErrorCode.INVALID_REQUEST, unknown)
     if asked is None:
-        return _every_topic(node)
-    return ElectLeadersResponse(replica_election_results=[_elected(node, topic) for topic in asked])
+        # No partition needs an election, so the answer has all topics without partitions.
+        every = [ReplicaElectionResult(topic=name) async for name in paced(node.metadata.topics)]
+        return ElectLeadersResponse(replica_election_results=every)
+    return ElectLeadersResponse(
+        replica_election_results=[await _elected(node, topic) async for topic in paced(asked)]
+    )
 
 
-def _every_topic(node: Node) -> Deferred[ElectLeadersResponse]:
-    """All topics, without partitions, because no partition needs an election."""
-    deferred: Deferred[ElectLeadersResponse] = Deferred()
-    names = iter(node.metadata.topic_names())
-    results: list[ReplicaElectionResult] = []
-
-    def go_on() -> None:
-        if deferred.abandoned:
-            return
-        found = [ReplicaElectionResult(topic=name) for name in islice(names, _SLICE)]
-        results.extend(found)
-        if len(found) < _SLICE:
-            deferred.resolve(ElectLeadersResponse(replica_election_results=results))
-        else:
-            node.scheduler.call_later(0, go_on)
-
-    go_on()
-    return deferred
-
-
-def _refused(
+async def _refused(
     context: RequestContext, asked: list[TopicPartitions] | None, error: ErrorCode, message: str
 ) -> ElectLeadersResponse:
     return ElectLeadersResponse(
@@ -75,18 +55,20 @@ def _refused(
                 topic=topic.topic,
                 partition_result=[
                     PartitionResult(partition_id=index, error_code=error, error_message=message)
-                    for index in topic.partitions
+                    async for index in paced(topic.partitions)
                 ],
             )
-            for topic in asked or ()
+            async for topic in paced(asked or ())
         ],
     )
 
 
-def _elected(node: Node, topic: TopicPartitions) -> ReplicaElectionResult:
+async def _elected(node: Node, topic: TopicPartitions) -> ReplicaElectionResult:
     return ReplicaElectionResult(
         topic=topic.topic,
-        partition_result=[_result(node, topic.topic, index) for index in topic.partitions],
+        partition_result=[
+            _result(node, topic.topic, index) async for index in paced(topic.partitions)
+        ],
     )
 
 

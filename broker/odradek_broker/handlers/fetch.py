@@ -15,8 +15,8 @@ from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import (
     ALLOW_EVERYTHING,
     Operation,
-    denied_topics,
     may_fetch_as,
+    topic,
 )
 from odradek_broker.storage.errors import IndexesBeingRebuilt, OffsetOutOfRange, StorageError
 from odradek_protocol import codec
@@ -142,7 +142,11 @@ class Fetch:
             if requested.error is not ErrorCode.UNKNOWN_TOPIC_ID
         )
         if may_fetch_as(authorizer, context, replica_id):
-            denied = denied_topics(authorizer, context, Operation.READ, named)
+            denied = frozenset(
+                name
+                for name in dict.fromkeys(named)
+                if not authorizer.allows(context, Operation.READ, topic(name))
+            )
         else:
             denied = frozenset(named)
         for requested in self._partitions if denied else ():

@@ -14,11 +14,11 @@ from odradek_broker.coordinator.share.coordinator import (
     coordinator_key,
     decode_coordinator_key,
 )
-from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, Resource, group, transactional_id
+from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.constants import (
     GROUP_COORDINATOR,
@@ -59,24 +59,23 @@ _DENIED: dict[int, tuple[Operation, Callable[[str], Resource], ErrorCode]] = {
 }
 
 
-def handle(
+async def handle(
     node: Node, context: RequestContext, request: FindCoordinatorRequest
-) -> Deferred[FindCoordinatorResponse]:
+) -> FindCoordinatorResponse:
     """The coordinator of each key; the internal topic is created if it does not exist yet."""
     many = context.api_version >= SEVERAL_KEYS_SINCE
     keys = request.coordinator_keys if many else [request.key]
     topic = TOPIC_OF_KEY_TYPE.get(request.key_type)
     if topic is None:
         message = f"This broker coordinates nothing with the key type {request.key_type}."
-        refusals = [_refusal(key, ErrorCode.INVALID_REQUEST, message) for key in keys]
-        return Deferred.of(_response(many, refusals))
+        return await _refused(many, keys, ErrorCode.INVALID_REQUEST, message)
     is_share = request.key_type == SHARE_COORDINATOR
     if is_share and context.api_version < SHARES_SINCE:
         message = f"Version {context.api_version} does not support share partitions."
-        refusals = [_refusal(key, ErrorCode.INVALID_REQUEST, message) for key in keys]
-        return Deferred.of(_response(many, refusals))
+        return await _refused(many, keys, ErrorCode.INVALID_REQUEST, message)
     operation, resource, denied = _DENIED[request.key_type]
-    allowed = {key for key in keys if node.authorizer.allows(context, operation, resource(key))}
+    allows = node.authorizer.allows
+    allowed = {key async for key in paced(keys) if allows(context, operation, resource(key))}
 
     def found(key: str) -> Coordinator:
         if key not in allowed:
@@ -86,17 +85,19 @@ def handle(
             return _refusal(key, ErrorCode.INVALID_REQUEST, message)
         return _find(node, context, topic, key)
 
-    def answer(_: None) -> FindCoordinatorResponse:
-        return _response(many, [found(key) for key in keys])
+    if allowed:
+        try:
+            await node.ensure_internal_topic(topic)
+        except StorageError as problem:
+            unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return await _refused(many, keys, unavailable, problem.message)
+    return _response(many, [found(key) async for key in paced(keys)])
 
-    if not allowed:
-        return Deferred.of(answer(None))
-    try:
-        return node.ensure_internal_topic(topic).map(answer)
-    except StorageError as problem:
-        refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        refusals = [_refusal(key, refused, problem.message) for key in keys]
-        return Deferred.of(_response(many, refusals))
+
+async def _refused(
+    many: bool, keys: list[str], error: ErrorCode, message: str
+) -> FindCoordinatorResponse:
+    return _response(many, [_refusal(key, error, message) async for key in paced(keys)])
 
 
 def _find(node: Node, context: RequestContext, topic: str, key: str) -> Coordinator:

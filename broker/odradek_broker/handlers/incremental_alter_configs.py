@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._config_changes import change_configs
 from odradek_broker.handlers._parts import ConfigChangeParts
 from odradek_broker.metadata.config_changes import Change, ResourceChanges
 from odradek_broker.request import RequestContext
+from odradek_broker.slices import paced
 from odradek_protocol.schemas.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -14,9 +14,9 @@ from odradek_protocol.schemas.incremental_alter_configs import (
 )
 
 
-def handle(
+async def handle(
     node: ConfigChangeParts, context: RequestContext, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse | Deferred[IncrementalAlterConfigsResponse]:
+) -> IncrementalAlterConfigsResponse:
     """Make the valid changes; errors are per resource."""
     wanted = [
         ResourceChanges(
@@ -24,14 +24,9 @@ def handle(
             resource.resource_name,
             [Change(entry.name, entry.config_operation, entry.value) for entry in resource.configs],
         )
-        for resource in request.resources
+        async for resource in paced(request.resources)
     ]
-    return change_configs(
-        node,
-        node.authorizer,
-        context,
-        wanted,
-        lambda entries: IncrementalAlterConfigsResponse(responses=entries),
-        AlterConfigsResourceResponse,
-        validate_only=request.validate_only,
+    entries = await change_configs(
+        node, context, wanted, AlterConfigsResourceResponse, validate_only=request.validate_only
     )
+    return IncrementalAlterConfigsResponse(responses=entries)

@@ -7,6 +7,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, StateResult
+from odradek_broker.slices import paced
 from odradek_protocol.schemas.initialize_share_group_state import (
     InitializedPartition,
     InitializedPartitionResult,
@@ -16,16 +17,16 @@ from odradek_protocol.schemas.initialize_share_group_state import (
 )
 
 
-def handle(
+async def handle(
     node: ShareStateParts, context: RequestContext, request: InitializeShareGroupStateRequest
-) -> Deferred[InitializeShareGroupStateResponse]:
+) -> InitializeShareGroupStateResponse:
     """Store new states; the answer comes when they are durable."""
 
     def ask(key: ShareKey, part: InitializedPartition) -> Deferred[StateResult]:
         return node.share_state.initialize(key, part.state_epoch, part.start_offset)
 
     topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    return ask_each(
+    results = await ask_each(
         node,
         context,
         request.group_id,
@@ -33,10 +34,11 @@ def handle(
         ask,
         "initialize share group state",
         needs_partitions=False,
-    ).map(_response)
+    )
+    return await _response(results)
 
 
-def _response(results: TopicResults) -> InitializeShareGroupStateResponse:
+async def _response(results: TopicResults) -> InitializeShareGroupStateResponse:
     return InitializeShareGroupStateResponse(
         results=[
             InitializedTopicResult(
@@ -45,9 +47,9 @@ def _response(results: TopicResults) -> InitializeShareGroupStateResponse:
                     InitializedPartitionResult(
                         partition=index, error_code=result.error, error_message=result.message
                     )
-                    for index, result in partitions.items()
+                    async for index, result in paced(partitions.items())
                 ],
             )
-            for topic_id, partitions in results
+            async for topic_id, partitions in paced(results)
         ]
     )

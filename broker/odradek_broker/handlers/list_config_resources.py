@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import MetadataChangeParts
-from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.commit import committed
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_broker.slices import paced
 from odradek_protocol.constants import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -42,9 +42,9 @@ class _Parts(MetadataChangeParts, Protocol):
     def node_id(self) -> int: ...
 
 
-def handle(
+async def handle(
     node: _Parts, context: RequestContext, request: ListConfigResourcesRequest
-) -> ListConfigResourcesResponse | Deferred[ListConfigResourcesResponse]:
+) -> ListConfigResourcesResponse:
     """Answer when the state that the answer shows is durable. All topics and brokers are listed,
     groups and subscriptions only if they have settings.
 
@@ -60,17 +60,16 @@ def handle(
     if not kinds.issubset(_ALL):
         return _failed(ErrorCode.UNSUPPORTED_VERSION)
 
-    def respond() -> ListConfigResourcesResponse:
-        return ListConfigResourcesResponse(
-            config_resources=[
-                ConfigResource(resource_name=name, resource_type=kind)
-                for kind in _ALL
-                if kind in kinds
-                for name in _names(node, kind)
-            ]
-        )
-
-    return when_durable(node, [], respond, lambda: _failed(ErrorCode.REQUEST_TIMED_OUT))
+    if not await committed(node):
+        return _failed(ErrorCode.REQUEST_TIMED_OUT)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in _ALL
+            if kind in kinds
+            async for name in paced(_names(node, kind))
+        ]
+    )
 
 
 def _failed(error: ErrorCode) -> ListConfigResourcesResponse:

@@ -7,11 +7,10 @@ Filters ignore case. An unknown state or type matches nothing.
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.administration import GroupSummary
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, group
-from odradek_protocol.errors import ErrorCode
+from odradek_broker.slices import paced
 from odradek_protocol.schemas.list_groups import (
     ListedGroup,
     ListGroupsRequest,
@@ -19,9 +18,9 @@ from odradek_protocol.schemas.list_groups import (
 )
 
 
-def handle(
+async def handle(
     node: GroupParts, context: RequestContext, request: ListGroupsRequest
-) -> Deferred[ListGroupsResponse]:
+) -> ListGroupsResponse:
     """The groups that pass both filters and that the client may describe."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
@@ -37,12 +36,9 @@ def handle(
             )
         )
 
-    def answer(result: tuple[ErrorCode, list[GroupSummary]]) -> ListGroupsResponse:
-        error, found = result
-        groups = [_listed(each) for each in found if passes(each)]
-        return ListGroupsResponse(error_code=error, groups=groups)
-
-    return node.groups.list_groups().map(answer)
+    error, found = await node.groups.list_groups()
+    groups = [_listed(each) async for each in paced(found) if passes(each)]
+    return ListGroupsResponse(error_code=error, groups=groups)
 
 
 def _listed(found: GroupSummary) -> ListedGroup:

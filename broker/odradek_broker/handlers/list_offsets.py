@@ -7,6 +7,7 @@ from odradek_broker.handlers._parts import PartitionParts
 from odradek_broker.partition import Partition
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics
+from odradek_broker.slices import paced
 from odradek_broker.storage.errors import IndexesBeingRebuilt, StorageError
 from odradek_protocol.constants import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -31,24 +32,24 @@ from odradek_protocol.schemas.list_offsets import (
 )
 
 
-def handle(
+async def handle(
     node: PartitionParts, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
     """The offsets; errors are per partition, and a partition that is named twice is refused
     once."""
     seen: dict[tuple[str, int], int] = {}
-    for topic in request.topics:
-        for asked in topic.partitions:
+    async for topic in paced(request.topics):
+        async for asked in paced(topic.partitions):
             key = (topic.name, asked.partition_index)
             seen[key] = seen.get(key, 0) + 1
-    denied = denied_topics(
-        node.authorizer, context, Operation.DESCRIBE, (topic.name for topic in request.topics)
+    denied = await denied_topics(
+        node.authorizer, context, Operation.DESCRIBE, [topic.name for topic in request.topics]
     )
     answers: dict[str, ListOffsetsTopicResponse] = {}
-    for topic in request.topics:
+    async for topic in paced(request.topics):
         answers.setdefault(topic.name, ListOffsetsTopicResponse(name=topic.name))
         partitions = answers[topic.name].partitions
-        for asked in topic.partitions:
+        async for asked in paced(topic.partitions):
             times = seen.pop((topic.name, asked.partition_index), 0)
             if not times:
                 continue

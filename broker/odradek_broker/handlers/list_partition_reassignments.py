@@ -8,6 +8,7 @@ from __future__ import annotations
 from odradek_broker.handlers._parts import Authorized
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -17,7 +18,7 @@ from odradek_protocol.schemas.list_partition_reassignments import (
 )
 
 
-def handle(
+async def handle(
     node: Authorized, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """An empty list, because no replica moves. A refusal lists all partitions of the request,
@@ -32,9 +33,9 @@ def handle(
                 name=topic.name,
                 partitions=[
                     OngoingPartitionReassignment(partition_index=index)
-                    for index in topic.partition_indexes
+                    async for index in paced(topic.partition_indexes)
                 ],
             )
-            for topic in request.topics or ()
+            async for topic in paced(request.topics or ())
         ],
     )

@@ -13,13 +13,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from odradek_broker.coordinator.transactions.transaction import STATE_OF_LABEL, Transaction
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TransactionParts
 from odradek_broker.patterns import Pattern, PatternError, compile_pattern
 from odradek_broker.platform.seams import Clock
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, transactional_id
-from odradek_broker.slices import Slices, Work
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.list_transactions import (
     ListTransactionsRequest,
@@ -33,17 +32,11 @@ class _Parts(TransactionParts, Protocol):
 
     @property
     def clock(self) -> Clock: ...
-    @property
-    def slices(self) -> Slices: ...
 
 
-#: The steps of the check of one id without its pattern.
-_CHECK_STEPS = 500
-
-
-def handle(
+async def handle(
     node: _Parts, context: RequestContext, request: ListTransactionsRequest
-) -> ListTransactionsResponse | Deferred[ListTransactionsResponse]:
+) -> ListTransactionsResponse:
     """The transactions that match every filter and that the client may describe."""
     unknown = [label for label in request.state_filters if label not in STATE_OF_LABEL]
     pattern: Pattern | None = None
@@ -69,20 +62,17 @@ def handle(
             )
         )
 
-    def answer(result: tuple[ErrorCode, list[Transaction]]) -> Work[ListTransactionsResponse]:
-        error, found = result
-        response = ListTransactionsResponse(error_code=error, unknown_state_filters=unknown)
-        for transaction in found:
-            name, steps, chosen = transaction.transactional_id, _CHECK_STEPS, passes(transaction)
-            if chosen and pattern is not None:
-                steps += pattern.steps(name)
-                chosen = pattern.matches(name)
-            if chosen:
-                response.transaction_states.append(_listed(transaction))
-            yield steps
-        return response
-
-    return node.transactions.list_all().bind(lambda result: node.slices.run(answer(result)))
+    error, found = await node.transactions.list_all()
+    return ListTransactionsResponse(
+        error_code=error,
+        unknown_state_filters=unknown,
+        transaction_states=[
+            _listed(transaction)
+            async for transaction in paced(found)
+            if passes(transaction)
+            and (pattern is None or pattern.matches(transaction.transactional_id))
+        ],
+    )
 
 
 def _listed(transaction: Transaction) -> Listed:

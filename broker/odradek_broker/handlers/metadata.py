@@ -12,11 +12,17 @@ from collections.abc import Iterable
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._leadership import partition_leadership
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, Topic
-from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.commit import all_committed, committed
 from odradek_broker.metadata.errors import AdminError
-from odradek_broker.metadata.topics import NewTopic, check_topic_name, create_topics
+from odradek_broker.metadata.topics import (
+    PARTITIONS_PER_REQUEST_MAX,
+    NewTopic,
+    check_topic_name,
+    create_topics,
+    too_many_partitions,
+)
 from odradek_broker.node import Node
-from odradek_broker.quotas.managers import NEVER_STRICT
+from odradek_broker.quotas.managers import NEVER_STRICT, TakeQuota
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import (
     UNKNOWN_OPERATIONS,
@@ -28,6 +34,7 @@ from odradek_broker.security.authorizer import (
     may_create_topic,
 )
 from odradek_broker.security.authorizer import topic as topic_resource
+from odradek_broker.slices import in_order, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.metadata import (
@@ -44,15 +51,15 @@ from odradek_protocol.schemas.metadata import (
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 
-def handle(
-    node: Node, context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Deferred[MetadataResponse]:
+async def handle(node: Node, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """Answer when the state that the answer shows is durable; errors are per topic."""
     answer = _Answer(node, context, request)
     if answer.asks_by_id_too_early():
-        return answer.refused(ErrorCode.INVALID_REQUEST)
-    records = answer.create_missing()
-    return when_durable(node, records, answer.respond, answer.timed_out)
+        return await answer.refused(ErrorCode.INVALID_REQUEST)
+    recorded = await answer.create_missing()
+    if not recorded:
+        recorded.append(committed(node))
+    return await answer.respond(durable=await all_committed(recorded))
 
 
 class _Answer:
@@ -78,12 +85,15 @@ class _Answer:
             topic.name is None or topic.topic_id != ZERO_UUID for topic in self._asked
         )
 
-    def refused(self, error: ErrorCode) -> MetadataResponse:
+    async def refused(self, error: ErrorCode) -> MetadataResponse:
         """The answer with one error for each topic."""
-        return MetadataResponse(topics=[self._failed(asked, error) for asked in self._asked])
+        return MetadataResponse(
+            topics=[self._failed(asked, error) async for asked in paced(self._asked)]
+        )
 
-    def create_missing(self) -> list[MetadataRecord]:
-        """The records of topics that are created because they are requested."""
+    async def create_missing(self) -> list[Deferred[bool]]:
+        """Create the topics that are requested and do not exist. The results are true when the
+        records are durable."""
         node = self._node
         allowed = (
             self._request.allow_auto_topic_creation or self._version < AUTO_CREATION_SWITCH_SINCE
@@ -97,41 +107,62 @@ class _Answer:
             and topic.topic_id == ZERO_UUID
             and topic.name not in node.metadata.topics
         )
-        for name in self._denied(missing):
+        for name in await self._denied(missing):
             del missing[name]
-        for name in list(missing):
-            if not may_create_topic(node.authorizer, self._context, name):
+        wanted: list[str] = []
+        async for name in paced(missing):
+            if may_create_topic(node.authorizer, self._context, name):
+                wanted.append(name)
+            else:
                 self._create_errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                del missing[name]
-        records: list[MetadataRecord] = []
-        for name in missing:
-            if name in INTERNAL_TOPICS:
-                records += node.metadata.internal_topic_records(name)
-        own = {*INTERNAL_TOPICS, METADATA_TOPIC}
-        wanted = [NewTopic(name) for name in missing if name not in own]
+        if len(wanted) * node.config.num_partitions > PARTITIONS_PER_REQUEST_MAX:
+            self._create_errors |= dict.fromkeys(wanted, too_many_partitions().error)
+            return []
+        recorded: list[Deferred[bool]] = []
         quota = node.quotas.mutations(self._context, NEVER_STRICT)
-        made, results = create_topics(node.metadata, wanted, quota)
-        self._create_errors |= {
-            result.name: result.error for result in results if result.error is not ErrorCode.NONE
-        }
+        async for batch in paced(in_order(wanted), changing=True):
+            records = self._create(batch, quota)
+            if records:
+                recorded.append(committed(node, records))
+        return recorded
+
+    def _create(self, names: Iterable[str], quota: TakeQuota) -> list[MetadataRecord]:
+        """The records of new topics."""
+        metadata = self._node.metadata
+        records: list[MetadataRecord] = []
+        new: list[NewTopic] = []
+        for name in names:
+            if name in INTERNAL_TOPICS:
+                records += metadata.internal_topic_records(name)
+            elif name != METADATA_TOPIC and name not in metadata.topics:
+                new.append(NewTopic(name))
+        made, results = create_topics(metadata, new, quota)
+        for result in results:
+            if result.error is not ErrorCode.NONE:
+                self._create_errors[result.name] = result.error
         return records + made
 
-    def _denied(self, names: Iterable[str]) -> frozenset[str]:
+    async def _denied(self, names: Iterable[str]) -> frozenset[str]:
         """The topics that this client may not describe (A-10)."""
-        return denied_topics(self._node.authorizer, self._context, Operation.DESCRIBE, names)
+        return await denied_topics(self._node.authorizer, self._context, Operation.DESCRIBE, names)
 
-    def respond(self) -> MetadataResponse:
+    async def respond(self, *, durable: bool) -> MetadataResponse:
+        """The answer. If the disk is too slow, the topics' state is unknown, and the error is
+        retriable."""
         node = self._node
         if self._all:
             names = node.metadata.topics
-            denied = hidden_topics(node.authorizer, self._context, names)
+            denied = await hidden_topics(node.authorizer, self._context, names)
             topics = [
-                self._topic(topic)
-                for topic in list(node.metadata.topics.values())
+                await self._topic(topic)
+                async for topic in paced(node.metadata.topics.values())
                 if topic.name not in denied
             ]
         else:
-            topics = self._asked_topics()
+            topics = await self._asked_topics()
+        if not durable:
+            for topic in topics:
+                topic.error_code, topic.partitions = ErrorCode.LEADER_NOT_AVAILABLE, []
         host, port = node.advertised(self._context.listener)
         broker = MetadataResponseBroker(
             node_id=node.node_id, host=host, port=port, rack=node.config.broker_rack or None
@@ -147,33 +178,24 @@ class _Answer:
             cluster_authorized_operations=operations,
         )
 
-    def timed_out(self) -> MetadataResponse:
-        """The answer if the disk was too slow: the topics' state is unknown, and the error is
-        retriable."""
-        response = self.respond()
-        for topic in response.topics:
-            topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-            topic.partitions = []
-        return response
-
-    def _asked_topics(self) -> list[MetadataResponseTopic]:
+    async def _asked_topics(self) -> list[MetadataResponseTopic]:
         answers: dict[tuple[str | None, bytes], MetadataResponseTopic] = {}
-        for asked in self._asked:
+        async for asked in paced(self._asked):
             key = (asked.name, asked.topic_id)
             if key not in answers:
-                answers[key] = self._asked_topic(asked)
+                answers[key] = await self._asked_topic(asked)
         # A topic that is requested both by name and by id has one entry.
         return list({(each.name, each.topic_id): each for each in answers.values()}.values())
 
-    def _asked_topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    async def _asked_topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
         by_id = asked.topic_id != ZERO_UUID or asked.name is None
         metadata = self._node.metadata
         name = metadata.topic_name(asked.topic_id) if by_id else asked.name
-        if name is not None and self._denied([name]):
+        if name is not None and await self._denied([name]):
             return self._failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = None if name is None else metadata.topics.get(name)
         if topic is not None:
-            return self._topic(topic)
+            return await self._topic(topic)
         if by_id:
             unnamed = MetadataRequestTopic(topic_id=asked.topic_id, name=None)
             return self._failed(unnamed, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -212,12 +234,14 @@ class _Answer:
             is_internal=name in INTERNAL_TOPICS,
         )
 
-    def _topic(self, topic: Topic) -> MetadataResponseTopic:
+    async def _topic(self, topic: Topic) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
-            partitions=[self._partition(topic, index) for index in sorted(topic.partitions)],
+            partitions=[
+                self._partition(topic, index) async for index in paced(sorted(topic.partitions))
+            ],
             topic_authorized_operations=self._operations(topic.name),
         )
 

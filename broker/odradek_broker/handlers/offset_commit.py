@@ -8,8 +8,10 @@ from typing import Any, Protocol, TypeVar
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupAndMetadataParts
+from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
+from odradek_broker.slices import in_order, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.offset_commit import (
     TOPIC_IDS_SINCE,
@@ -19,24 +21,32 @@ from odradek_protocol.schemas.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
+#: The most offsets that are committed together; those of a larger request follow in batches.
+COMMITTED_AT_ONCE = 200
 
-def handle(
+Fit = list[tuple[OffsetCommitResponsePartition, CommitPart]]
+
+
+async def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: OffsetCommitRequest
-) -> Deferred[OffsetCommitResponse]:
+) -> OffsetCommitResponse:
     """Commit offsets. Partitions that do not exist or that the client may not read get an error;
     the other partitions get the coordinator's result."""
     response = OffsetCommitResponse()
-    fit: list[tuple[OffsetCommitResponsePartition, CommitPart]] = []
-    names = _names(node, context, request)
-    for topic, (name, refusal) in zip(request.topics, names, strict=True):
+    fit: Fit = []
+    committed: list[tuple[Fit, Deferred[list[ErrorCode]]]] = []
+    names = await _names(node, context, request)
+    count = 0
+    async for topic, (name, refusal) in paced(zip(request.topics, names, strict=True)):
+        count += len(topic.partitions)
         if name is not None and not topic.partitions:
             continue  # As in Kafka, the answer does not have such a topic.
         answers = []
-        for asked in topic.partitions:
+        async for asked in paced(topic.partitions):
             index = asked.partition_index
             answer = OffsetCommitResponsePartition(partition_index=index, error_code=refusal)
             answers.append(answer)
-            if name is not None and node.metadata.leader_of(name, index) is not None:
+            if name is not None:
                 part = CommitPart(
                     name,
                     index,
@@ -49,29 +59,46 @@ def handle(
         response.topics.append(
             OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
         )
+    stored = 0
+    async for batch in paced(in_order(fit, COMMITTED_AT_ONCE), changing=True):
+        existing = [each for each in batch if still_exists(node.metadata, each[1])]
+        stored += len(existing)
+        committed.append((existing, _commit(node, context, request, existing)))
     of_group = (None, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if of_group not in names and len(fit) < sum(len(topic.partitions) for topic in request.topics):
-        response.topics = one_entry_each(
+    if of_group not in names and stored < count:
+        response.topics = await one_entry_each(
             response.topics, lambda topic: topic.name or topic.topic_id
         )
-    if not fit:
-        return Deferred.of(response)
-    call = CommitCall(
-        group_id=request.group_id,
-        generation=request.generation_id_or_member_epoch,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        api_version=context.api_version,
-        retention_ms=request.retention_time_ms,
-        parts=[part for _, part in fit],
-    )
-
-    def committed(errors: list[ErrorCode]) -> OffsetCommitResponse:
-        for (answer, _), error in zip(fit, errors, strict=True):
+    async for existing, errors in paced(committed):
+        for (answer, _), error in zip(existing, await errors, strict=True):
             answer.error_code = error
-        return response
+    return response
 
-    return node.groups.commit_offsets(call).map(committed)
+
+def still_exists(metadata: ClusterMetadata, part: CommitPart) -> bool:
+    """True if the partition exists. Its topic may have been deleted since the request was read, and
+    no offset may be stored for a topic that does not exist, or for another one of its name."""
+    exists = metadata.leader_of(part.topic, part.partition) is not None
+    return exists and metadata.topic_id(part.topic) == part.topic_id
+
+
+def _commit(
+    node: GroupAndMetadataParts, context: RequestContext, request: OffsetCommitRequest, fit: Fit
+) -> Deferred[list[ErrorCode]]:
+    """Pass offsets to the group coordinator. The result has an error for each of them."""
+    if not fit:
+        return Deferred.of([])
+    return node.groups.commit_offsets(
+        CommitCall(
+            group_id=request.group_id,
+            generation=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            api_version=context.api_version,
+            retention_ms=request.retention_time_ms,
+            parts=[part for _, part in fit],
+        )
+    )
 
 
 class AnsweredTopic(Protocol):
@@ -83,18 +110,18 @@ class AnsweredTopic(Protocol):
 T = TypeVar("T", bound=AnsweredTopic)
 
 
-def one_entry_each(topics: Iterable[T], key: Callable[[T], object]) -> list[T]:
+async def one_entry_each(topics: Iterable[T], key: Callable[[T], object]) -> list[T]:
     """The topics, with all entries of one topic joined into one entry. Kafka joins the entries if a
     partition is refused before the coordinator decides."""
     entries: dict[object, T] = {}
-    for topic in topics:
+    async for topic in paced(topics):
         entry = entries.setdefault(key(topic), topic)
         if entry is not topic:
             entry.partitions += topic.partitions
     return list(entries.values())
 
 
-def _names(
+async def _names(
     node: GroupAndMetadataParts, context: RequestContext, request: OffsetCommitRequest
 ) -> list[tuple[str | None, ErrorCode]]:
     """For each topic, its name and the error for partitions that do not exist. If no offset of the
@@ -104,9 +131,8 @@ def _names(
     names: list[str | None] = [topic.name for topic in request.topics]
     if context.api_version >= TOPIC_IDS_SINCE:
         names = [node.metadata.topic_name(topic.topic_id) for topic in request.topics]
-    denied = denied_topics(
-        node.authorizer, context, Operation.READ, (name for name in names if name is not None)
-    )
+    known = dict.fromkeys(name for name in names if name is not None)
+    denied = await denied_topics(node.authorizer, context, Operation.READ, known)
     return [
         (None, ErrorCode.UNKNOWN_TOPIC_ID)
         if name is None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from odradek_broker.coordinator.groups.administration import DeletedOffsets
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
+from odradek_broker.slices import paced
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.offset_delete import (
@@ -17,9 +16,9 @@ from odradek_protocol.schemas.offset_delete import (
 )
 
 
-def handle(
+async def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | Deferred[OffsetDeleteResponse]:
+) -> OffsetDeleteResponse:
     """Delete offsets. Partitions that do not exist get an error; the other partitions get the
     coordinator's result."""
     if not node.authorizer.allows(context, Operation.DELETE, group(request.group_id)):
@@ -27,14 +26,14 @@ def handle(
     response = OffsetDeleteResponse(error_code=ErrorCode.NONE)
     topics: dict[str, OffsetDeleteResponseTopic] = {}
     fit: list[tuple[OffsetDeleteResponsePartition, TopicPartition]] = []
-    names = (asked.name for asked in request.topics)
-    denied = denied_topics(node.authorizer, context, Operation.READ, names)
-    for asked in request.topics:
+    names = [asked.name for asked in request.topics]
+    denied = await denied_topics(node.authorizer, context, Operation.READ, names)
+    async for asked in paced(request.topics):
         # All partitions of a topic are answered in one entry.
         answers = topics.setdefault(
             asked.name, OffsetDeleteResponseTopic(name=asked.name)
         ).partitions
-        for part in asked.partitions:
+        async for part in paced(asked.partitions):
             index = part.partition_index
             error = ErrorCode.NONE
             if asked.name in denied:
@@ -47,15 +46,13 @@ def handle(
                 fit.append((answer, (asked.name, index)))
     response.topics = list(topics.values())
 
-    def deleted(result: DeletedOffsets) -> OffsetDeleteResponse:
-        if result.error is not ErrorCode.NONE:
-            # After an error of the whole request, Kafka's answer has no partitions.
-            return OffsetDeleteResponse(error_code=result.error)
-        for (answer, _), code in zip(fit, result.codes, strict=True):
-            answer.error_code = code
-        return response
-
     # The coordinator is asked even without an offset to delete, because its answer shows whether
     # the group exists.
     partitions = [partition for _, partition in fit]
-    return node.groups.delete_offsets(request.group_id, partitions).map(deleted)
+    result = await node.groups.delete_offsets(request.group_id, partitions)
+    if result.error is not ErrorCode.NONE:
+        # After an error of the whole request, Kafka's answer has no partitions.
+        return OffsetDeleteResponse(error_code=result.error)
+    async for (answer, _), code in paced(zip(fit, result.codes, strict=True)):
+        answer.error_code = code
+    return response

@@ -6,6 +6,7 @@ from __future__ import annotations
 from odradek_broker.handlers._parts import PartitionParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denied_topics
+from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.offset_for_leader_epoch import (
@@ -17,22 +18,24 @@ from odradek_protocol.schemas.offset_for_leader_epoch import (
 )
 
 
-def handle(
+async def handle(
     node: PartitionParts, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """The end offsets; errors are per partition."""
     denied: frozenset[str] = frozenset()
     # Brokers have CLUSTER_ACTION in place of rights on topics (A-10).
     if not node.authorizer.would_allow(context, Operation.CLUSTER_ACTION, CLUSTER):
-        names = (asked.topic for asked in request.topics)
-        denied = denied_topics(node.authorizer, context, Operation.DESCRIBE, names)
+        names = [asked.topic for asked in request.topics]
+        denied = await denied_topics(node.authorizer, context, Operation.DESCRIBE, names)
     answers = []
-    for asked in request.topics:
+    async for asked in paced(request.topics):
         if asked.topic in denied:
             refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            partitions = [_failed(each, refusal) for each in asked.partitions]
+            partitions = [_failed(each, refusal) async for each in paced(asked.partitions)]
         else:
-            partitions = [_partition(node, asked.topic, each) for each in asked.partitions]
+            partitions = [
+                _partition(node, asked.topic, each) async for each in paced(asked.partitions)
+            ]
         answers.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(topics=answers)
 

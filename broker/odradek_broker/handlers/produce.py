@@ -9,7 +9,7 @@ transaction (`coordinator/transactions/verification.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from odradek_broker.platform.fault_points import FaultPoint
 from odradek_broker.request import NO_RESPONSE, CloseConnection, NoResponse, RequestContext
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Operation, transactional_id
 from odradek_broker.security.authorizer import topic as topic_resource
+from odradek_broker.slices import in_order, paced
 from odradek_broker.storage.errors import AppendRejected, NotOneBatch, StorageError
 from odradek_broker.storage.log import AppendResult
 from odradek_broker.storage.log_config import AppendOrigin
@@ -55,6 +56,11 @@ _NONE = ErrorCode.NONE
 _make_answer = struct_maker(PartitionProduceResponse, current_leader=LeaderIdAndEpoch())
 _Reply = ProduceResponse | NoResponse | CloseConnection
 
+#: The most partitions of a request that is handled in one piece. Its batches are not verified and
+#: flushed in parts, and other connections wait no longer than for a large batch.
+_PARTITIONS_AT_ONCE = 1_000
+#: The most partitions that are appended in one slice of a larger request.
+_APPENDED_AT_ONCE = 64
 #: Answers with these errors have no log start offset, as in Kafka.
 _WITHOUT_LOG_START = frozenset(
     (_E.CORRUPT_MESSAGE, _E.MESSAGE_TOO_LARGE, _E.RECORD_LIST_TOO_LARGE, _E.KAFKA_STORAGE_ERROR)
@@ -68,33 +74,69 @@ def handle(
     if node.quotas.produce is not None:
         node.quotas.produce.record(context, context.size_bytes)
     produce = _Produce(node, context.api_version, request, DecompressionBudget())
-    if request.transactional_id is None:
-        topics = _append_all(node, context, request, produce)
-    else:
-        with node.verification.one_request():
-            topics = _append_all(node, context, request, produce)
-
+    if sum(len(topic.partition_data) for topic in request.topic_data) > _PARTITIONS_AT_ONCE:
+        return node.slices.run(_handle_many(node, context, request, produce))
+    topic_data = _each_once(request.topic_data)
+    refusal = _transaction_error(node, context, request.transactional_id, _producers(request))
+    topics = _append_all(node, context, request, produce, topic_data, refusal)
     reply = partial(_reply_to_many, request.acks, topics)
     if produce.open:
         return produce.reply(reply, request.timeout_ms if request.acks else None)
     return _at_once(reply())
 
 
+async def _handle_many(
+    node: Node, context: RequestContext, request: ProduceRequest, produce: _Produce
+) -> _Reply:
+    """Like `handle`, for a request with so many partitions that they are appended in slices."""
+    batches: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
+    producers: set[tuple[int, int] | None] = set()
+    async for topic in paced(request.topic_data):
+        of_topic = batches.setdefault((topic.name, topic.topic_id), {})
+        async for data in paced(topic.partition_data):
+            of_topic[data.index] = data
+            producers.add(_transactional_producer(data.records))
+    refusal = _transaction_error(node, context, request.transactional_id, producers)
+    topics: list[_Topic] = []
+    async for (name, topic_id), of_topic in paced(batches.items(), changing=True):
+        whole = _Topic(name, topic_id, [])
+        topics.append(whole)
+        async for some in paced(
+            in_order(list(of_topic.values()), _APPENDED_AT_ONCE), changing=True
+        ):
+            part = TopicProduceData(name=name, topic_id=topic_id, partition_data=list(some))
+            (appended,) = _append_all(node, context, request, produce, [part], refusal)
+            whole.outcomes.extend(appended.outcomes)
+    if produce.open:
+        await produce.reply(lambda: None, request.timeout_ms if request.acks else None)
+    responses = [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[_response(*each) async for each in paced(topic.outcomes)],
+        )
+        async for topic in paced(topics)
+    ]
+    return _reply(request.acks, responses)
+
+
 def _reply_to_many(acks: int, topics: list[_Topic]) -> _Reply:
-    response = ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[_response(*each) for each in topic.outcomes],
-            )
-            for topic in topics
-        ]
-    )
+    responses = [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[_response(*each) for each in topic.outcomes],
+        )
+        for topic in topics
+    ]
+    return _reply(acks, responses)
+
+
+def _reply(acks: int, responses: list[TopicProduceResponse]) -> _Reply:
     if acks:
-        return response
+        return ProduceResponse(responses=responses)
     return _unanswered(
-        (topic.name, answer) for topic in response.responses for answer in topic.partition_responses
+        (topic.name, answer) for topic in responses for answer in topic.partition_responses
     )
 
 
@@ -149,32 +191,47 @@ def _at_once(reply: R) -> R:
     return reply
 
 
+def _producers(request: ProduceRequest) -> Iterator[tuple[int, int] | None]:
+    return (
+        _transactional_producer(data.records)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
+
+
 def _append_all(
     node: Node,
     context: RequestContext,
     request: ProduceRequest,
     produce: _Produce,
+    topic_data: Sequence[TopicProduceData],
+    refusal: ErrorCode,
 ) -> list[_Topic]:
-    producers = [
-        _transactional_producer(data.records)
-        for topic in request.topic_data
-        for data in topic.partition_data
-    ]
-    refusal = _transaction_error(node, context, request.transactional_id, producers)
-    topics = []
-    for topic in _each_once(request.topic_data):
-        name, error = _topic_name(node, context, topic.name, topic.topic_id)
-        error = refusal or error
-        outcomes: list[tuple[int, _Outcome]] = []
-        for data in topic.partition_data:
-            if error:
-                outcome: _Outcome = _refused(data.index, error)
-            else:
-                producer = _transactional_producer(data.records)
-                outcome = produce.partition(name, data.index, data.records, producer)
-            outcomes.append((data.index, outcome))
-        topics.append(_Topic(topic.name, topic.topic_id, outcomes))
-    return topics
+    """Append batches; in a transaction, those that are not verified yet are verified together."""
+    if request.transactional_id is None:
+        return [_append(node, context, produce, topic, refusal) for topic in topic_data]
+    with node.verification.one_request():
+        return [_append(node, context, produce, topic, refusal) for topic in topic_data]
+
+
+def _append(
+    node: Node,
+    context: RequestContext,
+    produce: _Produce,
+    topic: TopicProduceData,
+    refusal: ErrorCode,
+) -> _Topic:
+    name, error = _topic_name(node, context, topic.name, topic.topic_id)
+    error = refusal or error
+    outcomes: list[tuple[int, _Outcome]] = []
+    for data in topic.partition_data:
+        if error:
+            outcome: _Outcome = _refused(data.index, error)
+        else:
+            producer = _transactional_producer(data.records)
+            outcome = produce.partition(name, data.index, data.records, producer)
+        outcomes.append((data.index, outcome))
+    return _Topic(topic.name, topic.topic_id, outcomes)
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:

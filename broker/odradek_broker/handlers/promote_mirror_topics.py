@@ -3,11 +3,14 @@ I-12, A-24)."""
 
 from __future__ import annotations
 
-from odradek_broker.deferred import Deferred, gather
+from collections.abc import Iterable
+
+from odradek_broker.deferred import Deferred
 from odradek_broker.mirror.promotion import Promoted
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_broker.slices import arrived, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.promote_mirror_topics import (
     PromotedTopic,
@@ -22,36 +25,39 @@ _LATE = Promoted(
 )
 
 
-def handle(
+async def handle(
     node: Node, context: RequestContext, request: PromoteMirrorTopicsRequest
-) -> PromoteMirrorTopicsResponse | Deferred[PromoteMirrorTopicsResponse]:
+) -> PromoteMirrorTopicsResponse:
     """Promote each topic, and answer when all promotions are durable; errors are per topic."""
     names = list(dict.fromkeys(request.topics))
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         refused = Promoted(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return _response(names, [refused] * len(names))
-    promotions = [node.promotions.promote(name) for name in names]
-    answer: Deferred[PromoteMirrorTopicsResponse] = Deferred()
-
-    def late() -> None:
-        if not answer.done:
-            outcomes = [each.result() if each.done else _LATE for each in promotions]
-            answer.resolve(_response(names, outcomes))
-
-    timer = node.scheduler.call_later(max(request.timeout_ms, _WAIT_MS_MIN), late)
-
-    def ended(outcomes: list[Promoted]) -> None:
-        if not answer.done:
-            timer.cancel()
-            answer.resolve(_response(names, outcomes))
-
-    gather(promotions).then(ended)
-    return answer
+        return await _response([(name, refused) for name in names])
+    promotions = [node.promotions.promote(name) async for name in paced(names, changing=True)]
+    await _in_time(node, node.slices.run(arrived(promotions)), request.timeout_ms)
+    outcomes = [each.result() if each.done else _LATE for each in promotions]
+    return await _response(zip(names, outcomes, strict=True))
 
 
-def _response(names: list[str], outcomes: list[Promoted]) -> PromoteMirrorTopicsResponse:
+def _in_time(node: Node, promoted: object | Deferred[object], timeout_ms: int) -> Deferred[None]:
+    """Resolves when all promotions are durable, or when the time is over."""
+    if not isinstance(promoted, Deferred):
+        return Deferred.of(None)
+    ended: Deferred[None] = Deferred()
+
+    def end(_: object = None) -> None:
+        timer.cancel()
+        if not ended.done:
+            ended.resolve(None)
+
+    timer = node.scheduler.call_later(max(timeout_ms, _WAIT_MS_MIN), end)
+    promoted.then(end)
+    return ended
+
+
+async def _response(outcomes: Iterable[tuple[str, Promoted]]) -> PromoteMirrorTopicsResponse:
     return PromoteMirrorTopicsResponse(
-        topics=[_topic(name, each) for name, each in zip(names, outcomes, strict=True)]
+        topics=[_topic(name, each) async for name, each in paced(outcomes)]
     )
 
 

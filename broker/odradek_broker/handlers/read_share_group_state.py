@@ -6,6 +6,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, StateResult
+from odradek_broker.slices import paced
 from odradek_protocol.schemas.read_share_group_state import (
     ReadBatch,
     ReadPartition,
@@ -16,28 +17,29 @@ from odradek_protocol.schemas.read_share_group_state import (
 )
 
 
-def handle(
+async def handle(
     node: ShareStateParts, context: RequestContext, request: ReadShareGroupStateRequest
-) -> Deferred[ReadShareGroupStateResponse]:
+) -> ReadShareGroupStateResponse:
     """The states; the answer comes when they are durable."""
 
     def ask(key: ShareKey, part: ReadPartition) -> Deferred[StateResult]:
         return node.share_state.read(key, part.leader_epoch)
 
     topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    return ask_each(node, context, request.group_id, topics, ask, "read share group state").map(
-        _response
-    )
+    results = await ask_each(node, context, request.group_id, topics, ask, "read share group state")
+    return await _response(results)
 
 
-def _response(results: TopicResults) -> ReadShareGroupStateResponse:
+async def _response(results: TopicResults) -> ReadShareGroupStateResponse:
     return ReadShareGroupStateResponse(
         results=[
             ReadTopicResult(
                 topic_id=topic_id,
-                partitions=[_partition(index, result) for index, result in partitions.items()],
+                partitions=[
+                    _partition(index, result) async for index, result in paced(partitions.items())
+                ],
             )
-            for topic_id, partitions in results
+            async for topic_id, partitions in paced(results)
         ]
     )
 

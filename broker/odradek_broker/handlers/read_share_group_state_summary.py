@@ -7,6 +7,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, StateResult
+from odradek_broker.slices import paced
 from odradek_protocol.schemas.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
@@ -16,28 +17,31 @@ from odradek_protocol.schemas.read_share_group_state_summary import (
 )
 
 
-def handle(
+async def handle(
     node: ShareStateParts, context: RequestContext, request: ReadShareGroupStateSummaryRequest
-) -> Deferred[ReadShareGroupStateSummaryResponse]:
+) -> ReadShareGroupStateSummaryResponse:
     """The summaries; the answer comes when they are durable."""
 
     def ask(key: ShareKey, part: SummaryPartition) -> Deferred[StateResult]:
         return node.share_state.read_summary(key, part.leader_epoch)
 
     topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    return ask_each(
+    results = await ask_each(
         node, context, request.group_id, topics, ask, "read share group state summary"
-    ).map(_response)
+    )
+    return await _response(results)
 
 
-def _response(results: TopicResults) -> ReadShareGroupStateSummaryResponse:
+async def _response(results: TopicResults) -> ReadShareGroupStateSummaryResponse:
     return ReadShareGroupStateSummaryResponse(
         results=[
             SummaryTopicResult(
                 topic_id=topic_id,
-                partitions=[_partition(index, result) for index, result in partitions.items()],
+                partitions=[
+                    _partition(index, result) async for index, result in paced(partitions.items())
+                ],
             )
-            for topic_id, partitions in results
+            async for topic_id, partitions in paced(results)
         ]
     )
 

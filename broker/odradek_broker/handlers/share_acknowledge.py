@@ -17,6 +17,7 @@ from odradek_broker.share.manager import Outcome, SharePartitions
 from odradek_broker.share.sessions import FINAL_EPOCH, AskedPartition, ShareSessions
 from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
 from odradek_broker.share_state import ShareKey
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_acknowledge import (
     RENEW_SINCE,
@@ -57,9 +58,9 @@ Acknowledged = Mapping[AskedPartition, Sequence[AcknowledgedRange]]
 Outcomes = dict[AskedPartition, Outcome]
 
 
-def handle(
+async def handle(
     node: ShareParts, context: RequestContext, request: ShareAcknowledgeRequest
-) -> ShareAcknowledgeResponse | Deferred[ShareAcknowledgeResponse]:
+) -> ShareAcknowledgeResponse:
     """Acknowledge records of each partition; answer when all acknowledgements are durable (D5)."""
     group_id, member_id = request.group_id or "", request.member_id or ""
     epoch = request.share_session_epoch
@@ -70,41 +71,41 @@ def handle(
         return ShareAcknowledgeResponse(error_code=error)
     acknowledged = {
         AskedPartition(topic.topic_id, each.partition_index): each.acknowledgement_batches
-        for topic in request.topics
-        for each in topic.partitions
+        async for topic in paced(request.topics)
+        async for each in paced(topic.partitions)
     }
-
-    def answer(outcomes: Outcomes) -> ShareAcknowledgeResponse:
-        if epoch == FINAL_EPOCH:
-            node.share_sessions.close(group_id, member_id)
-        settings = node.share_partitions.settings(group_id)
-        response = ShareAcknowledgeResponse(
-            acquisition_lock_timeout_ms=settings.record_lock_duration_ms
+    outcomes = await (
+        await acknowledge(
+            node, context, group_id, member_id, acknowledged, renews=request.is_renew_ack
         )
-        in_order = [each for each in acknowledged if each in outcomes]
-        topics: dict[bytes, list[AcknowledgedPartition]] = {}
-        for each in in_order:
-            outcome = outcomes[each]
-            partition = AcknowledgedPartition(
-                partition_index=each.partition,
-                error_code=outcome.error,
-                error_message=outcome.message,
-            )
-            if name_leader(node, partition.current_leader, outcome.error, each):
-                host, port = node.advertised(context.listener)
-                response.node_endpoints = [
-                    NodeEndpoint(node_id=partition.current_leader.leader_id, host=host, port=port)
-                ]
-            topics.setdefault(each.topic_id, []).append(partition)
-        response.responses = [
-            ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in topics.items()
-        ]
-        return response
-
-    return acknowledge(
-        node, context, group_id, member_id, acknowledged, renews=request.is_renew_ack
-    ).map(answer)
+    )
+    if epoch == FINAL_EPOCH:
+        node.share_sessions.close(group_id, member_id)
+    settings = node.share_partitions.settings(group_id)
+    response = ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=settings.record_lock_duration_ms
+    )
+    topics: dict[bytes, list[AcknowledgedPartition]] = {}
+    async for each in paced(acknowledged):
+        outcome = outcomes.get(each)
+        if outcome is None:
+            continue
+        partition = AcknowledgedPartition(
+            partition_index=each.partition,
+            error_code=outcome.error,
+            error_message=outcome.message,
+        )
+        if name_leader(node, partition.current_leader, outcome.error, each):
+            host, port = node.advertised(context.listener)
+            response.node_endpoints = [
+                NodeEndpoint(node_id=partition.current_leader.leader_id, host=host, port=port)
+            ]
+        topics.setdefault(each.topic_id, []).append(partition)
+    response.responses = [
+        ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in topics.items()
+    ]
+    return response
 
 
 def refusal(
@@ -123,15 +124,15 @@ def refusal(
     return _E.NONE
 
 
-def unreadable_topics(
+async def unreadable_topics(
     node: ShareParts, context: RequestContext, names: Iterable[str | None]
 ) -> Collection[str]:
     """The topics that the client may not read."""
     known = dict.fromkeys(name for name in names if name is not None)
-    return denied_topics(node.authorizer, context, Operation.READ, known)
+    return await denied_topics(node.authorizer, context, Operation.READ, known)
 
 
-def acknowledge(
+async def acknowledge(
     node: ShareParts,
     context: RequestContext,
     group_id: str,
@@ -140,14 +141,15 @@ def acknowledge(
     *,
     renews: bool,
 ) -> Deferred[Outcomes]:
-    """Carry out the acknowledgements of a request, separately for each partition (H-188)."""
+    """Carry out the acknowledgements of a request, separately for each partition (H-188). The
+    outcomes arrive when they are durable."""
     metadata = node.metadata
     names = {each: metadata.topic_name(each.topic_id) for each in acknowledged}
-    denied = unreadable_topics(node, context, names.values())
+    denied = await unreadable_topics(node, context, names.values())
     outcomes: Outcomes = {}
     without: Outcomes = {}
     pending: dict[AskedPartition, Deferred[Outcome]] = {}
-    for each, ranges in acknowledged.items():
+    async for each, ranges in paced(acknowledged.items(), changing=True):
         name = names[each]
         if name is None:
             outcomes[each] = Outcome(_E.UNKNOWN_TOPIC_ID)

@@ -8,7 +8,6 @@ code that both requests use for the checks and for the leaders in the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from odradek_broker.config.broker import BrokerConfig
@@ -36,6 +35,7 @@ from odradek_broker.share.sessions import (
     SessionPartition,
     SharePlan,
 )
+from odradek_broker.slices import paced
 from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_fetch import (
@@ -50,8 +50,6 @@ from odradek_protocol.schemas.share_fetch import (
 _E = ErrorCode
 #: The ShareAcquireMode in which MaxRecords is an exact limit (KIP-1206).
 _RECORD_LIMIT = 1
-#: Makes the response from the records and the outcomes.
-_Make = Callable[[Answers, Outcomes], ShareFetchResponse]
 
 
 class ShareFetchParts(ShareParts, Protocol):
@@ -70,9 +68,9 @@ class ShareFetchParts(ShareParts, Protocol):
     def answer_room_bytes(self) -> int: ...
 
 
-def handle(
+async def handle(
     node: ShareFetchParts, context: RequestContext, request: ShareFetchRequest
-) -> ShareFetchResponse | Deferred[ShareFetchResponse]:
+) -> ShareFetchResponse:
     """Carry out the acknowledgements, and answer with acquired records, now or when there are
     enough (H-173)."""
     error = refusal(node, context, request.group_id, request.member_id)
@@ -83,8 +81,8 @@ def handle(
     group_id, member_id = request.group_id or "", request.member_id or ""
     acknowledged = {
         AskedPartition(topic.topic_id, each.partition_index): each.acknowledgement_batches
-        for topic in request.topics
-        for each in topic.partitions
+        async for topic in paced(request.topics)
+        async for each in paced(topic.partitions)
     }
     acknowledges = any(acknowledged.values())
     plan = node.share_sessions.plan(
@@ -94,30 +92,29 @@ def handle(
         list(acknowledged),
         [
             AskedPartition(topic.topic_id, index)
-            for topic in request.forgotten_topics_data
-            for index in topic.partitions
+            async for topic in paced(request.forgotten_topics_data)
+            async for index in paced(topic.partitions)
         ],
         context.connection_id,
         acknowledges=acknowledges,
     )
     if plan is _E.SHARE_SESSION_LIMIT_REACHED:
-        return _later(node, request.max_wait_ms, ShareFetchResponse(error_code=plan))
+        return await _later(node, request.max_wait_ms, ShareFetchResponse(error_code=plan))
     if isinstance(plan, ErrorCode):
         return ShareFetchResponse(error_code=plan)
     if request.share_session_epoch == INITIAL_EPOCH:
         began = SessionBegan(group_id, member_id, context.client_id, context.host)
         node.share_partitions.tell(began)
+    # The records are acquired and read while the acknowledgements become durable.
     outcomes: Deferred[Outcomes] = Deferred.of({})
     if acknowledges:
-        outcomes = acknowledge(
+        outcomes = await acknowledge(
             node, context, group_id, member_id, acknowledged, renews=request.is_renew_ack
         )
-    answers = Deferred.of([]) if request.is_renew_ack else _fetch(node, context, request, plan)
-    return _both(
-        answers,
-        outcomes,
-        lambda found, acked: _answer(node, context, request, plan, found, acked),
-    )
+    answers: Answers = []
+    if not request.is_renew_ack:
+        answers = await (await _fetch(node, context, request, plan))
+    return _answer(node, context, request, plan, answers, await outcomes)
 
 
 def _asks_for_records(request: ShareFetchRequest) -> bool:
@@ -139,11 +136,12 @@ def _later(
     return answer
 
 
-def _fetch(
+async def _fetch(
     node: ShareFetchParts, context: RequestContext, request: ShareFetchRequest, plan: SharePlan
 ) -> Deferred[Answers]:
     """Acquire and read. A partition that cannot be read has an error in the result."""
-    denied = unreadable_topics(node, context, (each.topic for each in plan.partitions))
+    names = [each.topic for each in plan.partitions]
+    denied = await unreadable_topics(node, context, names)
     readable: list[SessionPartition] = []
     failed: Answers = []
     for each in plan.partitions:
@@ -183,24 +181,6 @@ def _fetch(
         return Deferred.of(fetch.read() + failed)
     parked = node.parked_fetches.park(fetch, fetch.watched(), request.max_wait_ms)
     return parked.transform(lambda answers: answers + failed)
-
-
-def _both(
-    answers: Deferred[Answers],
-    outcomes: Deferred[Outcomes],
-    make: _Make,
-) -> Deferred[ShareFetchResponse]:
-    """The response, once the fetch and the acknowledgements of the request are done."""
-    response: Deferred[ShareFetchResponse] = Deferred()
-    response.on_abandon = answers.abandon
-
-    def arrived(_: object) -> None:
-        if answers.done and outcomes.done and not response.done:
-            response.resolve(make(answers.result(), outcomes.result()))
-
-    answers.then(arrived)
-    outcomes.then(arrived)
-    return response
 
 
 def _answer(

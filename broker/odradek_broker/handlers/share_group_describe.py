@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek_broker.coordinator.groups.share.groups import share_not_described
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._group_describe import Descriptions, describe_each
 from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.request import RequestContext
@@ -16,9 +15,9 @@ from odradek_protocol.schemas.share_group_describe import (
 )
 
 
-def handle(
+async def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: ShareGroupDescribeRequest
-) -> Deferred[ShareGroupDescribeResponse]:
+) -> ShareGroupDescribeResponse:
     """Answer with an entry for every group."""
     descriptions = Descriptions(
         node.groups.share.describe,
@@ -27,9 +26,8 @@ def handle(
         "The group has described topic(s) that the client is not authorized to describe.",
     )
     is_off = bool(node.metadata.share_groups_off)
-    return describe_each(node, context, request, descriptions, is_off=is_off).map(
-        lambda groups: ShareGroupDescribeResponse(groups=groups)
-    )
+    groups = await describe_each(node, context, request, descriptions, is_off=is_off)
+    return ShareGroupDescribeResponse(groups=groups)
 
 
 def _topics(described: DescribedShareGroup) -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek_broker.coordinator.groups.streams.groups import streams_not_described
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._group_describe import Descriptions, describe_each
 from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.request import RequestContext
@@ -16,15 +15,14 @@ from odradek_protocol.schemas.streams_group_describe import (
 )
 
 
-def handle(
+async def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: StreamsGroupDescribeRequest
-) -> Deferred[StreamsGroupDescribeResponse]:
+) -> StreamsGroupDescribeResponse:
     """Answer with an entry for every group."""
     descriptions = Descriptions(node.groups.describe_streams_group, streams_not_described, _topics)
     is_off = bool(node.metadata.streams_groups_off)
-    return describe_each(node, context, request, descriptions, is_off=is_off).map(
-        lambda groups: StreamsGroupDescribeResponse(groups=groups)
-    )
+    groups = await describe_each(node, context, request, descriptions, is_off=is_off)
+    return StreamsGroupDescribeResponse(groups=groups)
 
 
 def _topics(described: DescribedStreamsGroup) -> Iterator[str]:

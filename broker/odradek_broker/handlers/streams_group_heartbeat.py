@@ -15,7 +15,6 @@ from odradek_broker.coordinator.groups.streams.heartbeat import (
     streams_heartbeat_error,
 )
 from odradek_broker.coordinator.groups.streams.topology import StreamsStatusCode
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupParts, TopicParts
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS
 from odradek_broker.metadata.commit import when_durable
@@ -34,6 +33,7 @@ from odradek_broker.security.authorizer import (
     group,
     may_create_topic,
 )
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -51,36 +51,34 @@ class StreamsParts(GroupParts, TopicParts, Protocol):
     """The groups, and the parts that create topics."""
 
 
-def handle(
+async def handle(
     node: StreamsParts, context: RequestContext, request: StreamsGroupHeartbeatRequest
-) -> StreamsGroupHeartbeatResponse | Deferred[StreamsGroupHeartbeatResponse]:
+) -> StreamsGroupHeartbeatResponse:
     """Answer immediately, or when the state that the answer shows is durable."""
     if node.metadata.streams_groups_off:
         return StreamsGroupHeartbeatResponse(error_code=_E.UNSUPPORTED_VERSION)
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
         return StreamsGroupHeartbeatResponse(error_code=_E.GROUP_AUTHORIZATION_FAILED)
     if request.topology is not None:
-        names = topic_names(request.topology)
-        problem = name_problem(names)
+        names = await topic_names(request.topology)
+        problem = await name_problem(names)
         if problem:
             return streams_heartbeat_error(_E.STREAMS_INVALID_TOPOLOGY, problem).response
-        if denied_topics(node.authorizer, context, Operation.DESCRIBE, names):
+        if await denied_topics(node.authorizer, context, Operation.DESCRIBE, names):
             return StreamsGroupHeartbeatResponse(error_code=_E.TOPIC_AUTHORIZATION_FAILED)
-
-    def answered(answer: StreamsAnswer) -> StreamsGroupHeartbeatResponse:
-        if answer.missing:
-            _create_missing(node, context, answer)
-        return answer.response
 
     # Kafka shows the host of a member in the form of a Java address.
     host = f"/{context.host}"
-    return node.groups.streams_heartbeat(request, context.client_id or "", host).map(answered)
+    answer = await node.groups.streams_heartbeat(request, context.client_id or "", host)
+    if answer.missing:
+        _create_missing(node, context, answer)
+    return answer.response
 
 
-def topic_names(topology: StreamsTopology) -> Sequence[str]:
+async def topic_names(topology: StreamsTopology) -> Sequence[str]:
     """All topics of a topology, each once."""
     names: list[str] = []
-    for each in topology.subtopologies:
+    async for each in paced(topology.subtopologies):
         names += each.source_topics
         names += each.repartition_sink_topics
         names += [topic.name for topic in each.repartition_source_topics]
@@ -88,7 +86,7 @@ def topic_names(topology: StreamsTopology) -> Sequence[str]:
     return list(dict.fromkeys(names))
 
 
-def name_problem(names: Sequence[str]) -> str:
+async def name_problem(names: Sequence[str]) -> str:
     """The reason why a topology cannot have topics of these names (J-25); empty if it can."""
     own = [name for name in names if name in INTERNAL_TOPICS]
     if own:
@@ -96,7 +94,7 @@ def name_problem(names: Sequence[str]) -> str:
             f"Use of Kafka internal topics {','.join(own)} in a Kafka Streams topology is"
             " prohibited."
         )
-    illegal = [name for name in names if not _is_legal(name)]
+    illegal = [name async for name in paced(names) if not _is_legal(name)]
     if illegal:
         return f"Topic names {','.join(illegal)} are not valid topic names."
     return ""

@@ -11,12 +11,13 @@ from __future__ import annotations
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
 from odradek_broker.coordinator.transactions.verification import TRANSIENT_ERRORS, UnverifiedAppend
 from odradek_broker.deferred import Deferred
-from odradek_broker.handlers.offset_commit import one_entry_each
+from odradek_broker.handlers.offset_commit import COMMITTED_AT_ONCE, one_entry_each, still_exists
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.node import Node
 from odradek_broker.platform.fault_points import FaultPoint
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group, transactional_id
+from odradek_broker.slices import in_order, paced
 from odradek_protocol.constants import NO_EXPIRY, NO_SEQUENCE
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.txn_offset_commit import (
@@ -34,26 +35,37 @@ _E = ErrorCode
 Fit = list[tuple[TxnOffsetCommitResponsePartition, CommitPart]]
 
 
-def handle(
+async def handle(
     node: Node, context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
+) -> TxnOffsetCommitResponse:
     """Commit offsets. Partitions whose offsets may not be stored get an error; the other partitions
     get the coordinator's result."""
     refusal = _refusal(node, context, request)
     denied: frozenset[str] = frozenset()
     if not refusal:
-        names = (asked.name for asked in request.topics)
-        denied = denied_topics(node.authorizer, context, Operation.READ, names)
+        names = [asked.name for asked in request.topics]
+        denied = await denied_topics(node.authorizer, context, Operation.READ, names)
     response = TxnOffsetCommitResponse()
     fit: Fit = []
-    for asked in request.topics:
+    count = 0
+    async for asked in paced(request.topics):
+        count += len(asked.partitions)
         error = _E.TOPIC_AUTHORIZATION_FAILED if asked.name in denied else refusal
-        response.topics.append(_topic(node, asked, error, fit))
-    if not refusal and len(fit) < sum(len(topic.partitions) for topic in request.topics):
-        response.topics = one_entry_each(response.topics, lambda topic: topic.name)
-    if not fit:
-        return response
-    return _commit(node, context, request, response, fit)
+        response.topics.append(await _topic(node, asked, error, fit))
+    if not refusal and len(fit) < count:
+        response.topics = await one_entry_each(response.topics, lambda topic: topic.name)
+    async for batch in paced(in_order(fit, COMMITTED_AT_ONCE), changing=True):
+        existing: Fit = []
+        for answer, part in batch:
+            if still_exists(node.metadata, part):
+                existing.append((answer, part))
+            else:
+                answer.error_code = _E.UNKNOWN_TOPIC_OR_PARTITION
+        if existing:
+            errors = await _commit(node, context, request, [part for _, part in existing])
+            for (answer, _), error in zip(existing, errors, strict=True):
+                answer.error_code = error
+    return response
 
 
 def _refusal(node: Node, context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
@@ -66,11 +78,11 @@ def _refusal(node: Node, context: RequestContext, request: TxnOffsetCommitReques
     return _E.NONE
 
 
-def _topic(
+async def _topic(
     node: Node, asked: TxnOffsetCommitRequestTopic, error: ErrorCode, fit: Fit
 ) -> TxnOffsetCommitResponseTopic:
     answers = []
-    for part in asked.partitions:
+    async for part in paced(asked.partitions):
         index = part.partition_index
         own = error
         if not own and node.metadata.leader_of(asked.name, index) is None:
@@ -97,11 +109,11 @@ def _commit(
     node: Node,
     context: RequestContext,
     request: TxnOffsetCommitRequest,
-    response: TxnOffsetCommitResponse,
-    fit: Fit,
-) -> Deferred[TxnOffsetCommitResponse]:
-    """Verify the transaction, then pass the offsets to the group coordinator."""
-    deferred: Deferred[TxnOffsetCommitResponse] = Deferred()
+    parts: list[CommitPart],
+) -> Deferred[list[ErrorCode]]:
+    """Verify the transaction, then pass the offsets to the group coordinator. The result has an
+    error for each part."""
+    deferred: Deferred[list[ErrorCode]] = Deferred()
     call = CommitCall(
         group_id=request.group_id,
         generation=request.generation_id,
@@ -109,35 +121,29 @@ def _commit(
         instance_id=request.group_instance_id,
         api_version=context.api_version,
         retention_ms=NO_EXPIRY,
-        parts=[part for _, part in fit],
+        parts=parts,
     )
-
-    def answer(errors: list[ErrorCode]) -> None:
-        for (part, _), error in zip(fit, errors, strict=True):
-            part.error_code = error
-        deferred.resolve(response)
 
     def stored(errors: list[ErrorCode]) -> None:
         node.fault_points.reach(FaultPoint.TRANSACTIONAL_OFFSETS_DURABLE)
-        answer(errors)
+        deferred.resolve(errors)
 
     def verified(error: ErrorCode) -> None:
         if error is not _E.NONE:
-            answer([_verification_error(error, context.api_version)] * len(fit))
+            refused = _verification_error(error, context.api_version)
+            deferred.resolve([refused] * len(parts))
             return
         node.groups.commit_in_transaction(call, request.producer_id, request.producer_epoch).then(
             stored
         )
 
     if not request.group_id:
-        answer([_E.INVALID_GROUP_ID] * len(fit))
-        return deferred
+        return Deferred.of([_E.INVALID_GROUP_ID] * len(parts))
     index = node.groups.offsets_partition(request.group_id)
     partition = None if index is None else node.partition(OFFSETS_TOPIC, index)
     if index is None or partition is None:
         missing = _E.COORDINATOR_NOT_AVAILABLE if index is None else _E.NOT_COORDINATOR
-        answer([missing] * len(fit))
-        return deferred
+        return Deferred.of([missing] * len(parts))
     node.verification.verify(
         UnverifiedAppend(
             partition=partition,

@@ -6,6 +6,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, ShareState, StateBatch, StateResult
+from odradek_broker.slices import paced
 from odradek_protocol.schemas.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
@@ -15,9 +16,9 @@ from odradek_protocol.schemas.write_share_group_state import (
 )
 
 
-def handle(
+async def handle(
     node: ShareStateParts, context: RequestContext, request: WriteShareGroupStateRequest
-) -> Deferred[WriteShareGroupStateResponse]:
+) -> WriteShareGroupStateResponse:
     """Change states; the answer comes when the changes are durable."""
 
     def ask(key: ShareKey, part: WrittenPartition) -> Deferred[StateResult]:
@@ -38,12 +39,13 @@ def handle(
         return node.share_state.write(key, change)
 
     topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    return ask_each(node, context, request.group_id, topics, ask, "write share group state").map(
-        _response
+    results = await ask_each(
+        node, context, request.group_id, topics, ask, "write share group state"
     )
+    return await _response(results)
 
 
-def _response(results: TopicResults) -> WriteShareGroupStateResponse:
+async def _response(results: TopicResults) -> WriteShareGroupStateResponse:
     return WriteShareGroupStateResponse(
         results=[
             WrittenTopicResult(
@@ -52,9 +54,9 @@ def _response(results: TopicResults) -> WriteShareGroupStateResponse:
                     WrittenPartitionResult(
                         partition=index, error_code=result.error, error_message=result.message
                     )
-                    for index, result in partitions.items()
+                    async for index, result in paced(partitions.items())
                 ],
             )
-            for topic_id, partitions in results
+            async for topic_id, partitions in paced(results)
         ]
     )

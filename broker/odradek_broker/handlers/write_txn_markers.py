@@ -6,7 +6,7 @@ Markers are written like those of this broker's own coordinator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from odradek_broker.coordinator.transactions.completion import (
@@ -14,10 +14,11 @@ from odradek_broker.coordinator.transactions.completion import (
     MarkerResults,
     MarkerWriter,
 )
-from odradek_broker.deferred import Deferred, gather
+from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import Authorized
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import may_write_markers
+from odradek_broker.slices import in_order, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.write_txn_markers import (
     WritableTxnMarker,
@@ -36,50 +37,51 @@ class _Parts(Authorized, Protocol):
     def markers(self) -> MarkerWriter: ...
 
 
-def handle(
+async def handle(
     node: _Parts, context: RequestContext, request: WriteTxnMarkersRequest
-) -> WriteTxnMarkersResponse | Deferred[WriteTxnMarkersResponse]:
+) -> WriteTxnMarkersResponse:
     """Write the markers; the answer, given when all markers are durable or refused, has a code for
     each partition of each marker."""
     if not may_write_markers(node.authorizer, context):
-        return _response((marker, None) for marker in request.markers)
-    if not request.markers:
-        return WriteTxnMarkersResponse()
-    written = [_write(node, marker) for marker in request.markers]
-    return gather(written).map(
-        lambda results: _response(zip(request.markers, results, strict=True))
-    )
+        return await _response([(marker, None) for marker in request.markers])
+    written = [
+        (marker, await _write(node, marker))
+        async for marker in paced(request.markers, changing=True)
+    ]
+    return await _response(written)
 
 
-def _write(node: _Parts, marker: WritableTxnMarker) -> Deferred[MarkerResults]:
+async def _write(node: _Parts, marker: WritableTxnMarker) -> list[Deferred[MarkerResults]]:
+    partitions = [
+        (topic.name, index)
+        async for topic in paced(marker.topics)
+        async for index in paced(topic.partition_indexes)
+    ]
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         # A marker without a producer id or epoch belongs to no transaction, so it must not be
         # written.
-        return Deferred.of(
-            {
-                (topic.name, index): ErrorCode.UNKNOWN_SERVER_ERROR
-                for topic in marker.topics
-                for index in topic.partition_indexes
-            }
-        )
-    return node.markers.write(_marker_request(marker))
+        return [Deferred.of(dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR))]
+    return [
+        node.markers.write(_marker_request(marker, batch))
+        async for batch in paced(in_order(partitions), changing=True)
+    ]
 
 
-def _marker_request(marker: WritableTxnMarker) -> MarkerRequest:
+def _marker_request(
+    marker: WritableTxnMarker, partitions: Sequence[tuple[str, int]]
+) -> MarkerRequest:
     return MarkerRequest(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
         coordinator_epoch=marker.coordinator_epoch,
         commit=marker.transaction_result,
         transaction_version=marker.transaction_version,
-        partitions=[
-            (topic.name, index) for topic in marker.topics for index in topic.partition_indexes
-        ],
+        partitions=list(partitions),
     )
 
 
-def _response(
-    done: Iterable[tuple[WritableTxnMarker, MarkerResults | None]],
+async def _response(
+    done: Iterable[tuple[WritableTxnMarker, list[Deferred[MarkerResults]] | None]],
 ) -> WriteTxnMarkersResponse:
     """An error code for each partition of a producer. If a partition has several codes, the answer
     has the last one, as in Kafka.
@@ -87,14 +89,17 @@ def _response(
     The results of a marker are None if the client has no right to write the marker (A-08).
     """
     found: dict[int, dict[str, dict[int, ErrorCode]]] = {}
-    for marker, codes in done:
+    async for marker, results in paced(done):
+        codes: dict[tuple[str, int], ErrorCode] = {}
+        async for result in paced(results or ()):
+            codes.update(await result)
         topics = found.setdefault(marker.producer_id, {})
-        for topic in marker.topics:
+        async for topic in paced(marker.topics):
             partitions = topics.setdefault(topic.name, {})
-            for index in topic.partition_indexes:
+            async for index in paced(topic.partition_indexes):
                 partitions[index] = (
                     ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-                    if codes is None
+                    if results is None
                     else codes[topic.name, index]
                 )
     return WriteTxnMarkersResponse(
@@ -106,12 +111,12 @@ def _response(
                         name=name,
                         partitions=[
                             WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
-                            for index, code in partitions.items()
+                            async for index, code in paced(partitions.items())
                         ],
                     )
-                    for name, partitions in topics.items()
+                    async for name, partitions in paced(topics.items())
                 ],
             )
-            for producer_id, topics in found.items()
+            async for producer_id, topics in paced(found.items())
         ]
     )

@@ -20,11 +20,11 @@ from odradek_protocol.acls import (
 )
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.schemas.create_acls import AclCreation
 from odradek_protocol.stored.cluster_metadata import (
     AccessControlEntryRecord,
     MetadataRecord,
-    RemoveAccessControlEntryRecord,
 )
 
 Code = TypeVar("Code", bound=IntEnum)
@@ -79,7 +79,7 @@ _ACLS_MAX = 100_000
 
 #: The maximum number of ACLs that one request creates. A request with more ACLs is refused as a
 #: whole.
-_NEW_MAX = 10_000
+NEW_MAX = 10_000
 
 
 @dataclass
@@ -113,9 +113,6 @@ def create_acls(
             results.append(CreationResult(refusal.error, refusal.message))
         else:
             results.append(CreationResult())
-    if len(records) > _NEW_MAX:
-        message = f"At most {_NEW_MAX} ACLs are created by one request; send several."
-        return [], [CreationResult(ErrorCode.POLICY_VIOLATION, message) for _ in wanted]
     return records, results
 
 
@@ -169,7 +166,7 @@ def _record(acl_id: bytes, acl: Acl) -> AccessControlEntryRecord:
 
 #: The maximum number of ACLs that one request removes. A request that would remove more is refused
 #: as a whole.
-_GONE_MAX = 10_000
+GONE_MAX = 10_000
 
 
 @dataclass
@@ -181,32 +178,22 @@ class FilterResult:
     acls: list[Acl] = field(default_factory=list)
 
 
-def delete_acls(
-    metadata: ClusterMetadata, filters: Sequence[FilterData]
-) -> tuple[list[MetadataRecord], list[FilterResult]]:
-    """The records that remove the matching ACLs, and an answer for each filter, in the order of
-    `filters`.
+class FoundAcls(NamedTuple):
+    """The answer for a filter, and the ids of the ACLs that match it."""
 
-    An ACL that two filters match is in the answers for both.
-    """
-    records: dict[bytes, MetadataRecord] = {}
-    results = []
-    for data in filters:
-        wanted = filter_of(data)
-        if wanted.resource_type is AclResourceType.UNKNOWN or (
-            wanted.pattern_type is PatternType.UNKNOWN
-        ):
-            results.append(FilterResult(ErrorCode.INVALID_REQUEST, "Unknown patternFilter."))
-        elif wanted.operation is AclOperation.UNKNOWN or (
-            wanted.permission is AclPermission.UNKNOWN
-        ):
-            results.append(FilterResult(ErrorCode.INVALID_REQUEST, "Unknown entryFilter."))
-        else:
-            found = metadata.acls.matching(wanted)
-            for acl_id, _ in found:
-                records[acl_id] = RemoveAccessControlEntryRecord(id=acl_id)
-            results.append(FilterResult(acls=[acl for _, acl in found]))
-    if len(records) > _GONE_MAX:
-        message = f"At most {_GONE_MAX} ACLs are deleted by one request; use narrower filters."
-        return [], [FilterResult(ErrorCode.INVALID_REQUEST, message) for _ in filters]
-    return list(records.values()), results
+    result: FilterResult
+    ids: list[bytes]
+
+
+async def filter_result(metadata: ClusterMetadata, data: FilterData) -> FoundAcls:
+    """The ACLs that match a filter, or the reason why the filter is refused."""
+    wanted = filter_of(data)
+    if wanted.resource_type is AclResourceType.UNKNOWN or (
+        wanted.pattern_type is PatternType.UNKNOWN
+    ):
+        unknown = FilterResult(ErrorCode.INVALID_REQUEST, "Unknown patternFilter.")
+        return FoundAcls(unknown, [])
+    if wanted.operation is AclOperation.UNKNOWN or wanted.permission is AclPermission.UNKNOWN:
+        return FoundAcls(FilterResult(ErrorCode.INVALID_REQUEST, "Unknown entryFilter."), [])
+    found = await metadata.acls.matching(wanted)
+    return FoundAcls(FilterResult(acls=[acl for _, acl in found]), [acl_id for acl_id, _ in found])

@@ -105,6 +105,10 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
+def _metric_name(name: str) -> str:
+    return name.replace(".", "_")
+
+
 class ClusterMetadata:
     """Topics, partitions and settings. `config`: the broker's settings, including the dynamic
     settings.
@@ -114,6 +118,10 @@ class ClusterMetadata:
         self.config = config
         self.node_id = config.node_id
         self.topics: dict[str, Topic] = {}
+        #: The number of partitions of all topics.
+        self.total_partitions = 0
+        #: The topics by their names in metrics, which do not distinguish '.' and '_'.
+        self._names_by_metric_name: dict[str, list[str]] = {}
         #: A number that grows when a topic or a partition is created or removed, or when an ACL
         #: changes which users may see a topic. Not stored.
         self.topics_version = 0
@@ -221,9 +229,10 @@ class ClusterMetadata:
         topic = self.topics.get(name)
         return 0 if topic is None else len(topic.partitions)
 
-    @property
-    def total_partitions(self) -> int:
-        return sum(len(topic.partitions) for topic in self.topics.values())
+    def topic_with_metric_name_of(self, name: str) -> str | None:
+        """A topic whose name differs from `name` at most in '.' and '_'."""
+        alike = self._names_by_metric_name.get(_metric_name(name))
+        return alike[-1] if alike else None
 
     def leader_of(self, name: str, partition: int) -> int | None:
         """The node that leads a partition; None if there is no such partition (D8)."""
@@ -557,11 +566,14 @@ class ClusterMetadata:
         self.topics_version += 1
         self.topics[record.name] = Topic(record.name, record.topic_id)
         self._names_by_id[record.topic_id] = record.name
+        self._names_by_metric_name.setdefault(_metric_name(record.name), []).append(record.name)
 
     def _replay_partition(self, record: PartitionRecord) -> None:
         name = self._names_by_id[record.topic_id]
         self.topics_version += 1
-        self.topics[name].partitions[record.partition_id] = PartitionState(
+        partitions = self.topics[name].partitions
+        self.total_partitions += record.partition_id not in partitions
+        partitions[record.partition_id] = PartitionState(
             record.partition_id,
             record.leader,
             record.leader_epoch,
@@ -573,7 +585,11 @@ class ClusterMetadata:
     def _replay_remove_topic(self, record: RemoveTopicRecord) -> None:
         name = self._names_by_id.pop(record.topic_id)
         self.topics_version += 1
-        del self.topics[name]
+        self.total_partitions -= len(self.topics.pop(name).partitions)
+        alike = self._names_by_metric_name[_metric_name(name)]
+        alike.remove(name)
+        if not alike:
+            del self._names_by_metric_name[_metric_name(name)]
         self._configs.get(RESOURCE_TOPIC, {}).pop(name, None)
         self._log_configs.pop(name, None)
         self.mirror_sources.pop(name, None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.log import MetadataLog
 from odradek_broker.platform.seams import Scheduler
+from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
@@ -34,36 +35,50 @@ def when_durable(
     timed_out: Callable[[], Response],
     timeout_ms: int = DEFAULT_WAIT_MS,
 ) -> Response | Deferred[Response]:
-    """Append the records, and answer `respond()` when everything that was replayed so far is on
-    disk.
+    """Append the records, and answer `respond()` when they are durable, or `timed_out()`; see
+    `committed`."""
+    durable = committed(node, records, timeout_ms)
+    if durable.done:
+        return respond() if durable.result() else timed_out()
+    return durable.map(lambda in_time: respond() if in_time else timed_out())
 
-    The answer is `timed_out()` if the disk takes longer than `timeout_ms`, and longer than
-    _SHORTEST_WAIT_MS; the records then stay in the log. The answer is also `timed_out()` if the
-    records cannot be appended, because clients retry after this answer. With a negative timeout,
-    the answer is `timed_out()` immediately, and no record is appended.
+
+async def all_committed(recorded: Iterable[Deferred[bool]]) -> bool:
+    """True if all results of `committed` are true."""
+    return all([await each async for each in paced(recorded)])
+
+
+def committed(
+    node: MetadataNode, records: Sequence[MetadataRecord] = (), timeout_ms: int = DEFAULT_WAIT_MS
+) -> Deferred[bool]:
+    """Append the records. The result is true when everything that was replayed so far is on disk.
+
+    It is false if the disk takes longer than `timeout_ms`, and longer than _SHORTEST_WAIT_MS; the
+    records then stay in the log. It is also false if the records cannot be appended; clients retry
+    after both. With a negative timeout, it is false immediately, and no record is appended.
     """
     if timeout_ms < 0:
-        return timed_out()
+        return Deferred.of(False)
     try:
         recorded = node.metadata_log.commit(records) if records else node.metadata_log.durable()
     except StorageError:
         # The cause is logged elsewhere, by `DiskWatch` or with the problems of the metadata log,
         # and only once, however often clients retry.
-        return timed_out()
+        return Deferred.of(False)
     if recorded.done:
-        return respond()
-    answer: Deferred[Response] = Deferred()
+        return Deferred.of(True)
+    answer: Deferred[bool] = Deferred()
 
     def late() -> None:
         if not answer.done:
-            answer.resolve(timed_out())
+            answer.resolve(False)
 
     timer = node.scheduler.call_later(max(timeout_ms, _SHORTEST_WAIT_MS), late)
 
     def durable(_: None) -> None:
         if not answer.done:
             timer.cancel()
-            answer.resolve(respond())
+            answer.resolve(True)
 
     recorded.then(durable)
     return answer

@@ -61,9 +61,7 @@ class ScramResult:
 
 
 def alter_scram_credentials(
-    metadata: ClusterMetadata,
-    deletions: Sequence[ScramDeletion],
-    upsertions: Sequence[ScramUpsertion],
+    metadata: ClusterMetadata, changes: Sequence[ScramDeletion | ScramUpsertion]
 ) -> tuple[list[MetadataRecord], list[ScramResult]]:
     """The records of the valid changes, and one answer for each user.
 
@@ -73,7 +71,6 @@ def alter_scram_credentials(
     records: dict[str, MetadataRecord] = {}
     refused: dict[str, ScramResult] = {}
     new_users = 0
-    changes: list[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]
     for change in changes:
         user = change.user
         if user in refused:

@@ -128,21 +128,16 @@ class NewTopic:
 
 
 def create_topics(
-    metadata: ClusterMetadata, wanted: Sequence[NewTopic], quota: TakeQuota = unlimited
+    metadata: ClusterMetadata,
+    wanted: Sequence[NewTopic],
+    quota: TakeQuota = unlimited,
+    limit: PartitionLimit | None = None,
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
     """The records of the valid topics, and one answer for each topic name. `quota`: the client's
-    remaining quota.
-
-    If the request has too many partitions, all of its topics are refused, as in Kafka.
-    """
+    remaining quota. `limit`: what is left of the limits for the request, if these are not all of
+    its topics."""
     times = Counter(topic.name for topic in wanted)
-    if sum(_count_asked(metadata, topic) for topic in wanted) > PARTITIONS_PER_REQUEST_MAX:
-        return [], [TopicResult.refused(name, too_many_partitions()) for name in times]
-    # Names of metrics do not distinguish '.' and '_', so a new topic is refused if its name differs
-    # from that of an existing topic only in these characters. If the names of two new topics in one
-    # request differ only in these characters, Kafka creates both topics.
-    taken = {name.replace(".", "_"): name for name in metadata.topics}
-    limit = PartitionLimit(metadata)
+    limit = limit or PartitionLimit(metadata)
     records: list[MetadataRecord] = []
     results = {}
     for topic in wanted:
@@ -151,7 +146,7 @@ def create_topics(
         try:
             if times[topic.name] > 1:
                 raise AdminError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            _check_new_name(metadata, topic.name, taken)
+            _check_new_name(metadata, topic.name)
             made, result = _create_one(metadata, topic, limit)
             check_quota(quota, result.num_partitions)
         except AdminError as error:
@@ -163,7 +158,7 @@ def create_topics(
     return records, list(results.values())
 
 
-def _check_new_name(metadata: ClusterMetadata, name: str, taken: Mapping[str, str]) -> None:
+def _check_new_name(metadata: ClusterMetadata, name: str) -> None:
     if name in metadata.topics:
         raise AdminError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if name == METADATA_TOPIC or name in INTERNAL_TOPICS:
@@ -171,7 +166,8 @@ def _check_new_name(metadata: ClusterMetadata, name: str, taken: Mapping[str, st
             ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
         )
     check_topic_name(name)
-    other = taken.get(name.replace(".", "_"))
+    # If the names of two new topics in one request differ only in '.' and '_', Kafka creates both.
+    other = metadata.topic_with_metric_name_of(name)
     if other is not None:
         raise AdminError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -179,7 +175,7 @@ def _check_new_name(metadata: ClusterMetadata, name: str, taken: Mapping[str, st
         )
 
 
-def _count_asked(metadata: ClusterMetadata, topic: NewTopic) -> int:
+def partitions_asked(metadata: ClusterMetadata, topic: NewTopic) -> int:
     """The requested number of partitions, valid or not."""
     if topic.assignments:
         return len(topic.assignments)
@@ -291,14 +287,15 @@ class NewPartitions:
 
 
 def create_partitions(
-    metadata: ClusterMetadata, wanted: Sequence[NewPartitions], quota: TakeQuota = unlimited
+    metadata: ClusterMetadata,
+    wanted: Sequence[NewPartitions],
+    quota: TakeQuota = unlimited,
+    limit: PartitionLimit | None = None,
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
-    """The records of the new partitions, and one answer per name.
-
-    `quota`: the client's remaining quota.
-    """
+    """The records of the new partitions, and one answer per name. `quota` and `limit`: as for
+    `create_topics`."""
     times = Counter(more.name for more in wanted)
-    limit = PartitionLimit(metadata)
+    limit = limit or PartitionLimit(metadata)
     records: list[MetadataRecord] = []
     results = {}
     for more in wanted:

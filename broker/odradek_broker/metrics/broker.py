@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 
 from odradek_protocol.keys import Api
@@ -23,7 +23,7 @@ BUCKETS_US = (
 )  # fmt: skip
 
 #: A function that adds the error codes of an answer, or of a part of it, to a list.
-ErrorWalker = Callable[[Struct, list[int]], None]
+ErrorWalker = Callable[[Struct], Iterator[int]]
 
 
 @lru_cache(maxsize=1)
@@ -86,8 +86,8 @@ class Histogram:
 
 @lru_cache(maxsize=512)
 def _error_walker(struct: type[Struct]) -> ErrorWalker | None:
-    """A function that collects an answer's error codes other than 0; None if this type of answer
-    has no error codes."""
+    """A generator function that yields an answer's error codes, among them many 0; None if this
+    type of answer has no error codes."""
     own = any(spec.name == "error_code" for spec in struct.fields)
     nested = []
     for spec in struct.fields:
@@ -99,12 +99,12 @@ def _error_walker(struct: type[Struct]) -> ErrorWalker | None:
     if not own and not nested:
         return None
 
-    def walk(part: Struct, found: list[int]) -> None:
-        if own and part.error_code:  # type: ignore[attr-defined]
-            found.append(int(part.error_code))  # type: ignore[attr-defined]
+    def walk(part: Struct) -> Iterator[int]:
+        if own:
+            yield part.error_code  # type: ignore[attr-defined]
         for name, inner in nested:
             for item in getattr(part, name) or ():
-                inner(item, found)
+                yield from inner(item)
 
     return walk
 
@@ -198,16 +198,19 @@ class BrokerMetrics:
         """Count a request, the time since its `started_us`, and the errors of its response, if it
         has a response.
         """
-        name = api.name
-        self.request_counted(name, version, started_us)
-        if not isinstance(reply, Struct):
-            return
-        walk = _error_walker(type(reply))
+        self.request_counted(api.name, version, started_us)
+        for _ in self.count_errors(api.name, reply):
+            pass
+
+    def count_errors(self, name: str, reply: object) -> Generator[None, None, None]:
+        """Count the errors of a response, which may be many; yields after each entry."""
+        walk = _error_walker(type(reply)) if isinstance(reply, Struct) else None
         if walk is not None:
-            found: list[int] = []
-            walk(reply, found)
-            for code in found:
-                self.errors[name, code] = self.errors.get((name, code), 0) + 1
+            for code in walk(reply):  # type: ignore[arg-type]
+                if code:
+                    key = name, int(code)
+                    self.errors[key] = self.errors.get(key, 0) + 1
+                yield
 
     def request_counted(self, name: str, version: int, started_us: int) -> None:
         """Count a request under the name of its API, and the time since `started_us`, but no

@@ -7,6 +7,7 @@ from dataclasses import field
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
+from odradek_broker.slices import paced
 from odradek_protocol.acls import (
     WILDCARD,
     AclOperation,
@@ -197,9 +198,11 @@ class AclIndex:
                 for acls in bucket.values():
                     yield from acls
 
-    def matching(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
+    async def matching(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
         """(id, ACL) of the ACLs that match a filter, oldest first."""
-        return [(acl_id, acl) for acl_id, acl in self._by_id.items() if wanted.fits(acl)]
+        return [
+            (acl_id, acl) async for acl_id, acl in paced(self._by_id.items()) if wanted.fits(acl)
+        ]
 
     @property
     def by_id(self) -> Mapping[bytes, Acl]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from odradek_broker.request import RequestContext
+from odradek_broker.slices import paced
 from odradek_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -109,7 +110,7 @@ NO_AUTHORIZER = "No Authorizer is configured. (authorizer.class.name)"
 _NO_TOPICS: frozenset[str] = frozenset()
 
 
-def hidden_topics(
+async def hidden_topics(
     authorizer: Authorizer, context: RequestContext, names: Iterable[str]
 ) -> frozenset[str]:
     """The topics that an answer about all topics leaves out, because this client may not describe
@@ -117,9 +118,11 @@ def hidden_topics(
     if authorizer is ALLOW_EVERYTHING:
         return _NO_TOPICS
     return frozenset(
-        name
-        for name in dict.fromkeys(names)
-        if not authorizer.would_allow(context, Operation.DESCRIBE, topic(name))
+        [
+            name
+            async for name in paced(dict.fromkeys(names))
+            if not authorizer.would_allow(context, Operation.DESCRIBE, topic(name))
+        ]
     )
 
 
@@ -127,10 +130,14 @@ def visible_topics(
     authorizer: Authorizer, context: RequestContext
 ) -> Callable[[frozenset[str]], frozenset[str]]:
     """A function that returns, of a set of topics, the topics that this client may describe."""
-    return lambda names: names - hidden_topics(authorizer, context, names)
+    if authorizer is ALLOW_EVERYTHING:
+        return lambda names: names
+    return lambda names: frozenset(
+        name for name in names if authorizer.would_allow(context, Operation.DESCRIBE, topic(name))
+    )
 
 
-def denied_topics(
+async def denied_topics(
     authorizer: Authorizer, context: RequestContext, operation: Operation, names: Iterable[str]
 ) -> frozenset[str]:
     """The topics on which this client may not do the operation, each checked once.
@@ -141,9 +148,11 @@ def denied_topics(
     if authorizer is ALLOW_EVERYTHING:
         return _NO_TOPICS
     return frozenset(
-        name
-        for name in dict.fromkeys(names)
-        if not authorizer.allows(context, operation, topic(name))
+        [
+            name
+            async for name in paced(dict.fromkeys(names))
+            if not authorizer.allows(context, operation, topic(name))
+        ]
     )
 
 

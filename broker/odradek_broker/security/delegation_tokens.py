@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from odradek_protocol.lazy_dataclass import dataclass
 
@@ -39,9 +40,10 @@ class DelegationToken:
         """True if the token has expired at this wall time."""
         return self.expires_ms < now_ms or self.max_ms < now_ms
 
-    def concerns(self, principal: str) -> bool:
-        """True if the principal is the owner, the requester or a renewer."""
-        return principal in (self.owner, self.requester) or principal in self.renewers
+    def concerns(self, principals: AbstractSet[str]) -> bool:
+        """True if one of the principals is the owner, the requester or a renewer."""
+        own = (self.owner, self.requester)
+        return not principals.isdisjoint(own) or not principals.isdisjoint(self.renewers)
 
     def may_be_changed_by(self, principal: str) -> bool:
         """True if the principal is the owner or a renewer; the requester is not sufficient."""

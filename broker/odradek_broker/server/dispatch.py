@@ -1,14 +1,16 @@
 """The dispatcher, which makes the bytes of a response from the bytes of a request.
 
 The dispatcher checks key, version, size and form, calls the handler and encodes its reply (rules
-N-02, N-06, N-07, N-08).
+N-02, N-06, N-07, N-08). Handlers that may take long are coroutines; their requests are decoded,
+handled and encoded in slices of the loop's time (N-57).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from collections.abc import Callable, Coroutine, Mapping
+from functools import lru_cache, partial, wraps
 from importlib import import_module
+from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
 import structlog
@@ -23,12 +25,12 @@ from odradek_broker.request import (
     CloseConnection,
     EncodedReply,
     HandlerReply,
-    NoResponse,
     Peer,
     RequestContext,
     UnservedKey,
 )
 from odradek_broker.server import too_large
+from odradek_broker.slices import Work, with_pauses
 from odradek_protocol import codec, frames
 from odradek_protocol.codec import Buffer
 from odradek_protocol.fetch_frames import read_one_fetch
@@ -43,9 +45,10 @@ from odradek_protocol.settings import INT32_MAX
 
 log = structlog.get_logger("odradek.dispatch")
 
-#: The maximum number of elements in all arrays of a request together. It is limited because all
-#: other connections wait while a request is handled (D11).
+#: The maximum number of elements in all arrays of a request together (D11).
 REQUEST_ELEMENTS_MAX = 100_000
+#: A request with more elements is decoded in slices.
+_ELEMENTS_AT_ONCE = 256
 
 #: APIs whose responses have limits of their own (F-05, F-06), and whose requests are too large to
 #: be kept until they are answered.
@@ -54,6 +57,9 @@ _RECORDS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 _APPENDS = frozenset({ApiKey.PRODUCE, ApiKey.APPEND_MIRROR_RECORDS})
 
 Handler = Callable[[Node, RequestContext, Message], HandlerReply | Deferred[HandlerReply]]
+SlicedHandler = Callable[[Node, RequestContext, Message], Coroutine[Any, Any, HandlerReply]]
+#: The APIs whose handlers are coroutines, of those that were imported.
+_SLICED: set[ApiKey] = set()
 
 
 def _imported_at_first_request(key: ApiKey) -> Handler:
@@ -71,7 +77,22 @@ def import_handler(key: ApiKey) -> Handler:
     """Import the handler of an API: `handlers/list_offsets.py` for `schemas/list_offsets.py`."""
     module = import_module(f"{handlers.__name__}.{key.name.lower()}")
     HANDLERS[key] = module.handle
+    if iscoroutinefunction(module.handle):
+        HANDLERS[key] = _in_slices(module.handle)
+        _SLICED.add(key)
     return HANDLERS[key]
+
+
+def _in_slices(handle: SlicedHandler) -> Handler:
+    """The handler that a coroutine function makes."""
+
+    @wraps(handle)
+    def handler(
+        node: Node, context: RequestContext, request: Message
+    ) -> HandlerReply | Deferred[HandlerReply]:
+        return node.slices.run(handle(node, context, request))
+
+    return handler
 
 
 #: The handler of each API. Most clients use a dozen of them, and importing all would be a tenth of
@@ -131,7 +152,8 @@ class _InFlight:
     """A request in flight. `request` is kept to refuse a response that is too large; it is None for
     Produce and Fetch, whose responses have limits of their own.
 
-    `handled_us`: the handler's processor time, if a quota counts it.
+    `handled_us`: the handler's processor time, if a quota counts it. `sliced`: true if the response
+    may be long.
     """
 
     api: Api
@@ -141,6 +163,7 @@ class _InFlight:
     peer: Peer
     context: RequestContext
     request: Message | None
+    sliced: bool = False
 
     @property
     def version(self) -> int:
@@ -263,10 +286,49 @@ class Dispatcher:
         try:
             if version in api.request.flexible:
                 position = frames.skip_tags(frame, position)
-            request = codec.decode(api.request, version, frame, position, REQUEST_ELEMENTS_MAX)
+            context.size_bytes = len(frame) - position
+            request = codec.decode(api.request, version, frame, position, _ELEMENTS_AT_ONCE)
+        except codec.TooManyElements:
+            return self._node.slices.run(
+                self._answer_in_slices(peer, api, header, context, frame, position)
+            )
         except DecodeError as error:
             raise CloseConnection(str(error)) from error
-        context.size_bytes = len(frame) - position
+        return self._handle(peer, api, header, context, request)
+
+    async def _answer_in_slices(
+        self,
+        peer: Peer,
+        api: Api,
+        header: frames.RequestHeader,
+        context: RequestContext,
+        frame: memoryview,
+        position: int,
+    ) -> EncodedReply:
+        """Answer a request with many elements."""
+        version = context.api_version
+        try:
+            request = await with_pauses(
+                codec.decode_with_pauses(
+                    api.request, version, frame, position, REQUEST_ELEMENTS_MAX
+                )
+            )
+        except DecodeError as error:
+            raise CloseConnection(str(error)) from error
+        reply = self._handle(peer, api, header, context, request, many=True)
+        return await reply if isinstance(reply, Deferred) else reply
+
+    def _handle(
+        self,
+        peer: Peer,
+        api: Api,
+        header: frames.RequestHeader,
+        context: RequestContext,
+        request: Message,
+        *,
+        many: bool = False,
+    ) -> EncodedReply | Deferred[EncodedReply]:
+        """Have the request handled. `many`: true if it has many elements."""
         if isinstance(request, ApiVersionsRequest):
             peer.software_name = request.client_software_name[:TEXT_MAX]
             peer.software_version = request.client_software_version[:TEXT_MAX]
@@ -280,7 +342,8 @@ class Dispatcher:
             0,
             peer,
             context,
-            None if key in _RECORDS else request,
+            None if api.key in _RECORDS else request,
+            many or api.key in _SLICED,
         )
         return self._finish(in_flight, reply)
 
@@ -297,6 +360,8 @@ class Dispatcher:
             # The throttle time takes effect before the response is complete, because the response
             # may take long, and the client may send more requests before the response arrives.
             in_flight.peer.throttle_ms = max(in_flight.peer.throttle_ms, throttle_ms)
+        if in_flight.sliced:
+            return self._node.slices.run(self._finish_in_slices(in_flight, reply))
         if not isinstance(reply, Deferred):
             return encode(in_flight, reply)
         if reply.done:
@@ -348,6 +413,57 @@ class Dispatcher:
         quota.record_only(in_flight.context, took_us / _PERCENT_US)
         return encoded
 
+    async def _finish_in_slices(
+        self, in_flight: _InFlight, reply: Reply | Deferred[Any]
+    ) -> EncodedReply:
+        """Encode a reply that may be long, when it is complete."""
+        if isinstance(reply, Work):
+            arrived: Reply = await reply
+            in_flight.handled_us = reply.busy_us
+        else:
+            arrived = await reply if isinstance(reply, Deferred) else reply
+        quota = self._quotas.request
+        if quota is None or in_flight.api.key in _EXEMPT or not isinstance(arrived, Message):
+            return await self._encoded_in_slices(in_flight, arrived)
+        quota.record(in_flight.context, in_flight.handled_us / _PERCENT_US)
+        began_us = self._node.slices.busy_us()
+        encoded = await self._encoded_in_slices(in_flight, arrived)
+        took_us = self._node.slices.busy_us() - began_us
+        quota.record_only(in_flight.context, took_us / _PERCENT_US)
+        return encoded
+
+    async def _encoded_in_slices(self, in_flight: _InFlight, reply: Reply) -> EncodedReply:
+        api, version, metrics = in_flight.api, in_flight.version, self._node.metrics
+        if not isinstance(reply, Message | AnswerTooLarge):
+            return self._encoded(in_flight, reply)
+        if in_flight.context.throttle_ms:
+            self._throttle(in_flight, reply)
+        metrics.request_counted(api.name, version, in_flight.started_us)
+        if isinstance(reply, AnswerTooLarge):
+            return await self._refused_in_slices(in_flight, reply.least_bytes)
+        await with_pauses(metrics.count_errors(api.name, reply))
+        bytes_max = INT32_MAX if in_flight.request is None else self._node.config.fetch_max_bytes
+        steps = frames.encode_response_with_pauses(
+            api, version, in_flight.correlation_id, reply, bytes_max
+        )
+        try:
+            return await with_pauses(steps)
+        except frames.ResponseTooLarge as problem:
+            return await self._refused_in_slices(in_flight, problem.size_bytes)
+
+    async def _refused_in_slices(self, in_flight: _InFlight, least_bytes: int) -> EncodedReply:
+        """The refusal of a request whose response would have at least so many bytes."""
+        assert in_flight.request is not None, "what carries records is cut to its size"
+        text = self._too_large(in_flight, f"at least {least_bytes}")
+        refusal = await too_large.refusal_in_slices(
+            in_flight.api, in_flight.version, in_flight.request, text
+        )
+        log.warning("refused a request", peer=in_flight.peer.host, reason=text)
+        steps = frames.encode_response_with_pauses(
+            in_flight.api, in_flight.version, in_flight.correlation_id, refusal, INT32_MAX
+        )
+        return await with_pauses(steps)
+
     def _throttle(self, in_flight: _InFlight, reply: HandlerReply) -> None:
         """Set the throttle time in the response, and mute the connection for as long (KIP-219,
         N-11)."""
@@ -368,31 +484,27 @@ class Dispatcher:
             self._throttle(in_flight, reply)
         self._node.metrics.request_finished(api, version, in_flight.started_us, reply)
         if not isinstance(reply, Message):
-            return self._without_response(in_flight, reply)
+            return reply if isinstance(reply, CloseConnection) else None
         if in_flight.request is None:
             return frames.encode_response(api, version, in_flight.correlation_id, reply)
         bytes_max = self._node.config.fetch_max_bytes
         try:
             return frames.encode_response(api, version, in_flight.correlation_id, reply, bytes_max)
         except frames.ResponseTooLarge as problem:
-            return self._refused(in_flight, in_flight.request, str(problem.size_bytes))
+            return self._refused(in_flight, problem.size_bytes)
 
-    def _without_response(
-        self, in_flight: _InFlight, reply: CloseConnection | AnswerTooLarge | NoResponse
-    ) -> EncodedReply:
-        if isinstance(reply, AnswerTooLarge):
-            assert in_flight.request is not None, "what carries records is cut to its size"
-            return self._refused(in_flight, in_flight.request, f"more than {reply.least_bytes}")
-        return reply if isinstance(reply, CloseConnection) else None
-
-    def _refused(self, in_flight: _InFlight, request: Message, size: str) -> EncodedReply:
+    def _too_large(self, in_flight: _InFlight, size: str) -> str:
+        """The reason for the refusal of a request."""
         bytes_max = self._node.config.fetch_max_bytes
-        text = (
+        return (
             f"the answer to this {in_flight.api.name} request would have {size} bytes; at most"
             f" {bytes_max} are sent (fetch.max.bytes): ask for fewer at a time"
         )
+
+    def _refused(self, in_flight: _InFlight, size_bytes: int) -> EncodedReply:
+        text = self._too_large(in_flight, str(size_bytes))
         try:
-            reply = too_large.refusal(in_flight.api, in_flight.version, request, text)
+            reply = too_large.refusal(in_flight.api, in_flight.version, text)
         except CloseConnection as closing:
             return closing
         log.warning("refused a request", peer=in_flight.peer.host, reason=text)

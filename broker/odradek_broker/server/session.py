@@ -1,10 +1,10 @@
 """A session: one connection that reads requests and sends the responses in the order of the
 requests (rule N-03).
 
-Requests are handled as they arrive; a response that is not complete yet delays the responses to
-later requests. A request after a Produce sees the records of the Produce: the request waits until
-the Produce is finished, even if the Produce has no response (acks=0). While too many requests or
-bytes are unanswered, the session reads nothing more (N-14).
+The requests of a connection are carried out one after the other, as in Kafka: a request begins when
+the response to the request before it is complete, and sees all its effects. Only a Produce may begin
+while earlier Produce requests wait for the disk, because their batches are appended already, in
+order. While too many requests or bytes are unanswered, the session reads nothing more (N-14).
 
 `SessionState` is the state of the connection; `SESSION_STATE_STEPS` has the legal steps. The
 session reads only in the state OPEN. An open connection may be paused for several reasons at a
@@ -30,6 +30,7 @@ from odradek_broker.server.authentication import Authentication, AuthenticationF
 from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.session_limits import ARRIVAL_S, SessionLimits
+from odradek_broker.slices import Work
 from odradek_protocol.codec import Buffer, gather
 from odradek_protocol.frames import FrameReceiver, FrameTooLarge, TlsBytes
 
@@ -97,11 +98,10 @@ class _Slot:
     """A request that is in flight, or whose response waits for the responses to earlier
     requests."""
 
-    __slots__ = ("bytes_held", "deferred", "produces", "ready", "reply")
+    __slots__ = ("bytes_held", "deferred", "ready", "reply")
 
     def __init__(self) -> None:
         self.bytes_held = 0
-        self.produces = False
         self.deferred: Deferred[EncodedReply] | None = None
         self.ready = False
         self.reply: EncodedReply = None
@@ -165,8 +165,8 @@ class Session(asyncio.BufferedProtocol):
         self._bytes_held = 0
         #: The received bytes of the request that has arrived only in part.
         self._unfinished_bytes = 0
-        #: The number of Produce requests whose records are not on disk yet.
-        self._producing = 0
+        #: True if all requests in flight are Produce requests that only wait for the disk.
+        self._only_flushes = False
         self._state = _OPEN
         self._pauses: set[Pause] = set()
         #: True while the transport reads.
@@ -355,7 +355,7 @@ class Session(asyncio.BufferedProtocol):
                 len(self._slots) >= limits.in_flight_max
                 or self._bytes_held >= limits.in_flight_bytes_max
                 or limits.bytes_held >= limits.total_bytes_max
-                or (self._producing and not _is_produce(backlog[0]))
+                or not (self._only_flushes and _is_produce(backlog[0]))
             ):
                 break
             if self._authentication is not None and self._authentication.busy:
@@ -389,9 +389,7 @@ class Session(asyncio.BufferedProtocol):
             return True
         slot = _Slot()
         slot.deferred = reply
-        if _is_produce(frame):
-            slot.produces = True
-            self._producing += 1
+        self._only_flushes = _is_produce(frame) and not isinstance(reply, Work)
         self._slots.append(slot)
         self._hold(slot, len(frame))
         reply.then(lambda value: self._answered(slot, value))
@@ -405,7 +403,6 @@ class Session(asyncio.BufferedProtocol):
         if self.peer.throttle_ms:
             self._mute()
         slot.ready, slot.reply, slot.deferred = True, reply, None
-        self._producing -= slot.produces
         slots = self._slots
         if not slots or slots[0] is not slot:
             self._hold(slot, _size(reply))

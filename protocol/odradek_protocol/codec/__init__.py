@@ -8,12 +8,13 @@ and `encoders.py`.
 
 Decoding checks every length against the available bytes before it allocates (rule N-06), and
 returns record sets as memoryviews. Encoding returns a list of buffers, so that record sets are not
-copied.
+copied. Messages with many elements are read and written by generators, between whose steps the
+broker does other work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import lru_cache
 from struct import error as struct_error
 from typing import Any, TypeVar, cast
@@ -27,6 +28,7 @@ from odradek_protocol.primitives import (
     WireType,
 )
 
+from .decoders import TooManyElements as TooManyElements
 from .decoders import struct_decoder
 from .defaults import struct_maker as struct_maker
 from .encoders import struct_encoder
@@ -57,10 +59,18 @@ def decode_at(
             buffer, position, len(buffer), [elements_max]
         )
         return found
-    except (struct_error, IndexError) as error:
-        raise DecodeError(f"the frame ends inside {cls.__name__} v{version}") from error
-    except UnicodeDecodeError as error:
-        raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
+    except _DAMAGES as error:
+        raise _decode_error(cls, version, error) from error
+
+
+#: What generated decoders raise for damaged bytes.
+_DAMAGES = (struct_error, IndexError, UnicodeDecodeError)
+
+
+def _decode_error(cls: type[Message], version: int, error: Exception) -> DecodeError:
+    if isinstance(error, UnicodeDecodeError):
+        return DecodeError(f"{cls.__name__} v{version}: {error}")
+    return DecodeError(f"the frame ends inside {cls.__name__} v{version}")
 
 
 def decode(
@@ -74,15 +84,45 @@ def decode(
     return decode_at(cls, version, buffer, position, elements_max)[0]
 
 
+def decode_with_pauses(
+    cls: type[M], version: int, buffer: Buffer, position: int, elements_max: int
+) -> Generator[None, None, M]:
+    """Like `decode`, as a generator that yields after some elements and returns the message."""
+    read = decoder(cast(Any, cls), version, True)
+    try:
+        found, _ = yield from read(buffer, position, len(buffer), [elements_max])
+        return cast(M, found)
+    except _DAMAGES as error:
+        raise _decode_error(cls, version, error) from error
+
+
 def encode(instance: Message, version: int) -> list[Buffer]:
     """The message as a list of buffers, in the order of the bytes. Raises EncodeError for a value
     that this version cannot represent."""
     parts: list[Buffer] = []
     try:
         encoder(cast(Any, type(instance)), version)(instance, parts.append)
-    except (struct_error, AttributeError, TypeError, UnicodeEncodeError) as error:
+    except _UNFIT as error:
         raise EncodeError(f"{type(instance).__name__} v{version}: {error}") from error
     return parts
+
+
+#: What generated encoders raise for values that do not fit.
+_UNFIT = (struct_error, AttributeError, TypeError, UnicodeEncodeError)
+
+
+def encode_with_pauses(instance: Message, version: int) -> Generator[list[Buffer]]:
+    """Like `encode`, as a generator: yields the buffers of some elements at a time, with few
+    buffers for many small values."""
+    parts: list[Buffer] = []
+    write = encoder(cast(Any, type(instance)), version, True)
+    try:
+        for _ in write(instance, parts.append):
+            yield gather(parts)
+            parts.clear()
+    except _UNFIT as error:
+        raise EncodeError(f"{type(instance).__name__} v{version}: {error}") from error
+    yield gather(parts)
 
 
 def encode_bytes(instance: Message, version: int) -> bytes:
@@ -107,19 +147,19 @@ def gather(parts: Sequence[Buffer]) -> list[Buffer]:
 
 
 @lru_cache(maxsize=4096)
-def decoder(cls: Any, version: int) -> Decoder:
+def decoder(cls: Any, version: int, pausing: bool = False) -> Decoder:
     """The generated decoder of a message in one version; see `Decoder`."""
     if version not in cls.versions:
         raise DecodeError(f"{cls.__name__} has no version {version}")
-    return struct_decoder(cls, version, version in cls.flexible)
+    return struct_decoder(cls, version, version in cls.flexible, pausing)
 
 
 @lru_cache(maxsize=4096)
-def encoder(cls: Any, version: int) -> Encoder:
+def encoder(cls: Any, version: int, pausing: bool = False) -> Encoder:
     """The generated encoder of a message in one version; see `Encoder`."""
     if version not in cls.versions:
         raise EncodeError(f"{cls.__name__} has no version {version}")
-    return struct_encoder(cls, version, version in cls.flexible)
+    return struct_encoder(cls, version, version in cls.flexible, pausing)
 
 
 @lru_cache(maxsize=512)

@@ -17,7 +17,7 @@ from odradek_protocol.primitives import (
 )
 
 from .defaults import assign_default
-from .source import Decoder, Source
+from .source import PAUSE_ELEMENTS, Decoder, Source, has_arrays
 
 S = TypeVar("S", bound=Struct)
 _INT16 = Packer(">h")
@@ -28,8 +28,12 @@ def _bad_length(cls: str, name: str, length: int) -> DecodeError:
     return DecodeError(f"{cls}.{name} has length {length}, which cannot be")
 
 
+class TooManyElements(DecodeError):
+    """The error for arrays with more elements together than the caller accepts."""
+
+
 def _crowded(cls: str, name: str, length: int) -> DecodeError:
-    return DecodeError(f"{cls}.{name} adds {length} elements to more than a message may have")
+    return TooManyElements(f"{cls}.{name} adds {length} elements to more than a message may have")
 
 
 def _min_bytes(type_: FieldType, version: int, flexible: bool) -> int:
@@ -48,9 +52,9 @@ def _min_bytes(type_: FieldType, version: int, flexible: bool) -> int:
 
 
 @lru_cache(maxsize=8192)
-def struct_decoder(cls: Any, version: int, flexible: bool) -> Decoder:
-    """The decoder of a struct or message in one version."""
-    source = Source(cls, version, flexible)
+def struct_decoder(cls: Any, version: int, flexible: bool, pausing: bool = False) -> Decoder:
+    """The decoder of a struct or message in one version; `pausing`: see `Source`."""
+    source = Source(cls, version, flexible, pausing)
     source.scope.update(
         cls=cls,
         new=object.__new__,
@@ -119,15 +123,17 @@ def _decode_value(source: Source, type_: FieldType, target: str, nullable: bool,
         else:
             _decode_sized(source, type_, target, nullable, name)
     else:
-        decode = source.name(struct_decoder(cast(Any, type_), source.version, source.flexible))
+        pauses = source.pausing and has_arrays(type_)
+        decoder = struct_decoder(cast(Any, type_), source.version, source.flexible, pauses)
+        call = f"{'yield from ' if pauses else ''}{source.name(decoder)}(b, p, end, left)"
         if nullable:
             source.line("p += 1")
             source.line("if b[p - 1] > 127:")
             source.line(f"    {target} = None")
             source.line("else:")
-            source.line(f"    {target}, p = {decode}(b, p, end, left)")
+            source.line(f"    {target}, p = {call}")
         else:
-            source.line(f"{target}, p = {decode}(b, p, end, left)")
+            source.line(f"{target}, p = {call}")
 
 
 def _decode_sized(source: Source, type_: WireType, target: str, nullable: bool, name: str) -> None:
@@ -186,6 +192,8 @@ def _decode_array(source: Source, type_: ArrayOf, target: str, nullable: bool, n
         source.indent += 1
         _decode_value(source, element, "e", False, name)
         source.line("add(e)")
+        if source.pausing:
+            source.line(f"if not len(a) % {PAUSE_ELEMENTS}: yield")
         source.indent -= 1
         source.line(f"{target} = a")
     source.indent -= 1

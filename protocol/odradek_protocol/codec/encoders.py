@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct as Packer
-from typing import Any, cast
+from typing import Any
 
 from odradek_protocol.message import ArrayOf, FieldSpec, FieldType
 from odradek_protocol.primitives import (
@@ -15,7 +15,7 @@ from odradek_protocol.primitives import (
     encode_uvarint,
 )
 
-from .source import Buffer, Encoder, Source
+from .source import PAUSE_ELEMENTS, Buffer, Encoder, Source, has_arrays
 
 _INT16 = Packer(">h")
 _INT32 = Packer(">i")
@@ -51,9 +51,9 @@ def _encode_tags(tags: dict[int, bytes], write: Callable[[Buffer], None]) -> Non
 
 
 @lru_cache(maxsize=8192)
-def struct_encoder(cls: Any, version: int, flexible: bool) -> Encoder:
-    """The encoder of a struct or message in one version."""
-    source = Source(cls, version, flexible)
+def struct_encoder(cls: Any, version: int, flexible: bool, pausing: bool = False) -> Encoder:
+    """The encoder of a struct or message in one version; `pausing`: see `Source`."""
+    source = Source(cls, version, flexible, pausing)
     source.scope.update(
         small=_SMALL_VARINTS,
         uvarint=encode_uvarint,
@@ -143,10 +143,15 @@ def _encode_value(source: Source, type_: FieldType, nullable: bool, name: str) -
     else:
         if nullable:
             source.line("w(b'\\x01')")
-        source.line(
-            f"{source.name(struct_encoder(cast(Any, type_), source.version, source.flexible))}(v, w)"
-        )
+        source.line(_struct_call(source, type_, "v"))
     source.indent -= 1
+
+
+def _struct_call(source: Source, type_: Any, target: str) -> str:
+    """The call that writes the struct in the variable `target`."""
+    pauses = source.pausing and has_arrays(type_)
+    encoder = struct_encoder(type_, source.version, source.flexible, pauses)
+    return f"{'yield from ' if pauses else ''}{source.name(encoder)}({target}, w)"
 
 
 def _encode_length(source: Source, prefix: str) -> None:
@@ -163,14 +168,16 @@ def _encode_array(source: Source, type_: ArrayOf, name: str) -> None:
     _encode_length(source, "int32")
     if isinstance(element, WireType) and element.format and element.name != "uuid":
         source.line(f"w(packer(f'>{{len(v)}}{element.format}').pack(*v))")
-    elif not isinstance(element, WireType | ArrayOf):
-        encode = source.name(struct_encoder(cast(Any, element), source.version, source.flexible))
-        source.line(f"for e in v: {encode}(e, w)")
-    else:
-        source.line("for v in v:")
-        source.indent += 1
+        return
+    source.line("for i, v in enumerate(v, 1):" if source.pausing else "for v in v:")
+    source.indent += 1
+    if isinstance(element, WireType | ArrayOf):
         _encode_value(source, element, False, name)
-        source.indent -= 1
+    else:
+        source.line(_struct_call(source, element, "v"))
+    if source.pausing:
+        source.line(f"if not i % {PAUSE_ELEMENTS}: yield")
+    source.indent -= 1
 
 
 def _encode_tag_section(source: Source) -> None:

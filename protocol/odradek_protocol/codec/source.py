@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
-from odradek_protocol.message import Struct
+from odradek_protocol.message import ArrayOf, Struct
+from odradek_protocol.primitives import WireType
 
 Buffer = bytes | bytearray | memoryview
 #: A function (buffer, position, end, [number of array elements still allowed]) -> (message,
-#: position after it).
-Decoder = Callable[[Any, int, int, list[int]], tuple[Any, int]]
+#: position after it); a generator of this result, if it pauses.
+Decoder = Callable[[Any, int, int, list[int]], Any]
 #: A function (message, function that takes the next buffer) -> None.
-Encoder = Callable[[Any, Callable[[Buffer], None]], None]
+Encoder = Callable[[Any, Callable[[Buffer], None]], Any]
+#: The number of elements of an array between two pauses of a function that pauses.
+PAUSE_ELEMENTS = 32
+
+
+@lru_cache(maxsize=4096)
+def has_arrays(cls: Any) -> bool:
+    """True if a struct has an array, or a struct with an array: only such a struct may be long."""
+    return any(
+        isinstance(spec.type, ArrayOf)
+        or (not isinstance(spec.type, WireType) and has_arrays(spec.type))
+        for spec in cls.fields
+    )
 
 
 class Source:
-    """The source of a generated function, line by line, with the objects that its names refer
-    to."""
+    """The source of a generated function, line by line, with the objects that its names refer to.
 
-    def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
+    `pausing`: true for a generator function, which yields between the elements of long arrays. Only
+    a struct with arrays can have one.
+    """
+
+    def __init__(
+        self, cls: type[Struct], version: int, flexible: bool, pausing: bool = False
+    ) -> None:
         self.cls, self.version, self.flexible = cls, version, flexible
-        self.lines: list[str] = []
+        self.pausing = pausing
+        # The line makes a generator of a function whose arrays this version does not have.
+        self.lines = ["    if False: yield"] if pausing else []
         self.scope: dict[str, Any] = {}
         self.indent = 1
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fake_node import FakeNode
-from handler_calls import context, received, send
+from handler_calls import context, handled, received, send
+from node_world import SoonScheduler
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers import (
     api_versions,
@@ -604,62 +605,31 @@ def count_described(monkeypatch: pytest.MonkeyPatch, slice_size: int) -> list[st
         names.append(given[-1].resource_name)
         return describe(*given)
 
-    monkeypatch.setattr(describe_configs, "_SLICE", slice_size)
+    monkeypatch.setattr(describe_configs, "_MEASURED", slice_size)
     monkeypatch.setattr(describe_configs, "_describe", counted)
     return names
-
-
-@pytest.mark.parametrize("slice_size", [1, 2, 3, 4])
-def test_describe_configs_yields_to_other_requests_between_slices(
-    monkeypatch: pytest.MonkeyPatch, slice_size: int
-) -> None:
-    described = count_described(monkeypatch, slice_size)
-    node = FakeNode()
-    answer = describe_configs.handle(node, context(4), groups("a", "b", "c"))  # type: ignore[arg-type]
-    turns = 1
-    while isinstance(answer, Deferred) and not answer.done:
-        assert len(described) == turns * slice_size
-        node.timers.pop().callback()
-        turns += 1
-    assert turns == -(-3 // slice_size)
-    whole = answer.result() if isinstance(answer, Deferred) else answer
-    assert isinstance(whole, DescribeConfigsResponse)
-    assert [result.resource_name for result in whole.results] == ["a", "b", "c"] == described
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
 def test_d11_describe_configs_stops_when_its_answer_is_too_large(
     monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """The groups are described in slices of ten. The description stops when all slices together
-    exceed the limit, not earlier."""
-    one = describe_configs.handle(FakeNode(), context(version), groups("g00000"))  # type: ignore[arg-type]
+    """The groups are measured ten at a time. The description stops when all together exceed the
+    limit, not earlier."""
+    one = handled(describe_configs.handle(FakeNode(), context(version), groups("g00000")))  # type: ignore[arg-type]
     assert isinstance(one, DescribeConfigsResponse)
     one_bytes = len(codec.encode_bytes(one, version))
     described = count_described(monkeypatch, 10)
     node = FakeNode(fetch_max_bytes=str(one_bytes * 30))
     request = groups(*(f"g{number:05}" for number in range(10_000)))
-    answer = describe_configs.handle(node, context(version), request)  # type: ignore[arg-type]
-    assert isinstance(answer, Deferred)
-    while not answer.done:
-        node.timers.pop().callback()
+    turns = SoonScheduler()
+    answer = handled(describe_configs.handle(node, context(version), request), turns)  # type: ignore[arg-type]
+    turns.run()
     assert 30 <= len(described) <= 40
     given_up = answer.result()
     assert isinstance(given_up, AnswerTooLarge)
     assert one_bytes * 30 < given_up.least_bytes < one_bytes * 41
     assert not node.timers
-
-
-def test_n10_describe_configs_stops_when_its_connection_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    described = count_described(monkeypatch, 1)
-    node = FakeNode()
-    answer = describe_configs.handle(node, context(4), groups("a", "b", "c"))  # type: ignore[arg-type]
-    assert isinstance(answer, Deferred)
-    answer.abandon()
-    node.timers.pop().callback()
-    assert described == ["a"] and not node.timers and not answer.done
 
 
 def test_an_invalid_stored_value_is_described_and_can_be_replaced() -> None:

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from acl_rules import Rule, RuleList
-from handler_calls import ask, context
+from handler_calls import ask
 from logs import append, make_batch
 from node_world import NodeWorld
 from odradek.simulation.disk import VOLUME_BYTES, Failure
-from odradek_broker.deferred import Deferred
-from odradek_broker.handlers import describe_log_dirs
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
@@ -123,40 +121,6 @@ def test_a18_describe_log_dirs_needs_describe_on_the_cluster(world: NodeWorld) -
     assert (denied.error_code, denied.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
     rules.rules.append(Rule(Operation.DESCRIBE, ResourceType.CLUSTER, "*"))
     assert len(told(call(world, EVERYTHING))) == 3
-
-
-@pytest.mark.parametrize("slice_size", [1, 2, 3, 4])
-def test_describe_log_dirs_yields_to_other_requests_between_slices(
-    world: NodeWorld, monkeypatch: pytest.MonkeyPatch, slice_size: int
-) -> None:
-    monkeypatch.setattr(describe_log_dirs, "_SLICE", slice_size)
-    due: list[Any] = []
-    monkeypatch.setattr(world.node.scheduler, "call_later", lambda _, step: due.append(step))
-    answer = describe_log_dirs.handle(world.node, context(5), EVERYTHING)
-    assert isinstance(answer, Deferred)
-    turns = 1
-    while not answer.done:
-        (step,), due[:] = due[:], []
-        if turns == 1:
-            world.delete("b")
-        step()
-        turns += 1
-    assert turns == 3 // slice_size + 1
-    gone = slice_size < 3
-    assert set(told(answer.result())) == {("a", 0), ("a", 1)} | (set() if gone else {("b", 0)})
-
-
-def test_describe_log_dirs_stops_when_its_answer_is_abandoned(
-    world: NodeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(describe_log_dirs, "_SLICE", 1)
-    due: list[Any] = []
-    monkeypatch.setattr(world.node.scheduler, "call_later", lambda _, step: due.append(step))
-    answer = describe_log_dirs.handle(world.node, context(5), EVERYTHING)
-    assert isinstance(answer, Deferred)
-    answer.abandon()
-    due.pop()()
-    assert not due and not answer.done
 
 
 def test_l42_every_directory_has_an_entry_and_a_failed_one_its_error() -> None:

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from acl_rules import RuleList
-from handler_calls import ask, context
+from handler_calls import ask
 from node_world import NodeWorld
-from odradek_broker.deferred import Deferred
-from odradek_broker.handlers import elect_leaders
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -98,44 +96,6 @@ def test_n38_an_unknown_type_of_election_is_refused(world: NodeWorld, kind: int)
         request = ElectLeadersRequest(election_type=kind, topic_partitions=topics)
         codes.append(ask(world.node, request, 2).error_code)
     assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
-
-
-@pytest.mark.parametrize("slice_size", [1, 2, 3, 4])
-def test_n38_elect_leaders_yields_to_other_requests_between_slices(
-    world: NodeWorld, monkeypatch: pytest.MonkeyPatch, slice_size: int
-) -> None:
-    monkeypatch.setattr(elect_leaders, "_SLICE", slice_size)
-    due: list[Any] = []
-    monkeypatch.setattr(world.node.scheduler, "call_later", lambda _, step: due.append(step))
-    answer = elect_leaders.handle(world.node, context(2), ALL)
-    assert isinstance(answer, Deferred)
-    turns = 1
-    while not answer.done:
-        (step,), due[:] = due[:], []
-        if turns == 1:
-            world.delete("c")
-        step()
-        turns += 1
-    assert turns == 3 // slice_size + 1
-    results = answer.result().replica_election_results
-    assert [(each.topic, each.partition_result) for each in results] == [
-        ("a", []),
-        ("b", []),
-        ("c", []),
-    ]
-
-
-def test_elect_leaders_stops_when_its_answer_is_abandoned(
-    world: NodeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(elect_leaders, "_SLICE", 1)
-    due: list[Any] = []
-    monkeypatch.setattr(world.node.scheduler, "call_later", lambda _, step: due.append(step))
-    answer = elect_leaders.handle(world.node, context(2), ALL)
-    assert isinstance(answer, Deferred)
-    answer.abandon()
-    due.pop()()
-    assert not due and not answer.done
 
 
 def test_n39_a_reassignment_to_other_replicas_is_refused(world: NodeWorld) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from counting_randomness import CountingRandomness
 from fake_node import FakeNode
+from handler_calls import ask
 from odradek_broker.config.broker import ConfigSource, default_config
 from odradek_broker.metadata import config_resources
 from odradek_broker.metadata.cluster import (
@@ -38,6 +39,7 @@ from odradek_protocol.constants import (
 )
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID, DecodeError
+from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek_protocol.stored.cluster_metadata import (
     ConfigRecord,
     PartitionRecord,
@@ -273,8 +275,14 @@ def test_invalid_topics_are_refused_and_others_created(wanted: NewTopic, error: 
 
 def test_one_request_creates_at_most_ten_thousand_partitions() -> None:
     node = FakeNode()
+    wanted = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+            for name, count in (("a", 1), ("b", 6_000), ("c", 4_000))
+        ]
+    )
     refused = [ErrorCode.POLICY_VIOLATION] * 3
-    assert create(node, NewTopic("a", 1), NewTopic("b", 6_000), NewTopic("c", 4_000)) == refused
+    assert [each.error_code for each in ask(node, wanted, 7).topics] == refused
     assert create(node, NewTopic("b", 6_000), NewTopic("c", 4_000)) == [ErrorCode.NONE] * 2
     _, results = create_partitions(
         node.metadata, [NewPartitions("b", 16_001), NewPartitions("b2", 1)]

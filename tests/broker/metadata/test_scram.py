@@ -54,7 +54,7 @@ def upsertion(user: str, mechanism: int = 1, iterations: int = 4096, **more: Any
 
 
 def altered(node: Any, deletions: Any = (), upsertions: Any = ()) -> dict[str, ErrorCode]:
-    records, results = alter_scram_credentials(node.metadata, deletions, upsertions)
+    records, results = alter_scram_credentials(node.metadata, [*deletions, *upsertions])
     node.metadata_log.commit(records)
     assert len({each.user for each in results}) == len(results)
     return {each.user: each.error for each in results}

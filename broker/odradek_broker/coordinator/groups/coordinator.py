@@ -65,7 +65,7 @@ from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, Shards, partit
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler
-from odradek_broker.slices import Slices
+from odradek_broker.slices import Slices, with_pauses
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -319,7 +319,7 @@ class GroupCoordinator:
 
     def _match(self, group_id: str, texts: Collection[str], visible: Visible) -> Deferred[Matches]:
         """Match expressions of a group; others wait until the group has decided with the result."""
-        matching = self._slices.run(match(texts, self._metadata, visible))
+        matching = self._slices.deferred(_matched(texts, self._metadata, visible))
         if matching.done:
             return matching
         matched: Deferred[Matches] = Deferred()
@@ -543,3 +543,7 @@ def _check_group_id(group_id: str) -> ErrorCode:
 
 def _identity(error: ErrorCode) -> ErrorCode:
     return error
+
+
+async def _matched(texts: Collection[str], topics: Topics, visible: Visible) -> Matches:
+    return await with_pauses(match(texts, topics, visible))

@@ -568,8 +568,10 @@ def test_d11_many_offsets_are_deleted_in_several_batches_with_one_answer(
     world.commit_later(*(part(1, partition=index) for index in range(count)))
     world.log.hold = True
     deferred = send(world, offset_delete_request(topic=list(range(count))), 0)
+    world.turns.run()
     assert not deferred.done
     world.log.flush()
+    world.turns.run()
     assert {part.error_code for part in deferred.result().topics[0].partitions} == {E.NONE}
     assert world.groups.group(GROUP) is None
 

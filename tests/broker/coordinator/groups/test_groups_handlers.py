@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from group_world import GROUP, GroupWorld, part
-from handler_calls import ask, context
+from handler_calls import ask, context, handled
 from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers import (
@@ -102,7 +102,8 @@ def test_g07_find_coordinator_waits_until_the_offsets_topic_is_created(world: Gr
         node_id=1,
         advertised=lambda listener: ("h", 1),
     )
-    answer = find_coordinator.handle(slow, context(3), FindCoordinatorRequest(key=GROUP))  # type: ignore[arg-type]
+    asked = FindCoordinatorRequest(key=GROUP)
+    answer = handled(find_coordinator.handle(slow, context(3), asked))  # type: ignore[arg-type]
     assert not answer.done
     made.resolve(None)
     assert answer.result().error_code == E.NONE

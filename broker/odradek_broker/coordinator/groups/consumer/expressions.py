@@ -6,13 +6,12 @@ about a heartbeat, and the heartbeat brings the result along.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import field
 
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.settings import Topics, Visible
 from odradek_broker.patterns import Pattern, PatternError, compile_pattern
-from odradek_broker.slices import Work
 from odradek_protocol.constants import JOIN_EPOCH
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -55,7 +54,9 @@ def unmatched(
     return frozenset(own | group.pattern_uses.keys())
 
 
-def match(texts: Collection[str], topics: Topics, visible: Visible) -> Work[Matches]:
+def match(
+    texts: Collection[str], topics: Topics, visible: Visible
+) -> Generator[int, None, Matches]:
     """Match topics with expressions. Only topics that the user may see are matched. An expression
     that this version of the broker cannot read, but an earlier one could, matches nothing."""
     version = topics.topics_version

@@ -1,0 +1,154 @@
+"""Large requests of every API, made from the declarations, and a count of the steps that a broker
+takes for them in one callback of its loop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from node_world import NodeWorld
+from odradek_broker.deferred import Deferred
+from odradek_broker.request import CloseConnection, EncodedReply, Peer
+from odradek_broker.server.dispatch import Dispatcher
+from odradek_protocol import frames
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.message import ArrayOf, Message
+from odradek_protocol.primitives import WireType
+
+#: A way to an array of a request: the names of the fields, from the outside in.
+ArrayPath = tuple[str, ...]
+#: The steps that a machine takes in a microsecond, for the clock of the broker.
+_STEPS_PER_US = 3
+
+
+def array_paths(cls: Any, version: int) -> Iterator[ArrayPath]:
+    """The arrays of a request in one version, also those in other arrays."""
+    for spec in cls.fields:
+        if version not in spec.versions:
+            continue
+        kind = spec.type
+        if isinstance(kind, ArrayOf):
+            yield (spec.name,)
+            kind = kind.element
+        if not isinstance(kind, WireType | ArrayOf):
+            for inner in array_paths(kind, version):
+                yield (spec.name, *inner)
+
+
+def large_request(
+    key: ApiKey, path: ArrayPath, count: int, name: Callable[[int], str], *, same: bool = False
+) -> Message:
+    """A request with `count` elements in one array and one element in every other array. `same`:
+    true if all elements have the same name."""
+    api = APIS[key]
+    named = (lambda _: name(0)) if same else name
+    made: Message = _filled(api.request, api.versions.last, path, count, named)
+    return made
+
+
+def _filled(
+    cls: Any, version: int, path: ArrayPath, count: int, name: Callable[[int], str], number: int = 0
+) -> Any:
+    made = cls()
+    for spec in cls.fields:
+        if version not in spec.versions:
+            continue
+        inner = path[1:] if path and path[0] == spec.name else ()
+        times = count if path == (spec.name,) else 1
+        if isinstance(spec.type, ArrayOf):
+            element = spec.type.element
+            value: Any = [
+                _value(element, version, inner, count, name, number if times == 1 else each)
+                for each in range(times)
+            ]
+        else:
+            if version in spec.nullable and not inner:
+                continue
+            value = _value(spec.type, version, inner, count, name, number)
+        setattr(made, spec.name, value)
+    return made
+
+
+def _value(
+    kind: Any, version: int, path: ArrayPath, count: int, name: Callable[[int], str], number: int
+) -> Any:
+    if not isinstance(kind, WireType | ArrayOf):
+        return _filled(kind, version, path, count, name, number)
+    if isinstance(kind, ArrayOf):
+        return []
+    if kind.name == "string":
+        return name(number)
+    if kind.name == "uuid":
+        return number.to_bytes(16, "big")
+    if kind.name in ("bytes", "records"):
+        return b""
+    if kind.name == "bool":
+        return False
+    if kind.name == "float64":
+        return 1.0
+    return number % 100 if kind.name in ("int8", "int16", "uint16") else number
+
+
+class StepCounter:
+    """Counts calls of functions while it is active."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def _count(self, _frame: FrameType, event: str, _arg: object) -> None:
+        if event in ("call", "c_call"):
+            self.steps += 1
+
+    def now_us(self) -> int:
+        """The time that the steps take."""
+        return self.steps // _STEPS_PER_US
+
+    def steps_of(self, work: Callable[[], Any]) -> tuple[int, Any]:
+        """The steps of a call, and its result."""
+        before = self.steps
+        sys.setprofile(self._count)
+        try:
+            result = work()
+        finally:
+            sys.setprofile(None)
+        return self.steps - before, result
+
+
+class CountedBroker:
+    """A broker without a network, whose steps are counted. `super_users`: those who may do
+    everything; with None there is no authorizer."""
+
+    def __init__(self, **settings: str) -> None:
+        self.counter = StepCounter()
+        counter = self.counter
+
+        class World(NodeWorld):
+            now_us = staticmethod(counter.now_us)
+
+        self.world = World(log_durability="page-cache", **settings)
+        self._dispatcher = Dispatcher(self.world.node, 100_000_000)
+
+    def longest_callback(self, request: Message, version: int, user: str) -> tuple[int, Any]:
+        """The most steps of one callback while the broker answers a request, and the answer."""
+        frame = b"".join(frames.encode_request(request, version, 1, "client"))
+        peer = Peer("127.0.0.1", 1, user=user)
+        longest, reply = self.counter.steps_of(
+            lambda: self._answer(peer, memoryview(bytearray(frame[4:])))
+        )
+        while isinstance(reply, Deferred) and not reply.done:
+            steps, more = self.counter.steps_of(self.world.soon.turn)
+            longest = max(longest, steps)
+            if not more:
+                self.world.flush()
+                self.world.clock.now_ms += 1
+                if not self.world.soon._soon and not reply.done:
+                    break
+        return longest, reply.result() if isinstance(reply, Deferred) and reply.done else reply
+
+    def _answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
+        try:
+            return self._dispatcher.answer(peer, frame)
+        except CloseConnection as closing:
+            return closing
