@@ -171,7 +171,9 @@ class CoordinatorWorld(ABC):
         self.timers: list[tuple[float, Callable[[], None]]] = []
         #: The turns of requests that take more than one slice.
         self.turns = SoonScheduler()
-        self.slices = Slices(lambda: 0, self.turns)
+        #: The clock that measures the turns, in microseconds.
+        self.now_us: Callable[[], int] = lambda: 0
+        self.slices = Slices(lambda: self.now_us(), self.turns)
         if topic_exists:
             metadata.counts[internal_topic] = partitions
 

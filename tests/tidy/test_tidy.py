@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from inspect import unwrap
 from pathlib import Path
 
 import pytest
@@ -256,7 +257,7 @@ def _missing_of(api: Api) -> Iterator[str]:
         yield f"{api.request.__module__} is no schema"
     dispatch = importlib.import_module("odradek_broker.server.dispatch")
     handler = importlib.import_module(f"odradek_broker.handlers.{name}")
-    if dispatch.import_handler(api.key) is not handler.handle:
+    if unwrap(dispatch.import_handler(api.key)) is not handler.handle:
         yield f"{name} is handled by somebody else"
     held = {(line["direction"], line["version"]) for line in golden.lines(name)}
     wanted = {(way, version) for way in ("request", "response") for version in api.request.versions}

@@ -146,12 +146,13 @@ async def test_a_closed_connection_discards_its_dropped_and_delayed_answers(
     order(tested, "drop_reply", api="Produce")
     order(tested, "delay", api="Heartbeat", ms=600_000)
     faults: Any = tested.server.faults
-    client = await tested.client()
-    client.send(HeartbeatRequest(group_id="g"), 3)
-    client.send(produce_request("t", batch_of(b"1")), 9)
+    delayed, dropped = await tested.client(), await tested.client()
+    delayed.send(HeartbeatRequest(group_id="g"), 3)
+    dropped.send(produce_request("t", batch_of(b"1")), 9)
     await until(lambda: faults._dropped)
-    client.close()
-    await until(lambda: not faults._dropped)
+    delayed.close()
+    dropped.close()
+    await until(lambda: not faults._dropped and len(tested.server._sessions) == 1)
 
 
 async def test_the_delay_fault_answers_later_and_in_order(tested: RunningBroker) -> None:

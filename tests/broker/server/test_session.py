@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,9 @@ from structlog.testing import capture_logs
 
 from broker_in_loop import RunningBroker, StartBroker
 from mirror_world import SOURCE
+from node_world import NodeWorld
+from odradek.simulation.network import SimulatedNetwork
+from odradek.simulation.simulate import run
 from odradek_broker.deferred import Deferred
 from odradek_broker.request import CloseConnection
 from odradek_broker.server.dispatch import _resolve
@@ -27,12 +31,14 @@ from odradek_protocol.schemas.append_mirror_records import (
     MirroredPartition,
     MirroredTopic,
 )
+from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
+from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek_protocol.schemas.list_offsets import (
     ListOffsetsPartition,
@@ -41,6 +47,7 @@ from odradek_protocol.schemas.list_offsets import (
 )
 from odradek_protocol.schemas.metadata import MetadataRequest
 from raw_client import RawClient, batch_of, produce_request
+from session_in_memory import Connection
 from waiting import until
 
 
@@ -66,20 +73,45 @@ def ends_of(topic: str) -> ListOffsetsRequest:
     )
 
 
-async def test_n03_answers_are_sent_in_the_order_of_requests(
+async def test_n03_requests_behind_a_parked_fetch_are_carried_out_after_it(
     client: RawClient, broker: RunningBroker
 ) -> None:
-    """The parked fetch is answered first, because the produce request after it brings records."""
     await client.create_topic("t")
     client.send(long_poll("t", 0), 11)
-    client.send(produce_request("t", batch_of(b"a")), 9)
+    client.send(produce_request("t", batch_of(b"late")), 9)
     client.send(MetadataRequest(topics=None), 9)
+    await until(lambda: len(broker.node.parked_fetches) == 1)
+    other = await broker.client()
+    assert (await other.call(ends_of("t"), 7)).topics[0].partitions[0].offset == 0
+    await other.call(produce_request("t", batch_of(b"first")), 9)
     fetched = await client.receive()
-    assert len(fetched.responses[0].partitions[0].records) > 0
+    assert b"first" in bytes(fetched.responses[0].partitions[0].records)
     produced = await client.receive()
-    assert produced.responses[0].partition_responses[0].base_offset == 0
+    assert produced.responses[0].partition_responses[0].base_offset == 1
     metadata = await client.receive()
     assert [topic.name for topic in metadata.topics] == ["t"]
+
+
+async def test_n03_a_produce_behind_the_creation_of_its_topic_finds_it(client: RawClient) -> None:
+    for name in ("one", "two", "three"):
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        client.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+        client.send(produce_request(name, batch_of(b"a")), 9)
+        client.send(ends_of(name), 7)
+    for _ in range(3):
+        assert (await client.receive()).topics[0].error_code == 0
+        produced = await client.receive()
+        assert produced.responses[0].partition_responses[0].error_code == 0
+        assert (await client.receive()).topics[0].partitions[0].offset == 1
+
+
+async def test_n03_transactional_ids_are_initialised_one_after_the_other(client: RawClient) -> None:
+    await client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]), 6)
+    for _ in range(5):
+        client.send(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000), 4)
+    answers = [await client.receive() for _ in range(5)]
+    assert [answer.error_code for answer in answers] == [0] * 5
+    assert [answer.producer_epoch for answer in answers] == [0, 1, 2, 3, 4]
 
 
 async def test_n03_many_pipelined_produces_keep_their_order(client: RawClient) -> None:
@@ -111,36 +143,21 @@ async def test_n03_a_request_sees_earlier_produces_of_its_connection(
         assert fetched.responses[0].partitions[0].high_watermark == 2 * turn + 2
 
 
-async def test_n03_a_produce_is_handled_while_an_earlier_fetch_is_parked(
-    client: RawClient, broker: RunningBroker
-) -> None:
-    await client.create_topic("t")
-    await client.create_topic("u")
-    client.send(long_poll("t", 0), 11)
-    client.send(produce_request("u", batch_of(b"a")), 9)
-    client.send(ends_of("u"), 7)
-    await until(lambda: broker.node.partition("u", 0).log.high_watermark == 1)
-    client.send(produce_request("t", batch_of(b"a")), 9)
-    await client.receive()
-    await client.receive()
-    assert (await client.receive()).topics[0].partitions[0].offset == 1
-    await client.receive()
+def test_n14_requests_over_the_in_flight_limit_wait() -> None:
+    async def main() -> None:
+        world = NodeWorld()
+        world.create("t")
+        world.flush()
+        connection = Connection(world, in_flight_max=2)
+        connection.arrive([(produce_request("t", batch_of(b"a")), 9)] * 5)
+        for appended, answered in ((2, 0), (4, 2), (5, 4)):
+            await asyncio.sleep(0)
+            assert (world.end("t"), connection.wire.answers) == (appended, answered)
+            world.flush()
+        await asyncio.sleep(0)
+        assert connection.wire.answers == 5
 
-
-async def test_n14_requests_over_the_in_flight_limit_stay_unread(start_broker: StartBroker) -> None:
-    broker = await start_broker(max_in_flight_per_connection="2")
-    client = await broker.client()
-    await client.create_topic("t")
-    for _ in range(5):
-        client.send(long_poll("t", 0), 11)
-    await until(lambda: len(broker.node.parked_fetches) == 2)
-    other = await broker.client()
-    await other.call(MetadataRequest(topics=None), 9)
-    assert len(broker.node.parked_fetches) == 2
-    await other.call(produce_request("t", batch_of(b"a")), 9)
-    for _ in range(5):
-        answer = await client.receive()
-        assert len(answer.responses[0].partitions[0].records) > 0
+    run(main, SimulatedNetwork())
 
 
 async def test_n14_no_request_is_read_from_a_peer_that_reads_no_answers(
@@ -388,24 +405,6 @@ async def test_n06_requests_before_an_invalid_request_are_answered(client: RawCl
     answer = await client.receive()
     assert answer.responses[0].partition_responses[0].base_offset == 0
     assert await client.closed()
-
-
-async def test_n03_answers_keep_their_order_if_a_produce_wakes_an_earlier_fetch(
-    start_broker: StartBroker,
-) -> None:
-    """With page-cache durability the produce wakes the fetch before the answer of the produce is
-    ready. Requests after the produce must not be answered before the produce."""
-    broker = await start_broker(log_durability="page-cache")
-    client = await broker.client()
-    await client.create_topic("t")
-    for offset in range(3):
-        client.send(long_poll("t", offset), 11)
-        client.send(produce_request("t", batch_of(b"a")), 9)
-        client.send(MetadataRequest(topics=None), 9)
-        assert (await client.receive()).responses[0].partitions[0].records
-        produced = await client.receive()
-        assert produced.responses[0].partition_responses[0].base_offset == offset
-        assert len((await client.receive()).topics) == 1
 
 
 async def test_n04_an_idle_peer_that_reads_no_answers_is_disconnected(

@@ -20,6 +20,7 @@ from odradek_broker.security.authorizer import (
     topic,
     transactional_id,
 )
+from odradek_broker.slices import TURN_US
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -519,17 +520,27 @@ def test_a18_only_ids_that_the_user_may_describe_are_matched(
     assert [each.transactional_id for each in answer.transaction_states] == matched == ["id-1"]
 
 
-def test_list_transactions_matches_ids_in_slices(world: TransactionWorld) -> None:
+def test_n57_list_transactions_matches_ids_in_slices(
+    world: TransactionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for at in range(100):
-        world.begin(name=f"{at:03}".ljust(200, "x"))
-    request = ListTransactionsRequest(transactional_id_pattern="(?:.?.?.?.?.?.?.?.?.?.?){100}")
+        world.begin(name=f"id-{at}")
+    matches, now_us = Pattern.matches, 0
+
+    def slow(pattern: Pattern, name: str) -> bool:
+        nonlocal now_us
+        now_us += 500
+        return matches(pattern, name)
+
+    monkeypatch.setattr(Pattern, "matches", slow)
+    world.now_us = lambda: now_us
+    request = ListTransactionsRequest(transactional_id_pattern="id.*")
     answer = send(world, request, 2)
-    assert isinstance(answer, Deferred)
     slices = 1
     while not answer.done:
-        world.timers.pop(0)[1]()
+        assert world.turns.turn()
         slices += 1
-    assert slices > 50
+    assert slices >= 100 * 500 // TURN_US
     assert len(received(request, 2, answer).transaction_states) == 100
 
 
