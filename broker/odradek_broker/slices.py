@@ -38,8 +38,8 @@ log = structlog.get_logger("odradek.dispatch")
 
 
 class _Step:
-    """What a coroutine yields to `Slices` when it pauses. `changing`: true if the work goes on
-    although nobody waits for the answer any more."""
+    """A pause, which a coroutine yields to `Slices`. `changing`: true if the work goes on although
+    nobody waits for the answer any more."""
 
     def __init__(self, *, changing: bool) -> None:
         self.changing = changing
@@ -63,7 +63,7 @@ def pause_in_change() -> Generator[_Step, None, None]:
 
 @coroutine
 def with_pauses(steps: Generator[object, None, T]) -> Generator[_Step, None, T]:
-    """What a generator returns, with a pause wherever it yields."""
+    """The result of a generator, with a pause wherever it yields."""
     while True:
         try:
             next(steps)

@@ -334,23 +334,17 @@ class ClusterMetadata:
 
     @property
     def consumer_assignment_interval_ms(self) -> int:
-        """The minimum interval between two assignments of a consumer group that has no setting of
-        its own.
-        """
+        """The minimum interval between two assignments of a consumer group without its own."""
         return self.config.group_consumer_assignment_interval_ms
 
     @property
     def share_assignment_interval_ms(self) -> int:
-        """The minimum interval between two assignments of a share group that has no setting of its
-        own.
-        """
+        """The minimum interval between two assignments of a share group without its own."""
         return self.config.group_share_assignment_interval_ms
 
     @property
     def streams_assignment_interval_ms(self) -> int:
-        """The minimum interval between two assignments of a streams group that has no setting of
-        its own.
-        """
+        """The minimum interval between two assignments of a streams group without its own."""
         return self.config.group_streams_assignment_interval_ms
 
     @property

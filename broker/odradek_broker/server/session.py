@@ -1,10 +1,10 @@
 """A session: one connection that reads requests and sends the responses in the order of the
 requests (rule N-03).
 
-The requests of a connection are carried out one after the other, as in Kafka: a request begins when
-the response to the request before it is complete, and sees all its effects. Only a Produce may begin
-while earlier Produce requests wait for the disk, because their batches are appended already, in
-order. While too many requests or bytes are unanswered, the session reads nothing more (N-14).
+The requests of a connection are carried out one after the other, as in Kafka: a request begins
+when the response to the request before it is complete, and sees all its effects. Only a Produce may
+begin while earlier Produce requests wait for the disk, because their batches are appended already,
+in order. While too many requests or bytes are unanswered, the session reads nothing more (N-14).
 
 `SessionState` is the state of the connection; `SESSION_STATE_STEPS` has the legal steps. The
 session reads only in the state OPEN. An open connection may be paused for several reasons at a
