@@ -5,12 +5,18 @@ coroutine that awaits `pause()` between the pieces of its work, or walks over th
 
     topics = [describe(name) async for name in paced(request.names)]
 
-`Slices` runs such coroutines without asyncio. A coroutine that ends within what is left of the
-current turn of the loop has its result at once, and all others take their turns, one slice each.
-A coroutine may also await a `Deferred`.
+`Slices` runs such coroutines without asyncio. A coroutine that ends within its first slice has its
+result at once, and all others take turns, one slice each. A coroutine may also await a `Deferred`.
 
 Other requests run during a pause. So a coroutine looks up again, after a pause, what it has looked
 up before, and changes state only between two pauses.
+
+The work for a closed connection ends at its next pause, unless it has begun to change something:
+after `pause_in_change` it goes on to its end, or to `end_of_change`.
+
+The requests and answers of long works are large in memory. So only LONG_AT_ONCE long works take
+turns at a time, and others wait for one of them to end, or to wait for something else. Works that
+are not long have turns of their own between those of long works.
 """
 
 from __future__ import annotations
@@ -28,37 +34,53 @@ from odradek_broker.platform.seams import Scheduler
 from odradek_broker.request import CloseConnection
 
 T = TypeVar("T")
-#: The time for all slices in one turn of the loop.
+#: The time for all slices in one turn of the loop, and for one slice.
 TURN_US = 2_000
-#: The most steps of a slice. The simulator's clock stands still during a slice, and there requests
-#: would never interleave without this limit.
+SLICE_US = 500
+#: The most steps of a turn and of a slice. The simulator's clock stands still during a slice, and
+#: there requests would never interleave without these limits.
 TURN_STEPS = 1_000
+SLICE_STEPS = 250
+#: The first slice of a request that begins when the turn is over. It is enough for most requests,
+#: which would else wait for the slices of long works.
+LATE_US = 100
+LATE_STEPS = 16
+#: The most works at a time that have used up their first slice: as many as Kafka handles requests
+#: at a time (num.io.threads).
+LONG_AT_ONCE = 8
 
 log = structlog.get_logger("odradek.dispatch")
 
 
 class _Step:
-    """A pause, which a coroutine yields to `Slices`. `changing`: true if the work goes on although
-    nobody waits for the answer any more."""
+    """A pause, which a coroutine yields to `Slices`. `changing`: whether the work goes on from here
+    although nobody waits for the answer any more; None if that stays as it is."""
 
-    def __init__(self, *, changing: bool) -> None:
+    def __init__(self, *, changing: bool | None = None) -> None:
         self.changing = changing
 
 
-_READING, _CHANGING = _Step(changing=False), _Step(changing=True)
+_PAUSE, _CHANGING, _CHANGED = _Step(), _Step(changing=True), _Step(changing=False)
 
 
 @coroutine
 def pause() -> Generator[_Step, None, None]:
-    """Let others go on if the slice is over. Work whose connection is closed ends here."""
-    yield _READING
+    """Let others go on if the slice is over. Work whose connection is closed ends here, unless it
+    is changing something."""
+    yield _PAUSE
 
 
 @coroutine
 def pause_in_change() -> Generator[_Step, None, None]:
-    """Like `pause`, for work that is done to its end even if its connection is closed, because a
-    part of the request is already carried out."""
+    """Like `pause`; from here on the work is done to its end even if its connection is closed,
+    because a part of the request is carried out."""
     yield _CHANGING
+
+
+@coroutine
+def end_of_change() -> Generator[_Step, None, None]:
+    """Like `pause`; from here on the work is only done for an open connection again."""
+    yield _CHANGED
 
 
 @coroutine
@@ -70,7 +92,7 @@ def with_pauses(steps: Generator[object, None, T]) -> Generator[_Step, None, T]:
         except StopIteration as ended:
             result: T = ended.value
             return result
-        yield _READING
+        yield _PAUSE
 
 
 async def arrived(parts: Iterable[Deferred[T]]) -> list[T]:
@@ -124,7 +146,7 @@ class paced(Generic[T]):
 
     def __init__(self, items: Iterable[T], *, changing: bool = False) -> None:
         self._items: Iterator[T] = iter(tuple(items))
-        self._step = _CHANGING if changing else _READING
+        self._step = _CHANGING if changing else _PAUSE
 
     def __aiter__(self) -> Self:
         return self
@@ -145,13 +167,15 @@ class Work(Deferred[T]):
     """The result of a coroutine that needs more than one slice, or waits. `busy_us`: the time of
     its slices so far."""
 
-    __slots__ = ("awaited", "busy_us", "changing", "steps")
+    __slots__ = ("awaited", "busy_us", "changing", "is_long", "steps")
 
     def __init__(self, steps: Coroutine[Any, Any, T]) -> None:
         super().__init__()
         self.steps = steps
         self.busy_us = 0
         self.changing = False
+        #: True if this is one of the long works that take turns.
+        self.is_long = False
         #: The `Deferred` that the coroutine waits for.
         self.awaited: Deferred[Any] | None = None
 
@@ -162,13 +186,23 @@ class Slices:
     def __init__(self, now_us: Callable[[], int], scheduler: Scheduler) -> None:
         self._now_us = now_us
         self._scheduler = scheduler
-        self._waiting: deque[Work[Any]] = deque()
+        #: Works that were interrupted in their first slice.
+        self._short: deque[Work[Any]] = deque()
+        #: Long works that take turns, and those that wait until they may.
+        self._long: deque[Work[Any]] = deque()
+        self._later: deque[Work[Any]] = deque()
+        self._short_is_next = True
         #: When the slices of this turn of the loop end; 0 if no coroutine has paused in it.
         self._turn_ends_us = 0
         self._steps_left = 0
         #: The coroutine that runs, and when its slice began.
         self._running: Work[Any] | None = None
         self._began_us = 0
+
+    @property
+    def waiting(self) -> int:
+        """The number of works that wait for their next slice."""
+        return len(self._short) + len(self._long) + len(self._later)
 
     def busy_us(self) -> int:
         """The time of all slices of the running coroutine until now."""
@@ -179,6 +213,9 @@ class Slices:
         """The result of a coroutine, or a `Deferred` of it. Raises what the coroutine raises in its
         first slice. A later exception is logged and closes the connection."""
         work = Work(steps)
+        # A part of a long work is long too: else it would wait for other long works to end, while
+        # the request is in memory.
+        work.is_long = self._running is not None and self._running.is_long
         try:
             self._advance(work)
         except StopIteration as ended:
@@ -193,32 +230,53 @@ class Slices:
         return result if isinstance(result, Work) else Deferred.of(result)
 
     def _advance(self, work: Work[Any]) -> None:
-        """Run the coroutine until it pauses or waits. Raises StopIteration with its result, or what
-        it raises."""
+        """Run the coroutine until its slice is over or it waits. Raises StopIteration with its
+        result, or what it raises."""
         outer, outer_began_us = self._running, self._began_us
         self._running, self._began_us = work, self._now_us()
+        steps = steps_max = ends_us = 0
         try:
             while True:
                 waits_for = work.steps.send(None)
-                if isinstance(waits_for, _Step):
-                    if self._is_over():
-                        work.changing = waits_for.changing
-                        self._waiting.append(work)
+                if not isinstance(waits_for, _Step):
+                    if not waits_for.done:
+                        work.awaited = waits_for
+                        waits_for.then(partial(self._arrived, work))
                         return
-                elif not waits_for.done:
-                    work.awaited = waits_for
-                    waits_for.then(partial(self._arrived, work))
+                    continue
+                if not steps:
+                    steps_max, ends_us = self._slice()
+                steps += 1
+                if waits_for.changing is not None:
+                    work.changing = waits_for.changing
+                if work.abandoned and not work.changing:
+                    work.steps.close()
+                    return
+                if steps >= steps_max or self._now_us() >= ends_us:
+                    self._interrupted(work, steps)
                     return
         finally:
+            self._steps_left -= steps
             work.busy_us += self._now_us() - self._began_us
             self._running, self._began_us = outer, outer_began_us
 
-    def _is_over(self) -> bool:
-        """True if no more work fits into this turn of the loop."""
+    def _slice(self) -> tuple[int, int]:
+        """The most steps of a slice, and the time at which it ends."""
         if not self._turn_ends_us:
             self._begin_turn()
-        self._steps_left -= 1
-        return self._steps_left < 0 or self._now_us() >= self._turn_ends_us
+        began_us = self._began_us
+        return (
+            min(SLICE_STEPS, max(self._steps_left, LATE_STEPS)),
+            min(began_us + SLICE_US, max(self._turn_ends_us, began_us + LATE_US)),
+        )
+
+    def _interrupted(self, work: Work[Any], steps: int) -> None:
+        if work.is_long:
+            self._long.append(work)
+        elif steps >= SLICE_STEPS or self._now_us() - self._began_us >= SLICE_US:
+            self._later.append(work)
+        else:
+            self._short.append(work)
 
     def _begin_turn(self) -> None:
         self._turn_ends_us = self._now_us() + TURN_US
@@ -227,11 +285,25 @@ class Slices:
 
     def _take_turns(self) -> None:
         self._turn_ends_us = 0
-        if not self._waiting:
-            return
-        self._begin_turn()
-        while self._waiting and not self._is_over():
-            self._go_on(self._waiting.popleft())
+        while (work := self._next()) is not None:
+            if not self._turn_ends_us:
+                self._begin_turn()
+            self._go_on(work)
+            if self._steps_left <= 0 or self._now_us() >= self._turn_ends_us:
+                return
+
+    def _next(self) -> Work[Any] | None:
+        """The work that has the next slice."""
+        while self._later and len(self._long) < LONG_AT_ONCE:
+            work = self._later.popleft()
+            if work.changing or not work.abandoned:
+                work.is_long = True
+                self._long.append(work)
+        if self._short and (self._short_is_next or not self._long):
+            self._short_is_next = False
+            return self._short.popleft()
+        self._short_is_next = True
+        return self._long.popleft() if self._long else None
 
     def _arrived(self, work: Work[Any], _: object) -> None:
         work.awaited = None
@@ -240,7 +312,6 @@ class Slices:
 
     def _go_on(self, work: Work[Any]) -> None:
         if work.abandoned and not work.changing:
-            work.steps.close()
             return
         result: Any
         try:
@@ -257,5 +328,10 @@ class Slices:
         work.resolve(result)
 
     def _abandon(self, work: Work[Any]) -> None:
+        if work.changing:
+            return
         if work.awaited is not None:
             work.awaited.abandon()
+        if work is not self._running:
+            # Its memory is free at once, not only when its turn comes.
+            work.steps.close()

@@ -11,14 +11,20 @@ from node_world import SoonScheduler
 from odradek_broker.deferred import Deferred
 from odradek_broker.request import CloseConnection
 from odradek_broker.slices import (
+    LATE_US,
+    LONG_AT_ONCE,
+    SLICE_STEPS,
+    SLICE_US,
     TURN_STEPS,
     TURN_US,
     Slices,
     Work,
     batches,
+    end_of_change,
     in_order,
     paced,
     pause,
+    pause_in_change,
     with_pauses,
 )
 
@@ -52,16 +58,67 @@ def test_n57_short_work_has_its_result_at_once(world: World) -> None:
     assert len(world.done) == 10
 
 
-def test_n57_works_take_turns_of_the_time_of_a_slice(world: World) -> None:
-    first = world.slices.run(world.work("a", 6, TURN_US // 2))
-    second = world.slices.run(world.work("b", 2, TURN_US // 2))
+def test_n57_works_take_turns_of_one_slice_each(world: World) -> None:
+    first = world.slices.run(world.work("a", 6, SLICE_US))
+    second = world.slices.run(world.work("b", 3, SLICE_US))
     assert isinstance(first, Work) and isinstance(second, Work)
-    turns = [world.done[:]]
-    while world.soon.turn():
-        turns.append(world.done[sum(map(len, turns)) :])
-    # What begins in a turn that is over has one step less.
-    assert turns[:4] == [["a0", "a1"], ["a2", "a3"], ["b0", "b1"], ["a4", "a5"]]
+    assert world.done == ["a0", "b0"]
+    world.soon.run()
+    assert world.done == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "a4", "a5"]
     assert first.result() == "a" and second.result() == "b"
+
+
+def test_n57_a_turn_ends_when_its_time_is_over(world: World) -> None:
+    for name in "abcdef":
+        world.slices.run(world.work(name, 8, SLICE_US))
+    world.done.clear()
+    while world.soon.turn():
+        done, world.done = len(world.done), []
+        assert done <= TURN_US // SLICE_US
+
+
+def test_n57_a_short_request_does_not_wait_for_long_ones(world: World) -> None:
+    for number in range(50):
+        world.slices.run(world.work(f"long{number}-", 100, SLICE_US))
+    assert world.slices.run(world.work("short", LATE_US // 10 - 1, 10)) == "short"
+    work = world.slices.run(world.work("more", SLICE_US // 10 - 1, 10))
+    assert isinstance(work, Work)
+    for _ in range(2):
+        world.soon.turn()
+    assert work.result() == "more"
+
+
+def test_n14_few_long_works_are_in_memory_at_a_time(world: World) -> None:
+    in_memory: set[int] = set()
+    most = 0
+    parked: Deferred[None] = Deferred()
+
+    async def request(number: int) -> int:
+        nonlocal most
+        await world.work("a", 1, SLICE_US)
+        await pause()
+        in_memory.add(number)
+        most = max(most, len(in_memory))
+        await world.work("b", 9, SLICE_US)
+        # A part of a request goes on although others wait for their turn.
+        part = world.slices.deferred(world.work("c", 9, SLICE_US))
+        await part
+        if number == 3:
+            in_memory.remove(number)
+            await parked
+            in_memory.add(number)
+        await world.work("d", 9, SLICE_US)
+        in_memory.remove(number)
+        return number
+
+    works = [world.slices.deferred(request(number)) for number in range(60)]
+    world.soon.run()
+    # The request that waits for something else keeps nobody from going on.
+    assert [work.done for work in works].count(False) == 1 and not works[3].done
+    parked.resolve(None)
+    world.soon.run()
+    assert [work.result() for work in works] == list(range(60))
+    assert most == LONG_AT_ONCE
 
 
 def test_n57_a_slice_has_a_limit_of_steps_for_clocks_that_stand_still(world: World) -> None:
@@ -98,7 +155,7 @@ def test_n57_an_error_in_the_first_slice_is_raised_and_a_later_one_closes_the_co
         world.slices.run(story(0, CloseConnection("bad")))
     for problem, reason in ((CloseConnection("bad"), "bad"), (ValueError("x"), "its log has")):
         late = world.slices.run(story(2 * TURN_STEPS, problem))
-        other = world.slices.run(world.work("b", 1))
+        other = world.slices.run(world.work("b", SLICE_STEPS + 1))
         world.soon.run()
         assert isinstance(late, Work) and isinstance(other, Work)
         assert isinstance(late.result(), CloseConnection) and reason in str(late.result())
@@ -115,6 +172,57 @@ def test_n10_reading_ends_when_its_connection_is_closed_and_a_change_goes_on(wor
     assert [name for name in world.done if name[0] == "a"] == ["a0"]
     assert [name for name in world.done if name[0] == "b"] == [f"b{n}" for n in range(6)]
     assert not reading.done
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("closed_at", range(3))
+def test_n10_a_change_is_done_to_its_end_wherever_its_connection_is_closed(
+    world: World, closed_at: int, waits: bool
+) -> None:
+    flushes: list[Deferred[None]] = [Deferred() for _ in range(3)]
+
+    async def story() -> None:
+        await pause_in_change()
+        for flush in flushes:
+            await world.work("a", 2 * SLICE_STEPS)
+            await flush
+        world.done = ["changed"]
+        await end_of_change()
+        world.done.append("answered")
+
+    work = world.slices.run(story())
+    assert isinstance(work, Work)
+    for number, flush in enumerate(flushes):
+        if waits:
+            world.soon.run()
+        if number == closed_at:
+            work.abandon()
+        world.soon.run()
+        flush.resolve(None)
+    assert world.done == ["changed"]
+    assert not any(flush.abandoned for flush in flushes)
+
+
+def test_n10_the_memory_of_a_closed_connection_is_free_at_once(world: World) -> None:
+    ended: list[str] = []
+
+    async def story(name: str, *waits: Deferred[None]) -> None:
+        try:
+            await world.work(name, 2, TURN_US)
+            for wait in waits:
+                await wait
+        finally:
+            ended.append(name)
+
+    queued = [world.slices.deferred(story(f"queued{number}")) for number in range(20)]
+    parked = world.slices.deferred(story("parked", Deferred()))
+    for work in queued[:-1]:
+        work.abandon()
+    assert len(ended) == 19
+    world.soon.run()
+    assert ended[19:] == ["queued19"]
+    parked.abandon()
+    assert ended[20:] == ["parked"]
 
 
 def test_n10_what_a_closed_connection_waited_for_is_abandoned(world: World) -> None:
