@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Iterator, Sequence
 from functools import partial
+from heapq import merge
 from types import coroutine
 from typing import Any, Generic, Self, TypeVar
 
@@ -98,6 +99,23 @@ def with_pauses(steps: Generator[object, None, T]) -> Generator[_Step, None, T]:
 async def arrived(parts: Iterable[Deferred[T]]) -> list[T]:
     """All values, in the order of `parts`, when the last one has arrived."""
     return [await part async for part in paced(parts)]
+
+
+#: The most names that are sorted in one step.
+_SORTED_AT_ONCE = 1_000
+
+
+async def in_sorted_order(names: Iterable[str]) -> list[str]:
+    """The names, sorted."""
+    unsorted = list(names)
+    if len(unsorted) <= _SORTED_AT_ONCE:
+        return sorted(unsorted)
+    runs = [sorted(some) async for some in paced(in_order(unsorted, _SORTED_AT_ONCE))]
+    ordered: list[str] = []
+    for name in merge(*runs):
+        ordered.append(name)
+        await pause()
+    return ordered
 
 
 #: The most items of a batch, of which each may change much.

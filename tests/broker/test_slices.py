@@ -22,6 +22,7 @@ from odradek_broker.slices import (
     batches,
     end_of_change,
     in_order,
+    in_sorted_order,
     paced,
     pause,
     pause_in_change,
@@ -262,6 +263,15 @@ def test_n57_items_are_those_at_the_beginning_of_the_walk(world: World) -> None:
         return names
 
     assert world.slices.run(story()) == ["a", "b"]
+
+
+def test_n57_many_names_are_sorted_with_pauses(world: World) -> None:
+    names = [f"{number * 7919 % 100_003:06}" for number in range(5_000)]
+    assert world.slices.run(in_sorted_order(names[:1_000])) == sorted(names[:1_000])
+    work = world.slices.run(in_sorted_order(names))
+    assert isinstance(work, Work)
+    world.soon.run()
+    assert work.result() == sorted(names)
 
 
 def test_n57_a_generator_pauses_wherever_it_yields(world: World) -> None:

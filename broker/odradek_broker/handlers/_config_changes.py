@@ -32,7 +32,8 @@ async def change_configs(
 ) -> list[Entry]:
     """Make the changes, and return the answers about resources when they are durable. With
     `validate_only` the changes are only checked. `entry`: the class of an answer."""
-    allowed: list[ResourceChanges] = []
+    of_loggers: list[ResourceChanges] = []
+    of_others: list[ResourceChanges] = []
     refused: list[ChangeResult] = []
     async for changes in paced(wanted):
         resource = configured_resource(changes.resource_type, changes.resource_name)
@@ -43,12 +44,10 @@ async def change_configs(
                 ChangeResult(changes.resource_type, changes.resource_name, error, message)
             )
         else:
-            allowed.append(changes)
+            (of_loggers if is_of_loggers(changes) else of_others).append(changes)
     results: list[ChangeResult] = []
     recorded: list[Deferred[bool]] = []
     topics: set[str] = set()
-    of_loggers = [each for each in allowed if is_of_loggers(each)]
-    of_others = [each for each in allowed if not is_of_loggers(each)]
     async for batch in paced(await batches(of_others, _resource), changing=True):
         records, altered = alter_configs(node.metadata, batch)
         results += altered

@@ -69,7 +69,8 @@ async def ask_each(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
         )
         return await _refused(topics, refused)
-    if not group_id or (needs_partitions and not all(partitions for _, partitions in topics)):
+    without_partitions = [topic_id for topic_id, partitions in topics if not partitions]
+    if not group_id or (needs_partitions and without_partitions):
         return []
     if not node.metadata.partition_count(SHARE_STATE_TOPIC):
         # After this error the sender sends FindCoordinator, which creates the topic.
@@ -90,7 +91,7 @@ async def _refused(
     topics: Iterable[tuple[bytes, Sequence[P]]], result: StateResult
 ) -> TopicResults:
     return [
-        (topic_id, dict.fromkeys((each.partition for each in partitions), result))
+        (topic_id, dict.fromkeys([each.partition for each in partitions], result))
         async for topic_id, partitions in paced(topics)
     ]
 

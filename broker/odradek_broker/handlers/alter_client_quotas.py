@@ -30,12 +30,14 @@ async def handle(
     node: MetadataChangeParts, context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
     """Make the valid changes; errors are per entity."""
-    wanted = [_wanted(entry) async for entry in paced(request.entries)]
+    wanted = [await _wanted(entry) async for entry in paced(request.entries)]
     if not node.authorizer.allows(context, Operation.ALTER_CONFIGS, CLUSTER):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         message = denial(Operation.ALTER_CONFIGS, CLUSTER)
-        entities = dict.fromkeys(each.entity for each in wanted)
-        return await _response([EntityResult(entity, denied, message) for entity in entities])
+        entities = dict.fromkeys([each.entity for each in wanted])
+        return await _response(
+            [EntityResult(entity, denied, message) async for entity in paced(entities)]
+        )
     found: dict[QuotaEntity, EntityResult] = {}
     recorded: list[Deferred[bool]] = []
     async for batch in paced(await batches(wanted, lambda each: each.entity), changing=True):
@@ -53,10 +55,10 @@ async def handle(
     return await _response(results)
 
 
-def _wanted(entry: EntryData) -> EntityChanges:
+async def _wanted(entry: EntryData) -> EntityChanges:
     return EntityChanges(
-        quota_entity((each.entity_type, each.entity_name) for each in entry.entity),
-        [QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops],
+        quota_entity([(each.entity_type, each.entity_name) for each in entry.entity]),
+        [QuotaChange(op.key, None if op.remove else op.value) async for op in paced(entry.ops)],
     )
 
 
@@ -67,7 +69,8 @@ async def _response(results: list[EntityResult]) -> AlterClientQuotasResponse:
                 error_code=result.error,
                 error_message=result.message,
                 entity=[
-                    EntityData(entity_type=kind, entity_name=name) for kind, name in result.entity
+                    EntityData(entity_type=kind, entity_name=name)
+                    async for kind, name in paced(result.entity)
                 ],
             )
             async for result in paced(results)

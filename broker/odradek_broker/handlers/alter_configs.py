@@ -22,7 +22,10 @@ async def handle(
         ResourceChanges(
             resource.resource_type,
             resource.resource_name,
-            [Change(entry.name, Operation.SET, entry.value) for entry in resource.configs],
+            [
+                Change(entry.name, Operation.SET, entry.value)
+                async for entry in paced(resource.configs)
+            ],
             replaces=True,
         )
         async for resource in paced(request.resources)

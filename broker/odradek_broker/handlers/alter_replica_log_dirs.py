@@ -55,7 +55,7 @@ async def handle(
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(topic_name=name, partitions=rows)
-            for name, rows in results.items()
+            async for name, rows in paced(results.items())
         ]
     )
 

@@ -14,7 +14,7 @@ from odradek_broker.metadata.scram import (
 )
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
-from odradek_broker.slices import batches, paced
+from odradek_broker.slices import batches, in_sorted_order, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -35,10 +35,10 @@ async def handle(
         async for each in paced(request.upsertions)
     ]
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
-        users = sorted({each.user for each in changes})
+        users = await in_sorted_order({each.user for each in changes})
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         message = denial(Operation.ALTER, CLUSTER)
-        return await _response([ScramResult(user, denied, message) for user in users])
+        return await _response([ScramResult(user, denied, message) async for user in paced(users)])
     found: dict[str, ScramResult] = {}
     recorded: list[Deferred[bool]] = []
     async for batch in paced(await batches(changes, lambda each: each.user), changing=True):
@@ -48,7 +48,8 @@ async def handle(
             recorded.append(committed(node, records))
     if not recorded:
         recorded.append(committed(node))
-    results = sorted(found.values(), key=lambda result: result.error is not ErrorCode.NONE)
+    results = [each for each in found.values() if each.error is ErrorCode.NONE]
+    results += [each for each in found.values() if each.error is not ErrorCode.NONE]
     if not await all_committed(recorded):
         for result in results:
             if result.error is ErrorCode.NONE:

@@ -47,7 +47,9 @@ async def handle(
         for result in results:
             if result.error is ErrorCode.NONE:
                 result.error = ErrorCode.REQUEST_TIMED_OUT
-    results += [TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
+    results += [
+        TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) async for name in paced(denied)
+    ]
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(

@@ -75,7 +75,7 @@ async def _sort_out(
     node: TopicParts, context: RequestContext, asked: list[CreatableTopic]
 ) -> tuple[list[NewTopic], list[TopicResult]]:
     """The topics that the client may create, and the refusals of others."""
-    names = dict.fromkeys(topic.name for topic in asked)
+    names = dict.fromkeys([topic.name for topic in asked])
     denied = {
         name async for name in paced(names) if not may_create_topic(node.authorizer, context, name)
     }
@@ -93,7 +93,7 @@ async def _sort_out(
     async for topic in paced(allowed):
         count += partitions_asked(node.metadata, topic)
     if count > PARTITIONS_PER_REQUEST_MAX:
-        excessive = dict.fromkeys(topic.name for topic in allowed)
+        excessive = dict.fromkeys([topic.name for topic in allowed])
         error = too_many_partitions()
         refused[:0] = [TopicResult.refused(name, error) async for name in paced(excessive)]
         return [], refused

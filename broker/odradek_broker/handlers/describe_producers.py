@@ -31,7 +31,7 @@ async def handle(
     fit into memory (D11).
     """
     seen: set[tuple[str, int]] = set()
-    names = (asked.name for asked in request.topics)
+    names = [asked.name for asked in request.topics]
     denied = await denied_topics(node.authorizer, context, Operation.READ, names)
     answers = []
     async for asked in paced(request.topics):
@@ -46,7 +46,7 @@ async def handle(
             async for index in paced(dict.fromkeys(asked.partition_indexes))
             if (asked.name, index) not in seen
         ]
-        seen.update((asked.name, index) for index in asked.partition_indexes)
+        seen.update([(asked.name, index) for index in asked.partition_indexes])
         if partitions or not asked.partition_indexes:
             answers.append(TopicResponse(name=asked.name, partitions=partitions))
     return DescribeProducersResponse(topics=answers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from odradek_broker.handlers._parts import MetadataParts
 from odradek_broker.metadata.scram import describe_scram_credentials
 from odradek_broker.request import RequestContext
@@ -31,20 +33,27 @@ async def handle(
                 async for user in paced(users)
             ],
         )
+    times = Counter(users)
     return DescribeUserScramCredentialsResponse(
         results=[
-            DescribeUserScramCredentialsResult(
-                user=result.user,
-                error_code=result.error,
-                # As in Kafka, the message for success is an empty text, not null.
-                error_message=result.message or "",
-                credential_infos=[
-                    CredentialInfo(mechanism=mechanism.number, iterations=credential.iterations)
-                    for mechanism, credential in sorted(
-                        credentials.items(), key=lambda each: each[0].number
-                    )
-                ],
-            )
-            async for result, credentials in paced(describe_scram_credentials(node.metadata, users))
+            _result(node, user, times[user])
+            async for user in paced(times or node.metadata.scram_credentials)
+            if times or user in node.metadata.scram_credentials
         ]
+    )
+
+
+def _result(node: MetadataParts, user: str, times: int) -> DescribeUserScramCredentialsResult:
+    result, credentials = describe_scram_credentials(node.metadata, user, times)
+    return DescribeUserScramCredentialsResult(
+        user=user,
+        error_code=result.error,
+        # As in Kafka, the message for success is an empty text, not null.
+        error_message=result.message or "",
+        credential_infos=[
+            CredentialInfo(mechanism=mechanism.number, iterations=credential.iterations)
+            for mechanism, credential in sorted(
+                credentials.items(), key=lambda each: each[0].number
+            )
+        ],
     )

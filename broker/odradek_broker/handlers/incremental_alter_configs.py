@@ -22,7 +22,10 @@ async def handle(
         ResourceChanges(
             resource.resource_type,
             resource.resource_name,
-            [Change(entry.name, entry.config_operation, entry.value) for entry in resource.configs],
+            [
+                Change(entry.name, entry.config_operation, entry.value)
+                async for entry in paced(resource.configs)
+            ],
         )
         async for resource in paced(request.resources)
     ]

@@ -22,8 +22,8 @@ async def handle(
     node: GroupParts, context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse:
     """The groups that pass both filters and that the client may describe."""
-    states = {state.lower() for state in request.states_filter}
-    types = {kind.lower() for kind in request.types_filter}
+    states = {state.lower() async for state in paced(request.states_filter)}
+    types = {kind.lower() async for kind in paced(request.types_filter)}
     sees_all = node.authorizer.would_allow(context, Operation.DESCRIBE, CLUSTER)
 
     def passes(found: GroupSummary) -> bool:

@@ -130,8 +130,8 @@ async def _names(
         return [(None, ErrorCode.GROUP_AUTHORIZATION_FAILED)] * len(request.topics)
     names: list[str | None] = [topic.name for topic in request.topics]
     if context.api_version >= TOPIC_IDS_SINCE:
-        names = [node.metadata.topic_name(topic.topic_id) for topic in request.topics]
-    known = dict.fromkeys(name for name in names if name is not None)
+        names = [node.metadata.topic_name(topic.topic_id) async for topic in paced(request.topics)]
+    known = dict.fromkeys([name for name in names if name is not None])
     denied = await denied_topics(node.authorizer, context, Operation.READ, known)
     return [
         (None, ErrorCode.UNKNOWN_TOPIC_ID)

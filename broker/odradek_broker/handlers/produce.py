@@ -74,7 +74,7 @@ def handle(
     if node.quotas.produce is not None:
         node.quotas.produce.record(context, context.size_bytes)
     produce = _Produce(node, context.api_version, request, DecompressionBudget())
-    if sum(len(topic.partition_data) for topic in request.topic_data) > _PARTITIONS_AT_ONCE:
+    if sum(map(len, [topic.partition_data for topic in request.topic_data])) > _PARTITIONS_AT_ONCE:
         return node.slices.run(_handle_many(node, context, request, produce))
     topic_data = _each_once(request.topic_data)
     refusal = _transaction_error(node, context, request.transactional_id, _producers(request))

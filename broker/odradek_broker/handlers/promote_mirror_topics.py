@@ -35,7 +35,7 @@ async def handle(
         return await _response([(name, refused) for name in names])
     promotions = [node.promotions.promote(name) async for name in paced(names, changing=True)]
     await _in_time(node, node.slices.run(arrived(promotions)), request.timeout_ms)
-    outcomes = [each.result() if each.done else _LATE for each in promotions]
+    outcomes = [each.result() if each.done else _LATE async for each in paced(promotions)]
     return await _response(zip(names, outcomes, strict=True))
 
 

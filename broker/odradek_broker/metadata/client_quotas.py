@@ -103,7 +103,7 @@ def _alter_one(
 ) -> list[MetadataRecord]:
     """The records of one entity's changes. Raises AdminError. `added`: entities that get their
     first quotas earlier in the request."""
-    keys = Counter(change.key for change in wanted.changes)
+    keys = Counter([change.key for change in wanted.changes])
     for key, times in keys.items():
         if times > 1:
             raise _refused(f"The quota {key} is given {times} times.")

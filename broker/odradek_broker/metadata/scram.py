@@ -3,7 +3,6 @@ answers. Codes, order and texts are those of Kafka's controller (A-40, A-41)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
@@ -160,23 +159,18 @@ def _beyond_limits(metadata: ClusterMetadata, change: ScramUpsertion, new_users:
 
 
 def describe_scram_credentials(
-    metadata: ClusterMetadata, users: Sequence[str]
-) -> list[tuple[ScramResult, Mapping[ScramMechanism, ScramCredential]]]:
-    """An answer for each requested user, or for every user if the request names none, with the
-    user's credentials."""
-    found: list[tuple[ScramResult, Mapping[ScramMechanism, ScramCredential]]] = []
-    times = Counter(users)
-    for user in times or list(metadata.scram_credentials):
-        credentials = metadata.scram_credentials.get(user, {})
-        result = ScramResult(user)
-        if times[user] > 1:
-            result.error = ErrorCode.DUPLICATE_RESOURCE
-            result.message = (
-                "Cannot describe SCRAM credentials for the same user twice in a single request:"
-                f" {user}"
-            )
-        elif not credentials:
-            result.error = ErrorCode.RESOURCE_NOT_FOUND
-            result.message = f"Attempt to describe a user credential that does not exist: {user}"
-        found.append((result, {} if result.error else credentials))
-    return found
+    metadata: ClusterMetadata, user: str, times: int = 1
+) -> tuple[ScramResult, Mapping[ScramMechanism, ScramCredential]]:
+    """The answer for a user, with the user's credentials. `times`: how often the request names the
+    user."""
+    credentials = metadata.scram_credentials.get(user, {})
+    result = ScramResult(user)
+    if times > 1:
+        result.error = ErrorCode.DUPLICATE_RESOURCE
+        result.message = (
+            f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+        )
+    elif not credentials:
+        result.error = ErrorCode.RESOURCE_NOT_FOUND
+        result.message = f"Attempt to describe a user credential that does not exist: {user}"
+    return result, {} if result.error else credentials

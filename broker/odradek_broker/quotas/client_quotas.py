@@ -40,8 +40,11 @@ CLIENT_KEYS = (
 
 def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     """The entity with these (type, name) pairs; if a type occurs twice, the last pair is used, as
-    in Kafka."""
-    return tuple(sorted(dict(pairs).items()))
+    in Kafka. An entity with more types than there are keeps their order, and gets no quotas."""
+    entity = dict(pairs)
+    if len(entity) > len(ENTITY_TYPES):
+        return tuple(entity.items())
+    return tuple(sorted(entity.items()))
 
 
 #: Stands for the user in a quota of client ids, and for the client id in a quota of users. No real

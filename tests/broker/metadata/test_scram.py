@@ -16,7 +16,6 @@ from odradek_broker.metadata.scram import (
     ScramUpsertion,
     alter_scram_credentials,
     credential_record,
-    describe_scram_credentials,
 )
 from odradek_broker.tools.record_decoders import decode_record
 from odradek_protocol.errors import ErrorCode
@@ -124,9 +123,13 @@ def test_a41_the_length_and_the_number_of_user_names_are_limited(
 def test_a40_a_user_given_twice_is_answered_once() -> None:
     node = FakeNode()
     altered(node, upsertions=[upsertion("u"), upsertion("v", 2, 5000)])
-    found = describe_scram_credentials(node.metadata, ["v", "w", "u", "u"])
-    assert [(result.user, result.error, list(held)) for result, held in found] == [
-        ("v", ErrorCode.NONE, [SHA_512]),
+    users = [UserName(name=name) for name in ("v", "w", "u", "u")]
+    found = ask(node, DescribeUserScramCredentialsRequest(users=users), 0)
+    assert [
+        (each.user, each.error_code, [info.mechanism for info in each.credential_infos])
+        for each in found.results
+    ] == [
+        ("v", ErrorCode.NONE, [SHA_512.number]),
         ("w", ErrorCode.RESOURCE_NOT_FOUND, []),
         ("u", ErrorCode.DUPLICATE_RESOURCE, []),
     ]
