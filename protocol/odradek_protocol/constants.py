@@ -42,6 +42,8 @@ NO_DELIVERY_COUNT = -1
 NO_FETCH_SESSION = 0
 #: The session epoch that requests a new session; the next fetch of the session has epoch 1.
 INITIAL_SESSION_EPOCH = 0
+#: The session epoch that closes the session of a fetch, and requests no new one.
+FINAL_SESSION_EPOCH = -1
 #: The last session epoch; the next epoch after it is 1.
 SESSION_EPOCH_MAX = 2**31 - 1
 

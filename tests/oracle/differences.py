@@ -10,7 +10,7 @@ from typing import Any
 from odradek_protocol.message import Versions
 
 #: The maximum number of runs with a deliberate difference.
-MOST_RUNS = 70
+MOST_RUNS = 72
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,28 @@ DIFFERENCES: tuple[Difference, ...] = (
         "A Metadata request for a topic with neither name nor id gets UNKNOWN_TOPIC_ID for that "
         "topic; Kafka answers UNKNOWN_SERVER_ERROR for the whole request.",
     ),
+    *(
+        Difference(
+            scenario,
+            ("*error_code",),
+            "An unknown operation of IncrementalAlterConfigs gets INVALID_REQUEST for every resource, "
+            "as for a broker; Kafka answers UNKNOWN_SERVER_ERROR for all others.",
+        )
+        for scenario in ("alter-unknown-operation", "alter-by-unknown-operations")
+    ),
     Difference(
-        "alter-unknown-operation",
-        ("*error_code",),
-        "An unknown operation of IncrementalAlterConfigs on a topic or a logger gets "
-        "INVALID_REQUEST, as on a broker; Kafka answers UNKNOWN_SERVER_ERROR.",
+        "timeouts-of-zero",
+        ("*",),
+        "CreateTopics, CreatePartitions and DeleteTopics with a timeout of 0 are carried out, because "
+        "some clients send it although they wait for the answer; ElectLeaders and "
+        "AlterPartitionReassignments with any timeout, because they wait for nothing. Kafka answers "
+        "REQUEST_TIMED_OUT if the timeout is 0 or less.",
+    ),
+    Difference(
+        "alter-share-offsets-at-the-edges",
+        tuple(f"{step}.answer.*" for step in (1, 2, 3)),
+        "AlterShareGroupOffsets for a partition below 0 gets UNKNOWN_TOPIC_OR_PARTITION for that "
+        "partition; Kafka answers UNKNOWN_SERVER_ERROR for the whole request.",
     ),
     Difference(
         "offsets-of-largest-timestamp-deleted-*",

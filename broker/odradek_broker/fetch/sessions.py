@@ -29,7 +29,11 @@ from typing import Protocol
 
 from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock, Randomness
-from odradek_protocol.constants import INITIAL_SESSION_EPOCH, SESSION_EPOCH_MAX
+from odradek_protocol.constants import (
+    FINAL_SESSION_EPOCH,
+    INITIAL_SESSION_EPOCH,
+    SESSION_EPOCH_MAX,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.fetch_frames import OneFetch
 from odradek_protocol.lazy_dataclass import dataclass
@@ -47,6 +51,9 @@ from odradek_protocol.schemas.fetch import (
 from odradek_protocol.settings import INT32_MAX
 
 _SESSION_ID_MAX = INT32_MAX
+#: The session epochs of fetches that use no open session. Any other epoch, negative ones too, must
+#: be that of an open session.
+_WITHOUT_SESSION = (INITIAL_SESSION_EPOCH, FINAL_SESSION_EPOCH)
 #: A session that was unused for this long may be evicted for any new session (F-26).
 _IDLE_MS = 120_000
 #: The limit of the partitions of all sessions together. At the limit, a client gets no session and
@@ -296,7 +303,7 @@ class FetchSessions:
         """The plan of a request, or the session error that answers it (F-20, F-21). `everything`:
         read all partitions of the session."""
         epoch = request.session_epoch
-        if version < SESSIONS_SINCE or epoch <= INITIAL_SESSION_EPOCH:
+        if version < SESSIONS_SINCE or epoch in _WITHOUT_SESSION:
             if request.session_id and version >= SESSIONS_SINCE:
                 self._remove(request.session_id)
             asked = self._asked(request, version)

@@ -3,9 +3,11 @@ durable (A-17)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TopicParts
-from odradek_broker.metadata.commit import all_committed, committed
+from odradek_broker.metadata.commit import all_committed, committed, too_late
 from odradek_broker.metadata.topics import (
     NewPartitions,
     PartitionLimit,
@@ -30,6 +32,9 @@ async def handle(
 ) -> CreatePartitionsResponse:
     """Add partitions to each valid topic; errors are per topic."""
     names = [topic.name for topic in request.topics]
+    if await too_late(request.timeout_ms, names):
+        late = ErrorCode.REQUEST_TIMED_OUT
+        return await _response([TopicResult(name, late) async for name in paced(names)])
     denied = await denied_topics(node.authorizer, context, Operation.ALTER, names)
     wanted = [_wanted(topic) async for topic in paced(request.topics) if topic.name not in denied]
     quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
@@ -50,6 +55,10 @@ async def handle(
     results += [
         TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) async for name in paced(denied)
     ]
+    return await _response(results)
+
+
+async def _response(results: Iterable[TopicResult]) -> CreatePartitionsResponse:
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(

@@ -11,7 +11,7 @@ import structlog
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TopicParts
-from odradek_broker.metadata.commit import all_committed, committed
+from odradek_broker.metadata.commit import all_committed, committed, too_late
 from odradek_broker.metadata.topics import (
     PARTITIONS_PER_REQUEST_MAX,
     NewTopic,
@@ -43,6 +43,14 @@ async def handle(
 ) -> CreateTopicsResponse:
     """Create the valid topics; errors are per topic. If the request has too many partitions, all of
     its topics are refused, as in Kafka."""
+    if await too_late(request.timeout_ms, [topic.name for topic in request.topics]):
+        late = ErrorCode.REQUEST_TIMED_OUT
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=topic.name, error_code=late, error_message=None)
+                async for topic in paced(request.topics)
+            ]
+        )
     allowed, refused = await _sort_out(node, context, request.topics)
     quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
     limit = PartitionLimit(node.metadata)

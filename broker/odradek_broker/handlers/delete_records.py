@@ -36,6 +36,8 @@ async def handle(
     """
     offsets: dict[str, dict[int, int]] = {}
     async for asked in paced(request.topics):
+        if not asked.partitions:
+            continue
         given = offsets.setdefault(asked.name, {})
         async for part in paced(asked.partitions):
             given[part.partition_index] = part.offset

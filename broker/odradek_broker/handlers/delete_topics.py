@@ -12,12 +12,13 @@ from typing import Protocol
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TopicParts
-from odradek_broker.metadata.commit import all_committed, committed
+from odradek_broker.metadata.commit import all_committed, committed, too_late
 from odradek_broker.metadata.topics import DeleteResult, TopicRef, delete_topics
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial, topic
 from odradek_broker.slices import batches, paced
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.delete_topics import (
     QUOTA_ERROR_SINCE,
     TOPIC_DELETION_DISABLED_SINCE,
@@ -45,6 +46,11 @@ async def handle(
         wanted = [TopicRef(name) async for name in paced(request.topic_names)]
     if not node.config.delete_topic_enable:
         return await _disabled(context, wanted)
+    if await too_late(request.timeout_ms, await _valid(wanted)):
+        late = ErrorCode.REQUEST_TIMED_OUT
+        return await _response(
+            [DeleteResult(ref.name, ref.topic_id, late) async for ref in paced(wanted)]
+        )
     allowed, refused = await _sort_out(node, context, wanted)
     quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
     results: list[DeleteResult] = []
@@ -66,6 +72,13 @@ async def handle(
             if result.error is ErrorCode.NONE:
                 result.error = ErrorCode.REQUEST_TIMED_OUT
     return await _response(results + refused)
+
+
+async def _valid(wanted: Iterable[TopicRef]) -> list[TopicRef]:
+    """The references that have either a name or an id."""
+    return [
+        ref async for ref in paced(wanted) if (ref.name is None) is not (ref.topic_id == ZERO_UUID)
+    ]
 
 
 async def _sort_out(

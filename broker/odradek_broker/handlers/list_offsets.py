@@ -47,6 +47,8 @@ async def handle(
     )
     answers: dict[str, ListOffsetsTopicResponse] = {}
     async for topic in paced(request.topics):
+        if not topic.partitions:
+            continue
         answers.setdefault(topic.name, ListOffsetsTopicResponse(name=topic.name))
         partitions = answers[topic.name].partitions
         async for asked in paced(topic.partitions):

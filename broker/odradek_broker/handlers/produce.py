@@ -92,6 +92,8 @@ async def _handle_many(
     batches: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
     producers: set[tuple[int, int] | None] = set()
     async for topic in paced(request.topic_data):
+        if not topic.partition_data:
+            continue
         of_topic = batches.setdefault((topic.name, topic.topic_id), {})
         async for data in paced(topic.partition_data):
             of_topic[data.index] = data
@@ -236,11 +238,13 @@ def _append(
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
     """The last batch of each partition, as in Kafka, because the response has one result per
-    partition."""
+    partition. Topics without partitions are left out."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     found: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
     for topic in topics:
+        if not topic.partition_data:
+            continue
         batches = found.setdefault((topic.name, topic.topic_id), {})
         batches.update((data.index, data) for data in topic.partition_data)
     return [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from odradek_broker.deferred import Deferred
@@ -41,6 +42,18 @@ def when_durable(
     if durable.done:
         return respond() if durable.result() else timed_out()
     return durable.map(lambda in_time: respond() if in_time else timed_out())
+
+
+async def too_late(timeout_ms: int, names: Iterable[Hashable]) -> bool:
+    """True for a request that is answered REQUEST_TIMED_OUT for all its names, before anything else
+    is checked: its timeout is negative. As in Kafka, a request is not among these if each of its
+    names is refused because it is repeated."""
+    if timeout_ms >= 0:
+        return False
+    times: Counter[Hashable] = Counter()
+    async for name in paced(names):
+        times[name] += 1
+    return 1 in times.values()
 
 
 async def all_committed(recorded: Iterable[Deferred[bool]]) -> bool:

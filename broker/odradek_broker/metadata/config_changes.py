@@ -98,8 +98,14 @@ def _alter_one(
         raise AdminError(
             ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}"
         )
-    kind.check_altered(metadata, name)
-    check_name_limit(metadata, changes.resource_type, name, added)
+    null = sorted(
+        c.name for c in changes.changes if c.value is None and c.operation != Operation.DELETE
+    )
+    if null:
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for {', '.join(null)}."
+        )
+    kind.check_node(metadata, name)
     before = metadata.overrides(changes.resource_type, name)
     after: dict[str, str | None] = {} if changes.replaces else dict(before)
     try:
@@ -109,12 +115,18 @@ def _alter_one(
                 after.pop(change.name, None)
             else:
                 after[change.name] = text
+        # In Kafka the controller decides about operations before it looks at the name.
+        kind.check_name(name)
+        for change in changes.changes:
+            if change.name in after:
+                kind.check_key(change.name)
         checked = kind.check(metadata, name, after)
         kind.check_named(name, keys, checked)
     except UnknownSettingError as error:
         raise AdminError(ErrorCode.INVALID_CONFIG, str(error)) from error
     except ConfigError as error:
         raise AdminError(kind.bad_value, str(error)) from error
+    check_name_limit(metadata, changes.resource_type, name, added)
     return [
         ConfigRecord(
             resource_type=changes.resource_type,
@@ -139,10 +151,8 @@ def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Cha
         ) from None
     if operation is Operation.DELETE:
         return None
-    if change.value is None:
-        raise AdminError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {change.name}.")
+    assert change.value is not None
     if operation is Operation.SET:
-        kind.check_key(change.name)
         return change.value
     present = kind.present_list(metadata, name, change.name)
     if present is None:
@@ -150,7 +160,6 @@ def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Cha
             ErrorCode.INVALID_CONFIG,
             f"Can't {operation.name} to key {change.name} because its type is not LIST.",
         )
-    kind.check_key(change.name)
     items = read_value(change.name, present, Kind.LIST)
     assert isinstance(items, tuple)
     given = _parts(change.value)

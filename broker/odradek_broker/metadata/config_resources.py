@@ -62,7 +62,10 @@ class GroupConfigResource:
         if not name:
             raise AdminError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
 
-    def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
+    def check_node(self, metadata: ClusterMetadata, name: str) -> None:
+        """Check nothing: a group belongs to no broker."""
+
+    def check_name(self, name: str) -> None:
         if not name:
             raise AdminError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
 
@@ -211,9 +214,9 @@ class BrokerConfigResource:
     bad_value = ErrorCode.INVALID_REQUEST
 
     def check_described(self, metadata: ClusterMetadata, name: str) -> None:
-        self.check_altered(metadata, name)
+        self.check_node(metadata, name)
 
-    def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
+    def check_node(self, metadata: ClusterMetadata, name: str) -> None:
         if name in ("", str(metadata.node_id)):
             return
         if not name.lstrip("-").isdecimal():
@@ -225,6 +228,9 @@ class BrokerConfigResource:
             f"Unexpected broker id, expected {metadata.node_id} or empty string,"
             f" but received {name}",
         )
+
+    def check_name(self, name: str) -> None:
+        """Check nothing: `check_node` has checked the name."""
 
     def check_key(self, key: str) -> None:
         row = find_setting(key)
@@ -319,7 +325,10 @@ class ClientMetricsConfigResource:
                 ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
             )
 
-    def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
+    def check_node(self, metadata: ClusterMetadata, name: str) -> None:
+        """Check nothing: a subscription belongs to no broker."""
+
+    def check_name(self, name: str) -> None:
         if not name:
             raise AdminError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
 
@@ -390,10 +399,13 @@ class TopicConfigResource:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
             )
 
-    def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
+    def check_node(self, metadata: ClusterMetadata, name: str) -> None:
+        """Check nothing: the settings of a topic belong to no broker."""
+
+    def check_name(self, name: str) -> None:
         if not name:
             raise AdminError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        self.check_described(metadata, name)
+        check_topic_name(name)
 
     def check_key(self, key: str) -> None:
         topic_setting(key)
@@ -413,7 +425,9 @@ class TopicConfigResource:
                 f"{MIRROR_SOURCE} is set when a topic is created and cannot be changed; `odradek"
                 f" mirror promote --topics {name}` makes a mirror topic an ordinary one",
             )
-        return metadata.topic_configs.validate(after, present)
+        checked = metadata.topic_configs.validate(after, present)
+        self.check_described(metadata, name)
+        return checked
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
         """Check nothing: any key may be set or removed."""
@@ -443,8 +457,12 @@ class ResourceKind(Protocol):
         """Raise AdminError unless the resource exists and may be described."""
         ...
 
-    def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
-        """Raise AdminError unless the resource exists and may be changed."""
+    def check_node(self, metadata: ClusterMetadata, name: str) -> None:
+        """Raise AdminError if the resource belongs to another broker."""
+        ...
+
+    def check_name(self, name: str) -> None:
+        """Raise AdminError unless a resource of this name may be changed."""
         ...
 
     def check_key(self, key: str) -> None:
@@ -460,7 +478,7 @@ class ResourceKind(Protocol):
         self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
     ) -> dict[str, str]:
         """The resource's own settings after a change, in their stored form. Raises ConfigError for
-        an invalid value."""
+        an invalid value, and then AdminError unless the resource exists."""
         ...
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:

@@ -15,6 +15,12 @@ from odradek_protocol.schemas.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from odradek_protocol.schemas.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek_protocol.schemas.elect_leaders import ElectLeadersRequest, TopicPartitions
 from odradek_protocol.schemas.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -157,3 +163,27 @@ def test_n54_elections_and_reassignments_ignore_their_timeout(
         world.node, ListPartitionReassignmentsRequest(topics=None, timeout_ms=timeout_ms), 0
     )
     assert listed.error_code == ErrorCode.NONE and listed.topics == []
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, -(1 << 31)])
+def test_n54_topics_are_not_changed_after_a_negative_timeout(
+    world: NodeWorld, timeout_ms: int
+) -> None:
+    late = ErrorCode.REQUEST_TIMED_OUT
+    new = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("n", "")]
+    created = ask(world.node, CreateTopicsRequest(topics=new, timeout_ms=timeout_ms), 7)
+    assert [each.error_code for each in created.topics] == [late, late]
+    grown = [CreatePartitionsTopic(name=name, count=9, assignments=None) for name in ("a", "no")]
+    added = ask(world.node, CreatePartitionsRequest(topics=grown, timeout_ms=timeout_ms), 3)
+    assert [each.error_code for each in added.results] == [late, late]
+    gone = [DeleteTopicState(name=name) for name in ("a", "no")]
+    deleted = ask(world.node, DeleteTopicsRequest(topics=gone, timeout_ms=timeout_ms), 6)
+    assert [(each.name, each.error_code) for each in deleted.responses] == [
+        ("a", late),
+        ("no", late),
+    ]
+    repeated = DeleteTopicsRequest(topics=gone[1:] * 2, timeout_ms=timeout_ms)
+    assert [each.error_code for each in ask(world.node, repeated, 6).responses] == [
+        ErrorCode.INVALID_REQUEST
+    ]
+    assert world.node.metadata.partition_count("a") < 9 and "n" not in world.node.metadata.topics

@@ -3,11 +3,13 @@ names, rights of groups that do not exist."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.oracle.group_steps import group, join_body
 from tests.oracle.scenarios.fetch import delete_records, list_offset, offset_for_epoch
+from tests.oracle.scenarios.groups_consumer import CONSUMER_GROUP, consumer_heartbeat
+from tests.oracle.scenarios.groups_share import alter_share_offsets
 from tests.oracle.scenarios.transactions import add_partitions, end_transaction
 from tests.oracle.script import (
     Ask,
@@ -310,4 +312,134 @@ _LENGTHS = [
     for length in (8_000, 8_001)
 ]
 
-SCENARIOS = [*_OFFSETS, *_BYTES, *_RIGHTS, *_LENGTHS]
+_EMPTY_TOPICS: Sequence[tuple[str, Mapping[str, Any]]] = (
+    ("Produce", {"acks": -1, "timeout_ms": 10_000}),
+    ("ListOffsets", {"replica_id": -1}),
+    ("DeleteRecords", {"timeout_ms": 10_000}),
+    ("OffsetForLeaderEpoch", {"replica_id": -2}),
+)
+
+
+def _of_topics(api: str, body: Mapping[str, Any], *topics: tuple[str, int]) -> Ask:
+    """A request that names topics, each with the first partitions of this number."""
+    field, name, partitions, index = {
+        "Produce": ("topic_data", "name", "partition_data", "index"),
+        "ListOffsets": ("topics", "name", "partitions", "partition_index"),
+        "DeleteRecords": ("topics", "name", "partitions", "partition_index"),
+        "OffsetForLeaderEpoch": ("topics", "topic", "partitions", "partition"),
+    }[api]
+    more: dict[str, Any] = {"records": Batch(["a"])} if api == "Produce" else {}
+    more |= {"timestamp": -1} if api == "ListOffsets" else {}
+    named = [
+        {
+            name: each,
+            **({"topic_id": "$" + each[1:]} if api == "Produce" else {}),
+            partitions: [{index: at, **more} for at in range(count)],
+        }
+        for each, count in topics
+    ]
+    return Ask(api, {**body, field: named})
+
+
+_WITHOUT_PARTITIONS = [
+    Scenario(
+        f"topics-without-partitions-{api.lower()}",
+        api,
+        [
+            *topic(),
+            *topic("@u"),
+            *(
+                _of_topics(api, body, *topics)
+                for topics in (
+                    [],
+                    [("@t", 0)],
+                    [("@t", 0), ("@u", 1)],
+                    [("@u", 1), ("@t", 0)],
+                    [("@t", 0), ("@t", 1)],
+                    [("@t", 1), ("@t", 0)],
+                    [("@t", 0), ("@t", 0)],
+                )
+            ),
+        ],
+    )
+    for api, body in _EMPTY_TOPICS
+]
+
+_GROUP_EDGES = [
+    Scenario(
+        "alter-share-offsets-at-the-edges",
+        "AlterShareGroupOffsets",
+        [
+            *topic(),
+            *group(),
+            *(
+                alter_share_offsets(("@t", starts))
+                for starts in (
+                    {},
+                    {-1: 0},
+                    {0: 0, -1: 0},
+                    {-2: 0},
+                    {0: -1},
+                    {0: -2},
+                    {0: 99},
+                    {1: 0},
+                )
+            ),
+            alter_share_offsets(("@t", {0: 0}), ("@none", {-1: 0})),
+            alter_share_offsets(("@none", {-1: 0})),
+            alter_share_offsets(("", {0: 0})),
+            alter_share_offsets(),
+        ],
+    ),
+    Scenario(
+        "consumer-rebalance-timeouts-at-the-edges",
+        "ConsumerGroupHeartbeat",
+        [
+            *CONSUMER_GROUP,
+            *(
+                consumer_heartbeat(f"@{at}", rebalance_timeout_ms=timeout_ms)
+                for at, timeout_ms in enumerate((-(1 << 31), -2, -1, 0, 1, (1 << 31) - 1))
+            ),
+        ],
+    ),
+]
+
+_SESSION_EDGES = [
+    Scenario(
+        "fetch-session-epochs-at-the-edges",
+        "Fetch",
+        [
+            *topic(),
+            produced(Batch(["a"])),
+            *(
+                Ask("Fetch", {**fetch_body(), "session_id": session, "session_epoch": epoch})
+                for session in (0, 77, -1)
+                for epoch in (-(1 << 31), -2, -1, 0, 1, (1 << 31) - 1)
+            ),
+        ],
+    ),
+    Scenario(
+        "fetch-session-closed-by-odd-epochs",
+        "Fetch",
+        [
+            *topic(),
+            produced(Batch(["a"])),
+            Ask("Fetch", {**fetch_body(), "session_epoch": 0}, save={"s": "session_id"}),
+            *(
+                Ask("Fetch", {**fetch_body(), "session_id": "$s", "session_epoch": epoch})
+                for epoch in (-2, -(1 << 31), 1, 2, (1 << 31) - 1, -2, 3, -1, 4)
+            ),
+        ],
+        versions="7-18",
+    ),
+]
+
+SCENARIOS = [
+    *_OFFSETS,
+    *_BYTES,
+    *_RIGHTS,
+    *_LENGTHS,
+    *_WITHOUT_PARTITIONS,
+    *_GROUP_EDGES,
+    *_SESSION_EDGES,
+]

@@ -103,7 +103,7 @@ class ConsumerGroups(
             ("RackId", request.rack_id),
         )
         if epoch == JOIN_EPOCH:
-            if request.rebalance_timeout_ms < 0:
+            if request.rebalance_timeout_ms == -1:
                 raise invalid_request("RebalanceTimeoutMs must be provided in first request.")
             if request.topic_partitions is None or request.topic_partitions:
                 raise invalid_request("TopicPartitions must be empty when (re-)joining.")
@@ -290,7 +290,7 @@ def _updated(member: ConsumerMember, call: ConsumerHeartbeatCall) -> ConsumerMem
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         client_id=call.client_id,
         client_host=call.client_host,
-        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         topics=member.topics if names is None else frozenset(names),
         # An empty expression ends the subscription.
         pattern=member.pattern if pattern is None else pattern or None,
@@ -305,7 +305,7 @@ def _is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
         request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     )
     return request.member_epoch == JOIN_EPOCH or (
-        request.rebalance_timeout_ms >= 0 and subscribed and request.topic_partitions is not None
+        request.rebalance_timeout_ms != -1 and subscribed and request.topic_partitions is not None
     )
 
 
