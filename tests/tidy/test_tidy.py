@@ -74,6 +74,7 @@ IMPURE = {
 #: broker and the client is a core, and imports nothing from IMPURE.
 SHELLS = {
     "odradek_broker.platform.fault_injection": "kills its own process at a fault point",
+    "odradek_broker.platform.garbage": "sets up the collector of the process, with a timer",
     "odradek_broker.server.acceptors": "holds back who connects, for a while",
     "odradek_broker.server.cleaner_process": "starts the process that compacts, waits in a thread",
     "odradek_broker.server.cleaner_worker": "is that process",

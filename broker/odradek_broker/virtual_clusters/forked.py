@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 
 from odradek_broker.config.broker import BrokerConfig, ConfigError
+from odradek_broker.platform.garbage import with_short_collections
 from odradek_broker.platform.log_lines import configure_logging
 from odradek_broker.server.host import StartError, run
 from odradek_broker.server.server import Server, serve
@@ -44,7 +45,7 @@ def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, tol
     try:
         _forget_the_host(log_file, (lifeline, told))
         configure_logging(config.log_format, config.log_level)
-        run(_serve(config, root, lifeline, told))
+        run(with_short_collections(_serve(config, root, lifeline, told)))
         status = 0
     except Exception as error:
         log.exception("the broker failed")

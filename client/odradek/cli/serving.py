@@ -342,19 +342,17 @@ def _run(
     """Serve until a signal. A failure is one line and exit code 1."""
     from odradek_broker.config.broker import ConfigError
     from odradek_broker.metadata.errors import MetadataError
+    from odradek_broker.platform.garbage import with_short_collections
     from odradek_broker.server.host import StartError, run
     from odradek_broker.server.server import serve as serve_broker
     from odradek_broker.storage.errors import DataDirectoryError
     from odradek_protocol.primitives import DecodeError
 
-    gc.freeze()
-    gc.enable()
+    served = serve_broker(
+        config, ready, on_testing=testing, reopen_log=reopen_log, on_started=started
+    )
     try:
-        run(
-            serve_broker(
-                config, ready, on_testing=testing, reopen_log=reopen_log, on_started=started
-            )
-        )
+        run(with_short_collections(served))
     except (StartError, DataDirectoryError, PidFileBusyError) as error:
         fail(str(error))
     except ConfigError as error:
