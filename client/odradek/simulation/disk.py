@@ -12,12 +12,14 @@ from __future__ import annotations
 import builtins
 import errno
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from odradek.simulation.shortage import Shortage
 from odradek_broker.platform.seams import BLOCK_BYTES, Buffer, Volume
 
+V = TypeVar("V")
 VOLUME_BYTES = 1 << 30
 #: The unit that a disk writes completely or not at all.
 SECTOR_BYTES = 512
@@ -40,6 +42,60 @@ class _Inode:
         self.cut_to_bytes: int | None = None
         self.modified_ms = modified_ms
         self.open_handles = 0
+
+
+class _Tree(dict[str, V]):
+    """Values by path, with an index of directories, because a disk may have many files."""
+
+    def __init__(self, values: Mapping[str, V] | None = None) -> None:
+        super().__init__()
+        #: The paths in each directory, and those below it at any depth, oldest first.
+        self._inside: dict[str, dict[str, None]] = {}
+        self._below: dict[str, dict[str, None]] = {}
+        for path, value in (values or {}).items():
+            self[path] = value
+
+    def __setitem__(self, path: str, value: V) -> None:
+        if path not in self:
+            for directory, index in self._indexes(path):
+                index.setdefault(directory, {})[path] = None
+        super().__setitem__(path, value)
+
+    def __delitem__(self, path: str) -> None:
+        super().__delitem__(path)
+        for directory, index in self._indexes(path):
+            del index[directory][path]
+            if not index[directory]:
+                del index[directory]
+
+    def _indexes(self, path: str) -> Iterator[tuple[str, dict[str, dict[str, None]]]]:
+        """The directories that a path is in, with the index that has the path there."""
+        directory = _parent(path)
+        yield directory, self._inside
+        while path:
+            path = _parent(path)
+            yield path, self._below
+
+    def take(self, path: str) -> V:
+        """Remove a path, and return its value."""
+        value = self[path]
+        del self[path]
+        return value
+
+    def inside(self, directory: str) -> list[str]:
+        """The paths in a directory."""
+        return list(self._inside.get(directory, ()))
+
+    def below(self, directory: str) -> list[str]:
+        """The paths in a directory, and in those that are in it."""
+        return list(self._below.get(directory, ()))
+
+    def drop(self, directory: str) -> None:
+        """Remove a directory, if it is there, and all that is below it."""
+        for path in self.below(directory):
+            del self[path]
+        if directory in self:
+            del self[directory]
 
 
 class Failure:
@@ -185,10 +241,10 @@ class MemoryFiles:
         self.crash_at: int | None = None
         #: Called when `crash_at` is reached, before `Crashed` is raised.
         self.on_crash: Callable[[], None] = _nothing
-        self._names: dict[str, _Inode] = {}
-        self._durable_names: dict[str, _Inode] = {}
-        self._directories: set[str] = {"", "."}
-        self._durable_directories: set[str] = {"", "."}
+        self._names: _Tree[_Inode] = _Tree()
+        self._durable_names: _Tree[_Inode] = _Tree()
+        self._directories: _Tree[None] = _Tree({"": None, ".": None})
+        self._durable_directories: _Tree[None] = _Tree({"": None, ".": None})
         #: The unsynced renames of directories, as (source, target), the oldest one first.
         self._unsynced_renames: list[tuple[str, str]] = []
         self._locks: set[str] = set()
@@ -271,8 +327,8 @@ class MemoryFiles:
         for inode in self._names.values():
             inode.durable = bytes(inode.content)
             inode.cut_to_bytes = None
-        self._durable_names = dict(self._names)
-        self._durable_directories = set(self._directories)
+        self._durable_names = _Tree(self._names)
+        self._durable_directories = _Tree(self._directories)
 
     def _tear(self, rng: random.Random | None) -> None:
         """Write a random choice of sectors of the interrupted write of a block file."""
@@ -291,7 +347,7 @@ class MemoryFiles:
         def survives(is_durable: bool) -> bool:
             return is_durable or (rng is not None and rng.random() < surviving)
 
-        directories = {"", "."}
+        directories: _Tree[None] = _Tree({"": None, ".": None})
         for path in sorted({*self._directories, *self._durable_directories}):
             # The paths are sorted, so parents come first.
             if _parent(path) not in directories:
@@ -299,8 +355,8 @@ class MemoryFiles:
             named = path in self._durable_directories
             # If the removal of a directory is not durable and is lost, the directory exists again.
             if survives(named) if path in self._directories else not survives(False):
-                directories.add(path)
-        names: dict[str, _Inode] = {}
+                directories[path] = None
+        names: _Tree[_Inode] = _Tree()
         for path in sorted({*self._names, *self._durable_names}):
             now, durable = self._names.get(path), self._durable_names.get(path)
             inode = now if now is durable or survives(False) else durable
@@ -309,14 +365,15 @@ class MemoryFiles:
         self._undo_lost_renames(names, directories)
         self._names, self._directories = names, directories
 
-    def _undo_lost_renames(self, names: dict[str, _Inode], directories: set[str]) -> None:
+    def _undo_lost_renames(self, names: _Tree[_Inode], directories: _Tree[None]) -> None:
         """Return a file to its old name if its rename is lost: a file always has one of the two
         names."""
         found = {id(inode) for inode in names.values()}
         known = {id(inode) for inode in self._names.values()}
         for path, inode in self._durable_names.items():
-            if id(inode) in known and id(inode) not in found and _parent(path) in directories:
-                names.setdefault(path, inode)
+            lost = id(inode) in known and id(inode) not in found and path not in names
+            if lost and _parent(path) in directories:
+                names[path] = inode
 
     def unsynced(self) -> builtins.list[str]:
         """The files whose content may change in a power cut."""
@@ -348,8 +405,8 @@ class MemoryFiles:
         for path, inode in self._names.items():
             disk.put(path, inode.content)
             disk._names[path].modified_ms = inode.modified_ms
-        disk._directories |= self._directories
-        disk._durable_directories |= self._directories
+        for path in self._directories:
+            disk._directories[path] = disk._durable_directories[path] = None
         return disk
 
     # ---- Files
@@ -381,9 +438,8 @@ class MemoryFiles:
         path = _clean(path)
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        prefix = path + "/" if path else ""
-        inside = (name for name in {*self._names, *self._directories} if name.startswith(prefix))
-        return sorted({name[len(prefix) :].split("/")[0] for name in inside} - {"", "."})
+        inside = {*self._names.inside(path), *self._directories.inside(path)} - {"", "."}
+        return sorted(name.rpartition("/")[2] for name in inside)
 
     def make_dirs(self, path: str) -> None:
         path = _clean(path)
@@ -393,13 +449,13 @@ class MemoryFiles:
             path = _parent(path)
         for path in reversed(missing):
             self.check("make_dirs", path)
-            self._directories.add(path)
+            self._directories[path] = None
 
     def rename(self, source: str, target: str) -> None:
         source, target = _clean(source), _clean(target)
         self.check("rename", source)
         if source in self._names:
-            self._names[target] = self._names.pop(source)
+            self._names[target] = self._names.take(source)
             return
         if source not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
@@ -411,28 +467,27 @@ class MemoryFiles:
     def _move_directory(self, source: str, target: str) -> None:
         """Move a directory: only the entries of both parents change. The files in it move with it;
         durable files stay durable, and unsynced files stay unsynced."""
-        prefix = source + "/"
         for names in (self._names, self._durable_names):
-            for path in [path for path in names if path.startswith(prefix)]:
-                names[target + "/" + path[len(prefix) :]] = names.pop(path)
+            for path in names.below(source):
+                names[target + path[len(source) :]] = names.take(path)
         for directories in (self._directories, self._durable_directories):
-            moved = {path for path in directories if path == source or path.startswith(prefix)}
-            directories -= moved
-            directories |= {target + path[len(source) :] for path in moved}
+            moved = [*directories.below(source), *([source] if source in directories else [])]
+            for path in moved:
+                del directories[path]
+                directories[target + path[len(source) :]] = None
 
     def _undo_directory_renames(self, rng: random.Random | None) -> None:
         """Undo renames of directories. File systems journal renames in order, so a crash loses all
         renames after some point, with all later uses of the old names."""
         kept = 0 if rng is None else rng.randint(0, len(self._unsynced_renames))
         for source, target in reversed(self._unsynced_renames[kept:]):
-            prefix = source + "/"
-            for names in (self._names, self._durable_names):
-                for path in [path for path in names if path.startswith(prefix)]:
-                    del names[path]
-            for directories in (self._directories, self._durable_directories):
-                directories -= {
-                    path for path in directories if path == source or path.startswith(prefix)
-                }
+            for tree in (
+                self._names,
+                self._durable_names,
+                self._directories,
+                self._durable_directories,
+            ):
+                tree.drop(source)
             if target in self._directories:
                 self._move_directory(target, source)
         self._unsynced_renames.clear()
@@ -445,40 +500,31 @@ class MemoryFiles:
 
     def remove_tree(self, path: str) -> None:
         path = _clean(path)
-        prefix = path + "/"
-        for name in [name for name in self._names if name.startswith(prefix)]:
+        for name in self._names.below(path):
             self.remove(name)
-        self._directories -= {
-            name for name in self._directories if name == path or name.startswith(prefix)
-        }
+        self._directories.drop(path)
 
     def sync_dir(self, path: str) -> None:
         path = _clean(path)
         self.check("sync_dir", path)
-        for names in (set(self._names), set(self._durable_names)):
-            for name in names:
-                if _parent(name) != path:
-                    continue
-                if name in self._names:
-                    self._durable_names[name] = self._names[name]
-                else:
-                    del self._durable_names[name]
-        below = {name for name in self._directories if name and _parent(name) == path}
-        known = {name for name in self._durable_directories if name and _parent(name) == path}
-        for gone in known - below:
-            self._forget(gone + "/")
-        self._durable_directories = (self._durable_directories - known) | below
+        for name in [*self._names.inside(path), *self._durable_names.inside(path)]:
+            if name in self._names:
+                self._durable_names[name] = self._names[name]
+            elif name in self._durable_names:
+                del self._durable_names[name]
+        for name in self._durable_directories.inside(path):
+            if name and name not in self._directories:
+                self._forget(name)
+        for name in self._directories.inside(path):
+            self._durable_directories[name] = None
         self._unsynced_renames = [
             pair for pair in self._unsynced_renames if path not in map(_parent, pair)
         ]
 
-    def _forget(self, prefix: str) -> None:
-        """Forget the names below a directory whose removal is durable."""
-        for name in [name for name in self._durable_names if name.startswith(prefix)]:
-            del self._durable_names[name]
-        self._durable_directories = {
-            name for name in self._durable_directories if not name.startswith(prefix)
-        }
+    def _forget(self, directory: str) -> None:
+        """Forget a directory whose removal is durable, and the names below it."""
+        self._durable_names.drop(directory)
+        self._durable_directories.drop(directory)
 
     def modified_ms(self, path: str) -> int:
         inode = self._names.get(_clean(path))
@@ -523,8 +569,7 @@ class MemoryFiles:
         path = _clean(path)
         parent = _parent(path)
         while parent:
-            self._directories.add(parent)
-            self._durable_directories.add(parent)
+            self._directories[parent] = self._durable_directories[parent] = None
             parent = _parent(parent)
         inode = self._names[path] = _Inode(self.now_ms)
         inode.content[:] = content
