@@ -242,7 +242,9 @@ class Node:
         self.metadata_log = self._new_metadata_log()
         self.producer_ids = ProducerIdManager(metadata, self.metadata_log.commit, fault_points)
         self._make_mirrors()
-        self.markers = MarkerWriter(partition, metadata, groups.marker_written, clock, fault_points)
+        self.markers = MarkerWriter(
+            partition, metadata, groups.marker_written, clock, fault_points, self.slices
+        )
         self.transactions = self._new_transactions()
         #: The verification of transactions, for which batches may wait.
         self.verification = _new_verification(metadata, self.transactions, clock, scheduler)
@@ -294,7 +296,7 @@ class Node:
             return None if partition is None else partition.log.high_watermark
 
         return GroupVerdicts(
-            lambda: [each.group_id for each in groups.groups() if each.offsets],
+            groups.with_commits,
             groups.commits,
             end_offset,
         )

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from fake_share_partitions import FakeSharePartitions
 from group_world import GROUP, GroupWorld
+from handler_calls import handled
 from odradek_broker.coordinator.groups.administration import GroupSummary
 from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.deferred import Deferred
@@ -91,7 +92,9 @@ class ShareGroupWorld(GroupWorld):
         return self.groups.share.describe(group).result()
 
     def listed(self) -> list[GroupSummary]:
-        return self.groups.list_groups().result()[1]
+        _, found = handled(self.groups.list_groups())
+        listed: list[GroupSummary] = found
+        return listed
 
     def history(self, group: str = GROUP) -> list[str]:
         events = self.group_history.about(group).events

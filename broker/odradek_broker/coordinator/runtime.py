@@ -47,7 +47,7 @@ BATCH_RECORDS_MAX = 1_000
 BATCH_BYTES_MAX = 256 * 1024
 
 #: The number of records that a load replays in one slice.
-LOAD_SLICE_RECORDS = 10_000
+LOAD_SLICE_RECORDS = 250
 
 #: The number of answers that are sent at once. The end of a join phase has an answer for each
 #: member; other clients are served between the slices.
@@ -292,17 +292,24 @@ class Runtime(Generic[C]):
             self.run(lambda _: Outcome(replies=[reply]))
         return deferred
 
-    def run_due(self, now: Instant) -> None:
-        """Act on every deadline that has passed. The caller calls `follow_up` itself, once for all
-        runtimes."""
+    def run_due(self, now: Instant, deadlines_max: float = inf) -> int:
+        """Act on deadlines that have passed, at most on so many; returns their number. The caller
+        calls `follow_up` itself, once for all runtimes."""
         self._send_some()
-        while (number := self._append_timeouts.pop_due(now.monotonic_ms)) is not None:
+        acted = 0
+        while acted < deadlines_max:
+            number = self._append_timeouts.pop_due(now.monotonic_ms)
+            if number is None:
+                break
             self._release(self._waiting.pop(number), _E.COORDINATOR_NOT_AVAILABLE)
-        while self.state is RuntimeState.ACTIVE:
+            acted += 1
+        while acted < deadlines_max and self.state is RuntimeState.ACTIVE:
             name = self.core.timers.pop_due(now.monotonic_ms)
             if name is None:
-                return
+                break
             self._process(self.core.on_timer(name, now))
+            acted += 1
+        return acted
 
     def next_deadline_ms(self) -> int | None:
         """The time of the earliest deadline; None if there is none."""

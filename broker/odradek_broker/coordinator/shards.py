@@ -22,8 +22,9 @@ from odradek_broker.coordinator.runtime import (
     Runtime,
     RuntimeState,
 )
-from odradek_broker.deferred import Deferred, gather
+from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Clock, Scheduler, Timer
+from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -104,8 +105,12 @@ class DeadlineTimer:
 
 A = TypeVar("A")
 C = TypeVar("C", bound=Core)
+S = TypeVar("S")
 T = TypeVar("T")
 
+
+#: The most deadlines that one turn of the loop acts on: thousands may pass at the same time.
+DEADLINES_AT_ONCE = 8
 
 #: The first and the longest pause between two attempts to load a partition.
 RELOAD_MS = 1_000
@@ -252,10 +257,12 @@ class Shards(Generic[C]):
     # --- Deadlines ---
 
     def run_due(self, monotonic_ms: int) -> None:
-        """Act on every deadline up to this time of the monotonic clock."""
+        """Act on deadlines up to this time of the monotonic clock. If there are more than
+        DEADLINES_AT_ONCE, the timer is due for the others in the next turn of the loop."""
         now = Instant(monotonic_ms, self._clock.wall_ms())
+        left = DEADLINES_AT_ONCE
         for runtime in self:
-            runtime.run_due(now)
+            left -= runtime.run_due(now, left)
             self._carry_out(runtime)
         for index in [index for index, at in self._reloads.items() if at.at_ms <= monotonic_ms]:
             self._reload(index, now)
@@ -303,21 +310,28 @@ class Shards(Generic[C]):
             refuse,
         )
 
-    def read_all(self, select: Callable[[C], Iterable[T]]) -> Deferred[tuple[ErrorCode, list[T]]]:
-        """The results of `select` for all cores, once all state that `select` reads is durable. If
-        a core is not available, the error of this core."""
+    async def read_all(
+        self, select: Callable[[C], Iterable[S]], show: Callable[[S], T]
+    ) -> tuple[ErrorCode, list[T]]:
+        """What `show` makes of everything that `select` finds in all cores, in slices, once all
+        state that both read is durable. If a core is not available, the error of this core."""
         errors = [runtime.error for runtime in self if runtime.error is not ErrorCode.NONE]
         error = errors[0] if errors else self._error
-        if error is not ErrorCode.NONE:
-            return Deferred.of((error, []))
-        return gather([self._read_one(runtime, select) for runtime in self]).map(_together)
+        found: list[T] = []
+        durable: list[Deferred[ErrorCode]] = []
+        async for runtime in paced(() if error else self):
+            found += [show(each) async for each in paced(select(runtime.core))]
+            durable.append(self._durable(runtime))
+        async for each in paced(durable):
+            error = error or await each
+        return error, [] if error else found
 
-    def _read_one(
-        self, runtime: Runtime[C], select: Callable[[C], Iterable[T]]
-    ) -> Deferred[tuple[ErrorCode, list[T]]]:
-        deferred: Deferred[tuple[ErrorCode, list[T]]] = Deferred()
-        found = (ErrorCode.NONE, list(select(runtime.core)))
-        reply = Reply(deferred, found, lambda error: (error, []))
+    def _durable(self, runtime: Runtime[C]) -> Deferred[ErrorCode]:
+        """Resolves when the present state of a core is durable, or with an error."""
+        deferred: Deferred[ErrorCode] = Deferred()
+        if runtime.error is not ErrorCode.NONE:
+            return Deferred.of(runtime.error)
+        reply = Reply(deferred, ErrorCode.NONE, lambda error: error)
         runtime.run(lambda _: Outcome(replies=[reply]))
         return deferred
 
@@ -402,11 +416,3 @@ class Shards(Generic[C]):
     def _now(self) -> Instant:
         clock = self._clock
         return Instant(clock.monotonic_ms(), clock.wall_ms())
-
-
-def _together(answers: list[tuple[ErrorCode, list[T]]]) -> tuple[ErrorCode, list[T]]:
-    """The answers of all cores in one list, or the first error."""
-    failed = next((error for error, _ in answers if error is not ErrorCode.NONE), None)
-    if failed is not None:
-        return failed, []
-    return ErrorCode.NONE, [each for _, found in answers for each in found]

@@ -182,7 +182,7 @@ class GroupVerdicts:
     def _sample_all(self) -> Iterator[None]:
         self._next, self._count, unwatched = {}, 0, 0
         self._ends_before, self._ends = self._ends, {}
-        for group_id in list(self._group_ids()):
+        for group_id in self._group_ids():
             known = self._windows.get(group_id, {})
             for partition, commit in list(self._commits(group_id).items()):
                 window = self._sample(partition, commit, known.get(partition))

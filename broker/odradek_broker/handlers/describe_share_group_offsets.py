@@ -66,7 +66,7 @@ async def _all(
     node: GroupAndMetadataParts, context: RequestContext, name: str, partitions: Partitions
 ) -> DescribeShareGroupOffsetsResponseGroup:
     """All partitions that have a state, of the topics that the client may describe."""
-    names = {each: node.metadata.topic_name(each) for each in partitions}
+    names = {each: node.metadata.topic_name(each) async for each in paced(partitions)}
     existing = {topic_id: topic for topic_id, topic in names.items() if topic is not None}
     denied = await denied_topics(node.authorizer, context, Operation.DESCRIBE, existing.values())
     shown = {each: topic for each, topic in existing.items() if topic not in denied}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator_world import ListPartition
+from node_world import SoonScheduler
 from odradek.simulation.clock import SimulatedClock
 from odradek_broker.coordinator.runtime import (
     LOAD_SLICE_RECORDS,
@@ -17,9 +18,10 @@ from odradek_broker.coordinator.runtime import (
     Reply,
     Runtime,
 )
-from odradek_broker.coordinator.shards import Shards, partition_for
+from odradek_broker.coordinator.shards import DEADLINES_AT_ONCE, Shards, partition_for
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
+from odradek_broker.slices import Slices
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
 
@@ -177,22 +179,45 @@ def test_a_passed_deadline_has_its_effects_and_sets_the_next_timer(node: Node) -
     assert node.due_ms is None and node.shards.next_deadline_ms() is None
 
 
+def test_n57_many_deadlines_that_pass_together_take_several_turns(node: Node) -> None:
+    words = [f"word {number}" for number in range(3 * DEADLINES_AT_ONCE)]
+    for word in words:
+        node.take(word)
+
+    def expired() -> list[str]:
+        return [word for core in node.shards.cores for word in core.expired]
+
+    turns: list[int] = []
+    while node.due_ms is not None:
+        before = len(expired())
+        node.fire()
+        turns.append(len(expired()) - before)
+    # Each word has two deadlines.
+    assert turns == [DEADLINES_AT_ONCE] * 6
+    assert sorted(expired()) == sorted([*words, *(f"late {word}" for word in words)])
+
+
+def listed(shards: Shards[Words]) -> Deferred[tuple[ErrorCode, list[str]]]:
+    slices = Slices(lambda: 0, SoonScheduler())
+    return slices.deferred(shards.read_all(lambda core: core.words, str))
+
+
 def test_reading_all_shards_waits_for_every_disk_and_returns_the_first_error(node: Node) -> None:
     for word in ("a", "b"):
         node.take(word)
     node.partitions[0].hold = True
     held = next(word for word in ("c", "d") if partition_for(word, 2) == 0)
     node.take(held)
-    every = node.shards.read_all(lambda core: core.words)
+    every = listed(node.shards)
     assert not every.done
     node.partitions[0].flush()
     error, words = every.result()
     assert (error, sorted(words)) == (E.NONE, sorted(["a", "b", held]))
     node.take(held)
-    failed = node.shards.read_all(lambda core: core.words)
+    failed = listed(node.shards)
     node.partitions[0].flush(E.KAFKA_STORAGE_ERROR)
     assert failed.result() == (E.NOT_COORDINATOR, [])
-    assert node.shards.read_all(lambda core: core.words).result() == (E.NOT_COORDINATOR, [])
+    assert listed(node.shards).result() == (E.NOT_COORDINATOR, [])
 
 
 def test_requests_are_refused_before_the_load_and_after_the_close(node: Node) -> None:
@@ -200,7 +225,7 @@ def test_requests_are_refused_before_the_load_and_after_the_close(node: Node) ->
     node.shards.close()
     shards = node.shards = node.new_shards()
     assert node.read("a") == "COORDINATOR_LOAD_IN_PROGRESS"
-    assert shards.read_all(lambda core: core.words).result()[0] is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert listed(shards).result()[0] is E.COORDINATOR_LOAD_IN_PROGRESS
     shards.begin_load()
     assert node.read("a") == "COORDINATOR_LOAD_IN_PROGRESS"
     while not shards.load_some():
@@ -208,7 +233,7 @@ def test_requests_are_refused_before_the_load_and_after_the_close(node: Node) ->
     assert node.read("a") == "a"
     shards.close()
     assert node.read("a") == "NOT_COORDINATOR"
-    assert shards.read_all(lambda core: core.words).result() == (E.NOT_COORDINATOR, [])
+    assert listed(shards).result() == (E.NOT_COORDINATOR, [])
     assert node.due_ms is None
 
 
@@ -269,7 +294,7 @@ def test_a_topic_created_while_the_coordinator_runs_is_served(node: Node) -> Non
     node.shards.load()
     assert node.shards.partition_of("a") is None
     assert node.read("a") == "COORDINATOR_NOT_AVAILABLE"
-    assert node.shards.read_all(lambda core: core.words).result() == (E.NONE, [])
+    assert listed(node.shards).result() == (E.NONE, [])
     node.count = 2
     assert node.take("a").result() == "a"
     del node.partitions[partition_for("b", 2)]

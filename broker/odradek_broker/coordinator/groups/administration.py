@@ -5,7 +5,8 @@ The functions change no state: they return answers and records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState, Member
@@ -234,9 +235,9 @@ class GroupAdministration:
         self._offsets = offsets
         self._observer = observer
 
-    def summaries(self) -> list[GroupSummary]:
-        """The ListGroups entries of all groups."""
-        return [summary(group) for each in self._by_type for group in each.values()]
+    def groups(self) -> Iterable[AnyGroup]:
+        """All groups."""
+        return chain.from_iterable(groups.values() for groups in self._by_type)
 
     def describe(self, group_id: str) -> DescribedGroup:
         """The description of a classic group; GROUP_ID_NOT_FOUND with a message if there is no

@@ -7,7 +7,7 @@ and a `Runtime`, which writes their records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 import structlog
@@ -17,6 +17,7 @@ from odradek_broker.coordinator.groups.administration import (
     GroupSummary,
     consumer_not_described,
     not_described,
+    summary,
 )
 from odradek_broker.coordinator.groups.classic.group import (
     CLIENT_ID_MAX_CHARS,
@@ -42,6 +43,7 @@ from odradek_broker.coordinator.groups.offsets import (
     CommitCall,
     FetchedOffsets,
     FetchingMember,
+    OffsetsView,
 )
 from odradek_broker.coordinator.groups.responses import join_error, sync_error
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics, Visible, every_topic
@@ -57,15 +59,16 @@ from odradek_broker.coordinator.groups.streams.heartbeat import (
 from odradek_broker.coordinator.runtime import (
     ProducerIdentity,
     Record,
+    Runtime,
     RuntimeState,
     TransactionalPartition,
     TransactionalRuntime,
 )
 from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, Shards, partition_for
-from odradek_broker.deferred import Deferred, gather
+from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler
-from odradek_broker.slices import Slices, with_pauses
+from odradek_broker.slices import Slices, in_order, paced, with_pauses
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -207,25 +210,43 @@ class GroupCoordinator:
         """Delete the offsets of deleted topics. What fails is tried again later; what is in a
         partition that is not loaded, when it is. `reason` None: observers know of the deletion."""
         self._undeleted |= topic_ids
-        written = [self.share.forget_missing_topics()]
+        return self._slices.deferred(self._delete_in_slices(topic_ids, reason))
+
+    async def _delete_in_slices(self, topic_ids: set[bytes], reason: OffsetDeletion | None) -> None:
+        written = [await self.share.forget_missing_topics()]
         waits = False
-        for runtime in self.shards:
+        async for runtime in paced(self.shards, changing=True):
             if runtime.state is not RuntimeState.ACTIVE:
                 continue
-            stale, kept = runtime.core.offsets.stale(topic_ids)
-            waits |= kept
-            if stale:
-                observer = unobserved if reason is None else self._observer
-                records = remove_offsets(stale, reason or OffsetDeletion.TOPIC_DELETED, observer)
-                written.append(runtime.write(records, ErrorCode.NONE, _identity))
+            offsets = runtime.core.offsets
+            async for topic_id in paced(topic_ids, changing=True):
+                async for group_id in paced(offsets.groups_of(topic_id), changing=True):
+                    partitions = offsets.partitions_of_group(group_id)
+                    async for batch in paced(in_order(partitions), changing=True):
+                        stale = []
+                        for partition in batch:
+                            removable, kept = offsets.stale(group_id, partition, topic_id)
+                            waits |= kept
+                            if removable:
+                                stale.append((group_id, partition))
+                        written += self._remove(runtime, stale, reason)
+        errors = [await each async for each in paced(written, changing=True)]
+        if waits or any(errors):
+            self._delete_again()
+        elif self.shards.complete:
+            self._undeleted -= topic_ids
 
-        def deleted(errors: Sequence[ErrorCode]) -> None:
-            if waits or any(errors):
-                self._delete_again()
-            elif self.shards.complete:
-                self._undeleted -= topic_ids
-
-        return gather(written).map(deleted)
+    def _remove(
+        self,
+        runtime: Runtime[GroupShard],
+        stale: list[tuple[str, TopicPartition]],
+        reason: OffsetDeletion | None,
+    ) -> list[Deferred[ErrorCode]]:
+        if not stale:
+            return []
+        observer = unobserved if reason is None else self._observer
+        records = remove_offsets(stale, reason or OffsetDeletion.TOPIC_DELETED, observer)
+        return [runtime.write(records, ErrorCode.NONE, _identity)]
 
     def _delete_again(self) -> None:
         """Delete the rest later, when the disk may have room or a transaction may have ended."""
@@ -395,18 +416,24 @@ class GroupCoordinator:
         A member of a consumer group sends its id and epoch, and is refused if the id or the epoch
         is no longer valid (O-21).
         """
-        return self.shards.read(
+        view = self.shards.read(
             group_id,
-            lambda shard: shard.fetch(group_id, partitions, require_stable, member),
-            lambda error: FetchedOffsets(error, []),
+            lambda shard: shard.view_offsets(group_id, partitions, member),
+            lambda error: OffsetsView(error=error),
         )
+        return self._slices.deferred(_fetched(view, partitions, require_stable))
 
     # --- Administration (O-14) ---
 
-    def list_groups(self) -> Deferred[tuple[ErrorCode, list[GroupSummary]]]:
+    async def list_groups(self) -> tuple[ErrorCode, list[GroupSummary]]:
         """Every group that this broker coordinates, or the error of a shard that is not
         available."""
-        return self.shards.read_all(lambda shard: shard.administration.summaries())
+        error, found = await self.shards.read_all(
+            lambda shard: shard.administration.groups(), summary
+        )
+        # A group may have been removed during a pause.
+        dead = GroupState.DEAD.value
+        return error, [each for each in found if each.state != dead]
 
     def describe_group(self, group_id: str) -> Deferred[DescribedGroup]:
         """The classic group with its members; GROUP_ID_NOT_FOUND with a message if there is no
@@ -496,6 +523,12 @@ class GroupCoordinator:
                         shard.offsets.count(group.group_id),
                     )
 
+    def with_commits(self) -> Iterator[str]:
+        """The groups that have committed offsets. Groups may be created and removed during the
+        iteration."""
+        for shard in self.shards.cores:
+            yield from shard.offsets.group_ids()
+
     def readiness(self, group_id: str) -> ErrorCode:
         """The error for requests about a group; NONE if its shard is available (G-20)."""
         return self.shards.find(group_id)[1]
@@ -543,6 +576,17 @@ def _check_group_id(group_id: str) -> ErrorCode:
 
 def _identity(error: ErrorCode) -> ErrorCode:
     return error
+
+
+async def _fetched(
+    reading: Deferred[OffsetsView], partitions: list[TopicPartition] | None, require_stable: bool
+) -> FetchedOffsets:
+    view = await reading
+    if view.error:
+        return FetchedOffsets(view.error, [])
+    wanted = view.committed if partitions is None else partitions
+    parts = [view.part(each, require_stable) async for each in paced(wanted)]
+    return FetchedOffsets(ErrorCode.NONE, parts)
 
 
 async def _matched(texts: Collection[str], topics: Topics, visible: Visible) -> Matches:

@@ -3,7 +3,8 @@ O-15, O-23). The functions change no state: they return records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
@@ -18,11 +19,11 @@ from odradek_protocol.stored import group_metadata, offset_commit
 from odradek_protocol.stored.offset_commit import OffsetCommitValue
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_topics
 
-#: The limit of tombstones per batch. The next check for expired offsets writes the rest.
-TOMBSTONES_MAX = 1_000
-
-#: The pause before the next check if offsets are left over.
-EXPIRY_PAUSE_MS = 1_000
+#: The limits of groups that are looked at, and of tombstones, in one turn of the loop. The check
+#: for expired offsets goes on in the next turn, or after a pause if it has found so many.
+EXPIRY_SLICE_GROUPS = 64
+TOMBSTONES_MAX = 250
+EXPIRY_PAUSE_MS = 250
 
 
 # --- Removal --------------------------------------------------------------------------------------
@@ -65,8 +66,8 @@ def expire(
     group_id = group.group_id
     committed = offsets.of_group(group_id)
     due = expired_partitions(group, committed, retention_ms, wall_ms)
-    expired = [partition for partition in due if not offsets.is_pending(group_id, partition)]
-    del expired[TOMBSTONES_MAX:]
+    settled = (partition for partition in due if not offsets.is_pending(group_id, partition))
+    expired = list(islice(settled, TOMBSTONES_MAX))
     records = remove_offsets(
         ((group_id, partition) for partition in expired), OffsetDeletion.EXPIRED, observer
     )
@@ -106,7 +107,7 @@ def expired_partitions(
     offsets: dict[TopicPartition, OffsetCommitValue],
     retention_ms: int,
     wall_ms: int,
-) -> list[TopicPartition]:
+) -> Iterator[TopicPartition]:
     """The expired offsets of a group (O-11, O-13, O-23)."""
     if isinstance(group, ModernGroup):
         since_ms, kept = None, group.subscribed_names
@@ -117,11 +118,10 @@ def expired_partitions(
     elif group.state is GroupState.STABLE:
         topics = subscribed_topics(group)
         if topics is None:
-            return []
+            return
         since_ms, kept = None, topics
     else:
-        return []
-    found = []
+        return
     for partition, value in offsets.items():
         if partition[0] in kept:
             continue
@@ -131,5 +131,4 @@ def expired_partitions(
             start_ms = value.commit_timestamp if since_ms is None else since_ms
             due = wall_ms - start_ms >= retention_ms
         if due:
-            found.append(partition)
-    return found
+            yield partition

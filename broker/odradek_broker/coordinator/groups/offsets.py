@@ -6,7 +6,8 @@ are called for records of the log. Decisions are returned as records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import field
 from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
@@ -32,6 +33,8 @@ from odradek_protocol.stored.offset_commit import OffsetCommitValue, encode_key,
 #: The limit of the length of an offset's metadata, even if the settings have a higher limit: the
 #: metadata, encoded in UTF-8, must fit into a field of the record that has a 16-bit length.
 METADATA_MAX_CHARS = 8_000
+#: For more partitions, all offsets of a group are copied.
+_FEW = 64
 
 #: Storage error of a commit -> error in the answer. Errors that are not in the table are answered
 #: unchanged (O-03).
@@ -119,6 +122,25 @@ class Committed:
     position: int
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetsView:
+    """The offsets of a group at one moment. `undecided`: the partitions for which an open
+    transaction has an offset."""
+
+    committed: Mapping[TopicPartition, OffsetCommitValue] = field(default_factory=dict)
+    undecided: Collection[TopicPartition] = ()
+    error: ErrorCode = ErrorCode.NONE
+
+    def part(self, partition: TopicPartition, require_stable: bool) -> FetchedPart:
+        """The offset of a partition (O-08, O-09)."""
+        if require_stable and partition in self.undecided:
+            return FetchedPart(*partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        value = self.committed.get(partition)
+        if value is None:
+            return FetchedPart(*partition)
+        return FetchedPart(*partition, value.offset, value.leader_epoch, value.metadata)
+
+
 class OffsetStore:
     """The committed offsets, and the pending offsets of open transactions, of all groups of one
     partition of `__consumer_offsets`.
@@ -132,6 +154,8 @@ class OffsetStore:
         self._committed: dict[str, dict[TopicPartition, Committed]] = {}
         #: producer id -> group -> partition; pending until the marker of the producer is replayed.
         self._pending: dict[int, dict[str, dict[TopicPartition, Committed]]] = {}
+        #: topic id -> group -> the number of offsets that were committed for this id.
+        self._of_topic_id: dict[bytes, dict[str, int]] = {}
         self._position = 0
 
     # --- Replay ---
@@ -148,8 +172,7 @@ class OffsetStore:
         if value is None:
             self._remove(group_id, partition)
         elif producer_id == NO_PRODUCER_ID:
-            found = Committed(value, self._position)
-            self._committed.setdefault(group_id, {})[partition] = found
+            self._put(group_id, partition, Committed(value, self._position))
         else:
             undecided = self._pending.setdefault(producer_id, {}).setdefault(group_id, {})
             undecided[partition] = Committed(value, self._position)
@@ -161,17 +184,39 @@ class OffsetStore:
         for group_id, undecided in ended.items():
             if not commit:
                 continue
-            stored = self._committed.setdefault(group_id, {})
             for partition, candidate in undecided.items():
-                existing = stored.get(partition)
+                existing = self._committed.get(group_id, {}).get(partition)
                 if existing is None or existing.position < candidate.position:
-                    stored[partition] = candidate
+                    self._put(group_id, partition, candidate)
+
+    def _put(self, group_id: str, partition: TopicPartition, committed: Committed) -> None:
+        stored = self._committed.setdefault(group_id, {})
+        before, stored[partition] = stored.get(partition), committed
+        topic_id = committed.value.topic_id
+        if before is None or before.value.topic_id != topic_id:
+            groups = self._of_topic_id.setdefault(topic_id, {})
+            groups[group_id] = groups.get(group_id, 0) + 1
+            if before is not None:
+                self._uncount(group_id, before)
+
+    def _uncount(self, group_id: str, committed: Committed) -> None:
+        """Take an offset that is no longer stored out of the index by topic id."""
+        topic_id = committed.value.topic_id
+        groups = self._of_topic_id[topic_id]
+        groups[group_id] -= 1
+        if not groups[group_id]:
+            del groups[group_id]
+            if not groups:
+                del self._of_topic_id[topic_id]
 
     def _remove(self, group_id: str, partition: TopicPartition) -> None:
         """Remove an offset and its pending values, whose commit would restore it."""
-        stored = self._committed.get(group_id)
-        if stored is not None and stored.pop(partition, None) is not None and not stored:
-            del self._committed[group_id]
+        stored = self._committed.get(group_id, {})
+        removed = stored.pop(partition, None)
+        if removed is not None:
+            self._uncount(group_id, removed)
+            if not stored:
+                del self._committed[group_id]
         for groups in self._pending.values():
             undecided = groups.get(group_id)
             if undecided is not None:
@@ -189,11 +234,20 @@ class OffsetStore:
 
     def of_group(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
         """All committed offsets of a group, except stale ones."""
-        return {
-            partition: committed.value
-            for partition, committed in self._committed.get(group_id, {}).items()
-            if not self._is_stale(partition, committed)
-        }
+        found: dict[TopicPartition, OffsetCommitValue] = {}
+        topic, topic_id = "", b""
+        for partition, committed in self._committed.get(group_id, {}).items():
+            if partition[0] != topic:
+                # A group may have thousands of partitions, mostly of one topic after the other.
+                topic = partition[0]
+                topic_id = self._topic_id(topic)
+            if committed.value.topic_id == topic_id:
+                found[partition] = committed.value
+        return found
+
+    def group_ids(self) -> list[str]:
+        """The groups that have committed offsets."""
+        return list(self._committed)
 
     def has(self, group_id: str) -> bool:
         """True if the group has an offset, committed or pending."""
@@ -244,43 +298,50 @@ class OffsetStore:
         present = self._topic_id(partition[0])
         return committed.value.topic_id != present or present == ZERO_UUID
 
-    def stale(self, topic_ids: Collection[bytes]) -> tuple[list[tuple[str, TopicPartition]], bool]:
-        """(group, partition) of every stale offset that was committed for one of these topic ids
-        and can be removed now; and whether another one cannot, because a tombstone would also drop
-        a pending offset of the present topic."""
-        found = dict.fromkeys(
-            (group_id, partition)
-            for group_id, partition, each in self._all()
-            if each.value.topic_id in topic_ids and self._is_gone(partition, each)
-        )
-        free = []
-        for group_id, partition in found:
-            committed = self._committed.get(group_id, {}).get(partition)
-            if committed is not None and not self._is_gone(partition, committed):
-                continue  # The offset of the present topic has replaced the stale one.
-            if not self.is_pending(group_id, partition):
-                free.append((group_id, partition))
-        return free, any(self.is_pending(*each) for each in found)
+    def groups_of(self, topic_id: bytes) -> list[str]:
+        """The groups that have an offset, committed or pending, that was committed for this topic
+        id."""
+        groups = dict.fromkeys(self._of_topic_id.get(topic_id, ()))
+        for pending in self._pending.values():
+            for group_id, undecided in pending.items():
+                if [each for each in undecided.values() if each.value.topic_id == topic_id]:
+                    groups[group_id] = None
+        return list(groups)
 
-    def fetch(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
-    ) -> Iterator[FetchedPart]:
-        """The offsets of `partitions`; None: those of all partitions that have an offset (O-08,
-        O-09)."""
+    def stale(self, group_id: str, partition: TopicPartition, topic_id: bytes) -> tuple[bool, bool]:
+        """Whether the partition has a stale offset that was committed for this topic id and can be
+        removed now; and whether it has one that cannot, because a tombstone would also drop a
+        pending offset of the present topic."""
+        committed = self._committed.get(group_id, {}).get(partition)
+        offsets = [
+            committed,
+            *(groups.get(group_id, {}).get(partition) for groups in self._pending.values()),
+        ]
+        if not any(
+            each is not None and each.value.topic_id == topic_id and self._is_gone(partition, each)
+            for each in offsets
+        ):
+            return False, False
+        waits = self.is_pending(group_id, partition)
+        if committed is not None and not self._is_gone(partition, committed):
+            return False, waits  # The offset of the present topic has replaced the stale one.
+        return not waits, waits
+
+    def view(self, group_id: str, partitions: Collection[TopicPartition] | None) -> OffsetsView:
+        """The offsets of a group at this moment, except stale ones; those of `partitions` at
+        least, or all."""
+        undecided: set[TopicPartition] = set()
+        for groups in self._pending.values():
+            for partition, pending in groups.get(group_id, {}).items():
+                if not self._is_stale(partition, pending):
+                    undecided.add(partition)
+        if partitions is None or len(partitions) > _FEW:
+            return OffsetsView(self.of_group(group_id), undecided)
         stored = self._committed.get(group_id, {})
-        for partition in stored if partitions is None else partitions:
-            committed = stored.get(partition)
-            if committed is not None and self._is_stale(partition, committed):
-                if partitions is None:
-                    continue
-                committed = None
-            if require_stable and self._pending and self.is_pending(group_id, partition):
-                yield FetchedPart(*partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-            elif committed is None:
-                yield FetchedPart(*partition)
-            else:
-                value = committed.value
-                yield FetchedPart(*partition, value.offset, value.leader_epoch, value.metadata)
+        found = [(each, stored[each]) for each in partitions if each in stored]
+        return OffsetsView(
+            {each: held.value for each, held in found if not self._is_stale(each, held)}, undecided
+        )
 
 
 def check_commit(

@@ -3,8 +3,8 @@ core."""
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Iterable
+from collections import ChainMap, deque
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from struct import Struct as Packer
 from typing import Any
@@ -40,6 +40,7 @@ from odradek_broker.coordinator.groups.events import (
 from odradek_broker.coordinator.groups.modern.groups import ModernGroups
 from odradek_broker.coordinator.groups.offset_expiration import (
     EXPIRY_PAUSE_MS,
+    EXPIRY_SLICE_GROUPS,
     TOMBSTONES_MAX,
     expire,
 )
@@ -47,9 +48,9 @@ from odradek_broker.coordinator.groups.offsets import (
     NOT_A_MEMBER,
     OFFSET_APPEND_ERRORS,
     CommitCall,
-    FetchedOffsets,
     FetchingMember,
     OffsetStore,
+    OffsetsView,
     check_commit,
     check_consumer_commit,
     check_fetch,
@@ -113,6 +114,8 @@ class GroupShard:
         self.by_type: GroupsByType = (self.groups, self.consumers, self.shares, self.streams)
         self.offsets = OffsetStore(topics.topic_id)
         self._unrecorded: set[str] = set()
+        #: The groups that the present check for expired offsets has yet to look at.
+        self._unchecked: deque[tuple[Mapping[str, AnyGroup], str]] = deque()
         self._config = config
         self._topics = topics
         self._observer = observer
@@ -447,20 +450,16 @@ class GroupShard:
             )
         )
 
-    def fetch(
+    def view_offsets(
         self,
         group_id: str,
-        partitions: Iterable[TopicPartition] | None,
-        require_stable: bool,
+        partitions: Collection[TopicPartition] | None,
         member: FetchingMember = NOT_A_MEMBER,
-    ) -> FetchedOffsets:
-        """Committed offsets, of all partitions if `partitions` is None (O-08 to O-10, O-21)."""
+    ) -> OffsetsView:
+        """The offsets of a group, for a member or another client (O-10, O-21)."""
         group = self.consumers.get(group_id) or self.streams.get(group_id)
         error = ErrorCode.NONE if group is None else check_fetch(group, member)
-        if error is not ErrorCode.NONE:
-            return FetchedOffsets(error, [])
-        parts = list(self.offsets.fetch(group_id, partitions, require_stable))
-        return FetchedOffsets(ErrorCode.NONE, parts)
+        return OffsetsView(error=error) if error else self.offsets.view(group_id, partitions)
 
     # --- Expiry (O-11 to O-13) ---
 
@@ -470,16 +469,25 @@ class GroupShard:
 
     def _expire(self, now: Instant) -> Outcome:
         """Remove expired offsets, and groups that have neither members nor offsets."""
-        self._set_expiry(now)
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
         records: list[Record] = []
-        groups: list[AnyGroup] = [*self.groups.values()]
-        groups += [*self.consumers.values(), *self.streams.values()]
-        for group in groups:
-            if len(records) >= TOMBSTONES_MAX:
+        if not self._unchecked:
+            by_id: tuple[Mapping[str, AnyGroup], ...] = self.groups, self.consumers, self.streams
+            self._unchecked = deque((groups, group_id) for groups in by_id for group_id in groups)
+        for _ in range(EXPIRY_SLICE_GROUPS):
+            if not self._unchecked or len(records) >= TOMBSTONES_MAX:
                 break
-            records += expire(group, self.offsets, retention_ms, now.wall_ms, self._observer)
-            self._drop_if_void(group.group_id)
-        if len(records) >= TOMBSTONES_MAX:
-            self.timers.set(TimerName(Deadline.EXPIRY), now.monotonic_ms + EXPIRY_PAUSE_MS)
+            groups, group_id = self._unchecked[0]
+            group = groups.get(group_id)
+            if group is not None:
+                records += expire(group, self.offsets, retention_ms, now.wall_ms, self._observer)
+                self._drop_if_void(group_id)
+            if len(records) < TOMBSTONES_MAX:
+                # Otherwise more offsets of this group may have expired.
+                self._unchecked.popleft()
+        if not self._unchecked:
+            self._set_expiry(now)
+        else:
+            pause_ms = EXPIRY_PAUSE_MS if len(records) >= TOMBSTONES_MAX else 0
+            self.timers.set(TimerName(Deadline.EXPIRY), now.monotonic_ms + pause_ms)
         return Outcome(records=records)

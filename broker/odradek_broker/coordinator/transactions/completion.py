@@ -45,6 +45,7 @@ from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.partition import Partition
 from odradek_broker.platform.fault_points import FaultPoint, FaultPoints
 from odradek_broker.platform.seams import Clock
+from odradek_broker.slices import Slices, paced
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -57,6 +58,7 @@ class Deadline(Enum):
     """The purpose of a timer."""
 
     TIMEOUTS = "look for transactions that ran out of time"
+    TIMED_OUT = "abort a transaction that ran out of time"
     EXPIRY = "look for ids that nobody uses"
     MARKERS = "write the markers that are left"
     PARKED = "give up waiting for the end of the last transaction"
@@ -98,6 +100,8 @@ WriteMarker = Callable[[MarkerRequest], Deferred[MarkerResults]]
 
 log = structlog.get_logger("odradek.transactions")
 
+#: The most markers that are written at once.
+_MARKERS_AT_ONCE = 8
 #: The limit of transactions whose markers are being written, for all shards together; further
 #: transactions wait.
 MARKERS_IN_FLIGHT_MAX = 500
@@ -301,6 +305,10 @@ class MarkerProgress:
         self.in_flight = False
         self.attempts += 1
         found: dict[MarkerAnswer, list[TopicPartition]] = {}
+        if self.remaining == codes.keys() and not [code for code in codes.values() if code]:
+            # The usual case, without work for each of thousands of partitions.
+            self.remaining.clear()
+            return found
         for part in sorted(self.remaining):
             code = codes.get(part, _E.REQUEST_TIMED_OUT)
             answer = ANSWERS.get(code, MarkerAnswer.FAILED)
@@ -450,9 +458,11 @@ class MarkerWriter:
         offsets_marker_written: Callable[[int, int, bool, Deferred[ErrorCode]], None],
         clock: Clock,
         fault_points: FaultPoints,
+        slices: Slices,
     ) -> None:
         self._partition = partition
         self._metadata = metadata
+        self._slices = slices
         self._offsets_marker_written = offsets_marker_written
         self._clock = clock
         self._fault_points = fault_points
@@ -463,12 +473,23 @@ class MarkerWriter:
         The code of a partition is NONE if its marker is durable. The other codes are 3 for an
         unknown partition, 6 if another broker leads the partition, 42 for a mirror topic (I-02),
         47 if a newer producer has written, 52 if a newer coordinator has written (T-41), and 56
-        after an error of the disk (T-43).
+        after an error of the disk (T-43). The markers of many partitions are written in slices.
         """
         partitions = list(dict.fromkeys(marker.partitions))
+        if len(partitions) > _MARKERS_AT_ONCE:
+            return self._slices.deferred(self._write_many(partitions, marker))
         return gather([self._write_to(partition, marker) for partition in partitions]).map(
             lambda codes: dict(zip(partitions, codes, strict=True))
         )
+
+    async def _write_many(
+        self, partitions: Sequence[TopicPartition], marker: MarkerRequest
+    ) -> MarkerResults:
+        written = [
+            (partition, self._write_to(partition, marker))
+            async for partition in paced(partitions, changing=True)
+        ]
+        return {partition: await code async for partition, code in paced(written, changing=True)}
 
     def _write_to(self, where: TopicPartition, marker: MarkerRequest) -> Deferred[ErrorCode]:
         topic, index = where

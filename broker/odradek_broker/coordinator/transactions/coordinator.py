@@ -9,6 +9,7 @@ broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Protocol
 
 import structlog
@@ -228,9 +229,11 @@ class TransactionCoordinator:
 
         return self.shards.read(transactional_id, select, lambda error: (error, None))
 
-    def list_all(self) -> Deferred[tuple[ErrorCode, list[Transaction]]]:
+    async def list_all(self) -> tuple[ErrorCode, list[Transaction]]:
         """Every id that this broker coordinates, or the error of a core that is not available."""
-        return self.shards.read_all(lambda shard: shard.transactions.values())
+        return await self.shards.read_all(
+            lambda shard: shard.transactions.values(), lambda transaction: transaction
+        )
 
     def abort_open(self, transactional_id: str) -> bool:
         """Abort the transaction of an id as if its timeout had passed; False if none is open."""
@@ -250,8 +253,7 @@ class TransactionCoordinator:
 
     def transactions(self) -> Iterator[Transaction]:
         """All ids that are loaded, in their current state."""
-        for shard in self.shards.cores:
-            yield from shard.transactions.values()
+        return chain.from_iterable(shard.transactions.values() for shard in self.shards.cores)
 
     def transaction(self, transactional_id: str) -> Transaction | None:
         """The state of a transactional id, for reading only; None if this broker does not have

@@ -316,9 +316,11 @@ class Parking:
 
 
 _SCAN = TimerName(Deadline.TIMEOUTS)
-#: The limit of tombstones per batch. The next check for expired ids writes the rest.
-TOMBSTONES_MAX = 1_000
-_EXPIRY_PAUSE_MS = 1_000
+#: The limits of ids that are looked at, and of tombstones, in one turn of the loop. The check for
+#: expired ids goes on in the next turn, or after a pause if it has found so many.
+EXPIRY_SLICE_IDS = 1_000
+TOMBSTONES_MAX = 100
+_EXPIRY_PAUSE_MS = 100
 
 
 class TransactionShard:
@@ -348,6 +350,8 @@ class TransactionShard:
         #: oldest transaction comes first, for the scan for timeouts.
         self._ongoing: dict[str, int] = {}
         self._added_at_ms = 0
+        #: The ids that the present check for expired ids has yet to look at.
+        self._unchecked: deque[str] = deque()
         self._parking = Parking(self.timers)
         self._completion = Completion(
             self.transactions,
@@ -421,6 +425,8 @@ class TransactionShard:
             return Outcome()
         if name.kind is Deadline.EXPIRY:
             return self._expire(now)
+        if name.kind is Deadline.TIMED_OUT:
+            return self.abort_timed_out(name.transactional_id, now)
         if name.kind is Deadline.MARKERS:
             return self._completion.send_markers(name.transactional_id, now)
         parked = self._parking.take(name)
@@ -579,9 +585,16 @@ class TransactionShard:
         # Shards without an ongoing transaction set no timer for the scan.
         if self._ongoing:
             self._set_scan(now.monotonic_ms)
-        for name in list(self._ongoing):
+        transactions, now_ms = self.transactions, now.monotonic_ms
+        # Most have time left, and one look at two numbers shows it.
+        for name in [
+            name
+            for name, began_ms in self._ongoing.items()
+            if began_ms + transactions[name].timeout_ms < now_ms
+        ]:
             if self._timed_out(name, now):
-                self.outbox.append(DecideAgain(partial(self.abort_timed_out, name)))
+                # Each has a deadline of its own, because many may have timed out at a time.
+                self.timers.set(TimerName(Deadline.TIMED_OUT, name), now.monotonic_ms)
 
     def _timed_out(self, name: str, now: Instant) -> bool:
         current = self.transactions.get(name)
@@ -640,16 +653,20 @@ class TransactionShard:
 
     def _expire(self, now: Instant) -> Outcome:
         oldest_ms = now.wall_ms - self._settings.transactional_id_expiration_ms
-        expired = []
-        for name, current in self.transactions.items():
+        expired: list[Transaction] = []
+        self._unchecked = self._unchecked or deque(self.transactions)
+        for _ in range(EXPIRY_SLICE_IDS):
+            if not self._unchecked or len(expired) == TOMBSTONES_MAX:
+                break
+            name = self._unchecked.popleft()
+            current = self.transactions.get(name)
             if (
-                current.state.is_idle
+                current is not None
+                and current.state.is_idle
                 and current.last_update_ms < oldest_ms
                 and not self._pending.is_busy(name)
             ):
                 expired.append(current)
-                if len(expired) == TOMBSTONES_MAX:
-                    break
-        more = len(expired) == TOMBSTONES_MAX
-        self._set_expiry(now, _EXPIRY_PAUSE_MS if more else self._expiry_interval_ms)
+        pause_ms = _EXPIRY_PAUSE_MS if len(expired) == TOMBSTONES_MAX else 0
+        self._set_expiry(now, pause_ms if self._unchecked else self._expiry_interval_ms)
         return self._pending.remove(expired)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import budget
+from handler_calls import handled
 from many_cases import looped
 from odradek_broker.coordinator.runtime import RuntimeState
 from odradek_broker.coordinator.shards import partition_for
@@ -904,7 +905,7 @@ def test_t58_a_loading_coordinator_answers_load_in_progress() -> None:
     expected = E.COORDINATOR_LOAD_IN_PROGRESS
     for step in range(2):
         assert loading.init_producer_id(InitCall(ID, 1_000)).result().error is expected
-        assert loading.list_all().result()[0] is expected
+        assert handled(loading.list_all())[0] is expected
         assert world.add(who) is expected
         if step == 0:
             loading.shards.begin_load()
@@ -1140,7 +1141,7 @@ def test_t68_closing_the_coordinator_answers_waiting_additions(world: Transactio
     world.transactions.shards.close()
     assert waiting.result() == {T0: E.NOT_COORDINATOR}
     world.markers.release()
-    assert world.transactions.list_all().result()[0] is E.NOT_COORDINATOR
+    assert handled(world.transactions.list_all())[0] is E.NOT_COORDINATOR
 
 
 def test_t68_a_waiting_addition_with_an_older_epoch_is_fenced(world: TransactionWorld) -> None:
@@ -1177,7 +1178,7 @@ def test_the_number_of_markers_in_flight_is_limited() -> None:
 def test_describing_and_listing_wait_for_durability(world: TransactionWorld) -> None:
     world.log.hold = True
     world.init_later()
-    described, listed = world.transactions.describe(ID), world.transactions.list_all()
+    described, listed = world.transactions.describe(ID), handled(world.transactions.list_all())
     assert not described.done and not listed.done
     world.log.flush()
     error, held = described.result()

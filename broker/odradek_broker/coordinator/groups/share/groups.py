@@ -125,19 +125,20 @@ class ShareGroups(ShareProtocol):
         note = states.deleted(group.states, gone)
         return [make.states_record(group_id, note)] if note != group.states else []
 
-    def without_missing_topics(self) -> list[Record]:
-        """The records by which groups forget topics that do not exist any more (H-27)."""
-        records = []
-        for group in self.groups.values():
-            if group.states is None:
-                continue
-            gone = {
-                each for each in group.states.topic_ids if self._topics.topic_name(each) is None
-            }
-            if gone:
-                note = states.without_topics(group.states, gone)
-                records.append(make.states_record(group.group_id, note))
-        return records
+    def with_states(self) -> list[str]:
+        """The groups that have states of share partitions."""
+        return [group.group_id for group in self.groups.values() if group.states is not None]
+
+    def without_missing_topics(self, group_id: str) -> list[Record]:
+        """The record by which a group forgets topics that do not exist any more (H-27), if there
+        are such topics."""
+        group = self.groups.get(group_id)
+        if group is None or group.states is None:
+            return []
+        gone = {each for each in group.states.topic_ids if self._topics.topic_name(each) is None}
+        if not gone:
+            return []
+        return [make.states_record(group_id, states.without_topics(group.states, gone))]
 
     # --- Administration ---
 

@@ -32,6 +32,7 @@ from odradek_broker.coordinator.runtime import (
 from odradek_broker.coordinator.shards import Shards
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.share_state import ShareKey, StateResult
+from odradek_broker.slices import in_order, paced
 from odradek_protocol.constants import NO_DELIVERY_COUNT, NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -50,6 +51,10 @@ Partition = tuple[bytes, int]
 """Topic id and index."""
 
 Results = Mapping[Partition, StateResult]
+
+
+#: The most states that are read at once.
+_READ_AT_ONCE = 50
 
 
 class ShareStates(Protocol):
@@ -186,17 +191,16 @@ class ShareRequests:
             lambda error: (error, {}),
         )
 
-    def describe_offsets(
+    async def describe_offsets(
         self, group_id: str, partitions: Iterable[Partition]
-    ) -> Deferred[dict[Partition, DescribedOffset]]:
+    ) -> dict[Partition, DescribedOffset]:
         """The start offsets of share partitions, whether the group exists or not (H-24)."""
-        read = self._states.read_summaries(_keys(group_id, partitions))
-        return read.map(
-            lambda results: {
-                partition: self._described(partition, result)
-                for partition, result in _by_partition(results).items()
-            }
-        )
+        described: dict[Partition, DescribedOffset] = {}
+        async for batch in paced(in_order(list(partitions), _READ_AT_ONCE)):
+            results = await self._states.read_summaries(_keys(group_id, batch))
+            for partition, result in _by_partition(results).items():
+                described[partition] = self._described(partition, result)
+        return described
 
     def _described(self, partition: Partition, result: StateResult) -> DescribedOffset:
         state = result.state
@@ -296,15 +300,16 @@ class ShareRequests:
 
         return self._delete_states(runtime, group_id, decision).map(deleted)
 
-    def forget_missing_topics(self) -> Deferred[ErrorCode]:
+    async def forget_missing_topics(self) -> Deferred[ErrorCode]:
         """Remove topics from the records of share groups if they do not exist any more (H-27).
-        Resolves when the new records are durable, or with an error of the disk."""
+        The result resolves when the new records are durable, or with an error of the disk."""
         written = []
-        for runtime in self._shards:
-            if runtime.state is RuntimeState.ACTIVE:
-                records = runtime.core.share.without_missing_topics()
-                if records:
-                    written.append(runtime.write(records, _E.NONE, _identity))
+        async for runtime in paced(self._shards, changing=True):
+            async for group_id in paced(runtime.core.share.with_states(), changing=True):
+                if runtime.state is RuntimeState.ACTIVE:
+                    records = runtime.core.share.without_missing_topics(group_id)
+                    if records:
+                        written.append(runtime.write(records, _E.NONE, _identity))
         return gather(written).map(lambda errors: next(filter(None, errors), _E.NONE))
 
     # --- Steps ---

@@ -8,6 +8,7 @@ from consumer_group_world import (
     joined,
 )
 from group_world import GROUP, GroupWorld
+from handler_calls import handled
 from odradek_protocol.errors import ErrorCode
 
 E = ErrorCode
@@ -43,7 +44,7 @@ def test_g160_a_group_is_described_only_by_the_api_of_its_type(world: GroupWorld
 def test_g161_groups_are_listed_with_their_type(world: GroupWorld) -> None:
     joined(world, "a")
     world.stable(1, group="old")
-    _, found = world.groups.list_groups().result()
+    _, found = handled(world.groups.list_groups())
     told = {(each.group_id, each.group_type, each.state, each.protocol_type) for each in found}
     assert told == {
         (GROUP, "consumer", "Stable", "consumer"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from group_world import part
+from handler_calls import handled
 from odradek_broker.coordinator.groups.offsets import CommitCall
 from odradek_broker.coordinator.groups.share.group import StatePartitions, StateTopic
 from odradek_broker.coordinator.groups.share.requests import DescribedOffset
@@ -213,7 +214,7 @@ def test_h24_offsets_of_share_partitions_are_described(world: ShareGroupWorld) -
     world.share_states.states[ShareKey(GROUP, T, 2)] = ShareState(0, 2, 7, 40, -1)
     world.end_offsets["topic", 1] = 50
     wanted = [(T, 0), (T, 1), (T, 2), (O, 0)]
-    found = world.groups.share.describe_offsets(GROUP, wanted).result()
+    found = handled(world.groups.share.describe_offsets(GROUP, wanted))
     assert found == {
         (T, 0): DescribedOffset(-1, 0, -1),
         (T, 1): DescribedOffset(40, 7, 7),
@@ -229,7 +230,7 @@ def test_h24_a_partition_without_a_readable_end_offset_has_its_error(
 ) -> None:
     world.share_states.states[ShareKey(GROUP, T, 0)] = ShareState(0, 2, 7, 40, 3)
     world.end_offsets["topic", 0] = E.KAFKA_STORAGE_ERROR
-    found = world.groups.share.describe_offsets(GROUP, [(T, 0)]).result()
+    found = handled(world.groups.share.describe_offsets(GROUP, [(T, 0)]))
     assert found[T, 0].error is E.KAFKA_STORAGE_ERROR
 
 
