@@ -4,7 +4,7 @@ durability or for data."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from odradek_broker.deferred import Deferred
@@ -344,8 +344,9 @@ class LedPartitions:
         partition = partitions.get(index)
         return partition if partition is not None and partition.recorded else None
 
-    def all(self) -> Iterable[tuple[str, int, Partition]]:
-        """All partitions: (topic, index, partition)."""
-        for topic, partitions in self.by_topic.items():
-            for index, partition in partitions.items():
+    def all(self) -> Iterator[tuple[str, int, Partition]]:
+        """All partitions: (topic, index, partition). Partitions may be created and removed during
+        the iteration."""
+        for topic, partitions in list(self.by_topic.items()):
+            for index, partition in list(partitions.items()):
                 yield topic, index, partition

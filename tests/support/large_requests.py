@@ -10,8 +10,8 @@ from typing import Any
 
 from node_world import NodeWorld
 from odradek_broker.deferred import Deferred
-from odradek_broker.request import CloseConnection, EncodedReply, Peer
-from odradek_broker.server.dispatch import Dispatcher
+from odradek_broker.request import CloseConnection, EncodedReply, Peer, RequestContext
+from odradek_broker.server.dispatch import Dispatcher, import_handler
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.message import ArrayOf, Message
@@ -143,9 +143,22 @@ class CountedBroker:
             if not more:
                 self.world.flush()
                 self.world.clock.now_ms += 1
-                if not self.world.soon._soon and not reply.done:
+                if not self.world.soon.waits and not reply.done:
                     break
         return longest, reply.result() if isinstance(reply, Deferred) and reply.done else reply
+
+    def ask(self, request: Message, version: int = -1, user: str = "admin") -> Any:
+        """The answer of the request's handler, without a count of steps. `version`: -1 for the
+        last."""
+        api = APIS[ApiKey(request.api_key)]
+        version = api.versions.last if version < 0 else version
+        context = RequestContext(version, "client", "127.0.0.1", 1, user=user, api_name=api.name)
+        reply = import_handler(api.key)(self.world.node, context, request)
+        while isinstance(reply, Deferred) and not reply.done:
+            if not self.world.soon.turn():
+                self.world.flush()
+                assert reply.done or self.world.soon.waits, f"{api.name} gets no answer"
+        return reply.result() if isinstance(reply, Deferred) else reply
 
     def _answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
         try:

@@ -41,6 +41,11 @@ class SoonScheduler:
             return True
         return False
 
+    @property
+    def waits(self) -> bool:
+        """True if a callback is due."""
+        return bool(self._soon)
+
     def run(self) -> None:
         """Run callbacks until none is due."""
         while self.turn():

@@ -6,7 +6,7 @@ SASL, of the first request after authentication. Connections without such a requ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 
 from odradek_broker.explain.history import LIST_MAX, CurrentState, History
@@ -62,12 +62,6 @@ class Connections:
                 reason=peer.end or "the client closed it",
             )
 
-    def matching(self, text: str) -> Iterator[Peer]:
-        """The peers whose client id, host or user contains a text, the oldest connection first."""
-        for peer in self.peers.values():
-            if not text or text in (peer.client_id or "") or text in peer.host or text in peer.user:
-                yield peer
-
     def states_of(self, client_id: str) -> list[CurrentState]:
         """The states of the first open connections of a client id, and the number of further
         connections."""
@@ -83,6 +77,11 @@ class Connections:
             reason = "the client has no open connection"
             states.append(CurrentState(EventKind.NOW_NOTHING, {"reason": reason}))
         return states
+
+
+def matches(peer: Peer, text: str) -> bool:
+    """True if the client id, host or user contains a text."""
+    return text in (peer.client_id or "") or text in peer.host or text in peer.user
 
 
 def _user(peer: Peer) -> str | None:

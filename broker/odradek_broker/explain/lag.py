@@ -9,9 +9,11 @@ record, which is a lower bound. Only metrics decode such batches, in a worker th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from heapq import nsmallest
 
 from odradek_broker.explain.history import CurrentState
 from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
@@ -43,22 +45,20 @@ def timestamp_in_header(header: BatchHeader, offset: int) -> int | None:
     return None
 
 
-def oldest_unread(
+async def oldest_unread(
     committed: Mapping[TopicPartition, int],
     log_of: Callable[[TopicPartition], PartitionLog | None],
     now_ms: int,
 ) -> Unread | None:
     """The oldest unread record; None if everything has been read, or if no age is known."""
-    logs = {partition: log_of(partition) for partition in committed}
-    behind = [
-        (log.high_watermark - committed[partition], partition, log)
-        for partition, log in logs.items()
-        if log is not None and committed[partition] < log.high_watermark
-    ]
-    behind.sort(key=lambda each: (-each[0], each[1]))
+    behind: list[tuple[int, TopicPartition, PartitionLog]] = []
+    async for partition, offset in paced(committed.items()):
+        log = log_of(partition)
+        if log is not None and offset < log.high_watermark:
+            behind.append((offset - log.high_watermark, partition, log))
     unknown = len(behind) > PARTITIONS_MAX
     oldest: Unread | None = None
-    for _, partition, log in behind[:PARTITIONS_MAX]:
+    async for _, partition, log in paced(nsmallest(PARTITIONS_MAX, behind)):
         try:
             log.ensure_loaded(now_ms)
             batch = log.unread_batch(committed[partition])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nsmallest
 
 from odradek_broker.explain.history import CurrentState, History
 from odradek_broker.explain.sentences import EventKind, Value, duration_text
 from odradek_broker.mirror.events import MirrorDecision, MirrorEvent, SourceState
+from odradek_broker.slices import paced
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.errors import ErrorCode
 
@@ -63,15 +65,17 @@ def state_of_mirror(topic: str, source: str | None, partitions: int) -> CurrentS
     return CurrentState.of(EventKind.NOW_MIRROR, fields)
 
 
-def states_of_mirrored(
+async def states_of_mirrored(
     logs: Sequence[tuple[PartitionLog, SourceState | None]], now_ms: int
 ) -> list[CurrentState]:
     """The states of the mirrored partitions that are furthest behind their sources. The state of a
     source is None if no mirror has reported it since the start of the broker."""
-    furthest = sorted(logs, key=lambda each: (-records_behind(*each), each[0].partition))[
-        :_PARTITIONS_MAX
+    ranked = [
+        (-records_behind(log, source), log.partition, log, source)
+        async for log, source in paced(logs)
     ]
-    shown = [_state_of_mirrored(log, source, now_ms) for log, source in furthest]
+    furthest = nsmallest(_PARTITIONS_MAX, ranked)
+    shown = [_state_of_mirrored(log, source, now_ms) for _, _, log, source in furthest]
     if len(logs) > len(furthest):
         more = f"{len(logs) - len(furthest)} more partitions are not further behind"
         shown.append(CurrentState(EventKind.NOW_NOTHING, {"reason": more}))

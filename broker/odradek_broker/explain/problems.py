@@ -6,11 +6,11 @@ A problem names the subject whose history DescribeHistory returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.explain.sentences import duration_text
+from odradek_broker.slices import with_pauses
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.topic_partition import TopicPartition
@@ -37,72 +37,93 @@ class Problem:
     subject: str = ""
 
 
-def find_problems(
+async def find_problems(
     directories: Sequence[LogDirectory],
     logs: Iterable[PartitionLog],
     uncleanable: Mapping[TopicPartition, str],
     transactions: Iterable[Transaction],
     wall_ms: int,
-) -> Iterator[Problem]:
+) -> list[Problem]:
     """The problems of disks, partitions, compaction and transactions, the worst first."""
+    found: list[Problem] = []
     for directory in directories:
         if directory.failure:
-            yield Problem(
-                "log_directory_failed",
-                f"the data directory {directory.path} has failed, and its partitions are offline until"
-                f" a start can use it: {directory.failure}",
+            found.append(
+                Problem(
+                    "log_directory_failed",
+                    f"the data directory {directory.path} has failed, and its partitions are"
+                    f" offline until a start can use it: {directory.failure}",
+                )
             )
         elif directory.disk.problem:
-            yield Problem(
-                "log_directory_not_writable",
-                f"the data directory {directory.path} takes no writes: {directory.disk.problem}",
+            found.append(
+                Problem(
+                    "log_directory_not_writable",
+                    f"the data directory {directory.path} takes no writes: {directory.disk.problem}",
+                )
             )
-    yield from _limited("partition_offline", "partitions are offline", _offline(logs))
-    yield from _limited(
-        "compaction_stopped",
-        "partitions are not compacted",
+    for name, text, problems in (
+        ("partition_offline", "partitions are offline", _offline(logs)),
+        ("compaction_stopped", "partitions are not compacted", _not_compacted(uncleanable)),
         (
-            Problem(
-                "compaction_stopped",
-                f"{name}-{index} is not compacted any more until the next start: {reason}",
-                wire.PARTITION,
-                f"{name}-{index}",
-            )
-            for (name, index), reason in uncleanable.items()
+            "transaction_open",
+            "transactions have been open for long",
+            _open_transactions(transactions, wall_ms),
         ),
-    )
-    yield from _limited(
-        "transaction_open",
-        "transactions have been open for long",
-        _open_transactions(transactions, wall_ms),
-    )
+    ):
+        found += await with_pauses(_limited(name, text, problems))
+    return found
 
 
-def _limited(name: str, text: str, problems: Iterator[Problem]) -> Iterator[Problem]:
-    yield from islice(problems, EACH_MAX)
-    more = sum(1 for _ in problems)
-    if more:
-        yield Problem(name, f"{more} more {text}")
+def _limited(
+    name: str, text: str, problems: Iterator[Problem | None]
+) -> Generator[None, None, list[Problem]]:
+    """The first problems of one kind, and the number of others, with a pause for each that was
+    looked at."""
+    found: list[Problem] = []
+    more = 0
+    for each in problems:
+        if each is not None and len(found) < EACH_MAX:
+            found.append(each)
+        elif each is not None:
+            more += 1
+        yield
+    return [*found, Problem(name, f"{more} more {text}")] if more else found
 
 
-def _offline(logs: Iterable[PartitionLog]) -> Iterator[Problem]:
+def _offline(logs: Iterable[PartitionLog]) -> Iterator[Problem | None]:
     for log in logs:
-        if log.offline:
-            yield Problem(
+        yield (
+            log.offline
+            and Problem(
                 "partition_offline",
                 f"{log.name} is offline because of a disk error: its records can be neither written"
                 " nor read",
                 wire.PARTITION,
                 log.name,
             )
+        ) or None
+
+
+def _not_compacted(uncleanable: Mapping[TopicPartition, str]) -> Iterator[Problem | None]:
+    for (name, index), reason in list(uncleanable.items()):
+        yield Problem(
+            "compaction_stopped",
+            f"{name}-{index} is not compacted any more until the next start: {reason}",
+            wire.PARTITION,
+            f"{name}-{index}",
+        )
 
 
 def _partitions(count: int) -> str:
     return "1 partition" if count == 1 else f"{count} partitions"
 
 
-def _open_transactions(transactions: Iterable[Transaction], wall_ms: int) -> Iterator[Problem]:
-    for each in transactions:
+def _open_transactions(
+    transactions: Iterable[Transaction], wall_ms: int
+) -> Iterator[Problem | None]:
+    for each in list(transactions):
+        yield None
         if each.state is not TransactionState.ONGOING:
             continue
         open_ms = wall_ms - each.start_ms

@@ -7,13 +7,14 @@ ids, are left out if DescribeHistory would refuse them to the client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from heapq import merge
 from itertools import islice
 from typing import Any
 
 from odradek_broker.coordinator.transactions.transaction import TransactionState
+from odradek_broker.explain.connections import matches
 from odradek_broker.explain.history import Event, History
 from odradek_broker.explain.problems import Problem, find_problems
 from odradek_broker.explain.texts import Rights, event_text
@@ -22,6 +23,7 @@ from odradek_broker.metrics.broker import BUCKETS_US, SAMPLED, broker_version
 from odradek_broker.node import Node
 from odradek_broker.request import Peer, RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, group, topic, transactional_id
+from odradek_broker.slices import paced, with_pauses
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_broker as wire
 from odradek_protocol.schemas import describe_history as history_wire
@@ -37,7 +39,7 @@ _LOOKED_AT_MAX = 10_000
 _SECTIONS = frozenset(range(wire.COUNTERS, wire.SAMPLES + 1))
 
 
-def handle(
+async def handle(
     node: Node, context: RequestContext, request: DescribeBrokerRequest
 ) -> DescribeBrokerResponse:
     """The requested sections; the answer to an unknown section is INVALID_REQUEST."""
@@ -57,14 +59,22 @@ def handle(
     )
     limit = min(max(request.limit, 0), LISTED_MAX)
     if wire.COUNTERS in request.sections:
+        groups = await with_pauses(_groups_by_state(node))
+        transactions = paced(node.transactions.transactions())
+        open_now = [each async for each in transactions if each.state is TransactionState.ONGOING]
         answer.counters = [
-            wire.Counter(name=name, value=float(value)) for name, value in _counters(node)
+            wire.Counter(name=name, value=float(value))
+            for name, value in _counters(node, groups, len(open_now))
         ]
     if wire.REQUESTS in request.sections:
         answer.bounds_us = list(BUCKETS_US)
         answer.requests = list(_requests(node))
     if wire.CONNECTIONS in request.sections:
-        found = list(node.connections.matching(request.filter))
+        found = [
+            peer
+            async for peer in paced(node.connections.peers.values())
+            if matches(peer, request.filter)
+        ]
         first = max(request.offset, 0)
         answer.connections_total = len(found)
         answer.connections = [_connection(peer) for peer in found[first : first + limit]]
@@ -76,11 +86,13 @@ def handle(
                 subject_type=each.subject_type,
                 subject=each.subject,
             )
-            for each in _problems(node)
+            for each in await _problems(node)
             if rights.of_problem(each)
         ]
     if wire.EVENTS in request.sections:
-        answer.next_after, answer.events = _events(node, rights, request.after, limit)
+        answer.next_after, answer.events = await with_pauses(
+            _events(node, rights, request.after, limit)
+        )
     if wire.SAMPLES in request.sections:
         answer.sample_names = list(SAMPLED)
         answer.samples = [
@@ -93,7 +105,17 @@ def handle(
 # --- Counters and requests ---
 
 
-def _counters(node: Node) -> Iterator[tuple[str, float]]:
+def _groups_by_state(node: Node) -> Generator[None, None, dict[str, int]]:
+    groups: dict[str, int] = {}
+    for listing in node.groups.groups():
+        groups[listing.state.value] = groups.get(listing.state.value, 0) + 1
+        yield
+    return groups
+
+
+def _counters(
+    node: Node, groups: Mapping[str, int], open_transactions: int
+) -> Iterator[tuple[str, float]]:
     metrics = node.metrics
     yield "connections", metrics.connections.value
     yield "requests_total", sum(metrics.requests.values())
@@ -108,18 +130,11 @@ def _counters(node: Node) -> Iterator[tuple[str, float]]:
     yield "flushes_total", metrics.flushes.count
     yield "flush_time_us_total", metrics.flushes.sum_us
     yield "topics", len(node.metadata.topics)
-    yield "partitions", sum(len(each.partitions) for each in node.metadata.topics.values())
-    groups: dict[str, int] = {}
-    for listing in node.groups.groups():
-        groups[listing.state.value] = groups.get(listing.state.value, 0) + 1
+    yield "partitions", node.metadata.total_partitions
     yield "groups", sum(groups.values())
     for state, count in sorted(groups.items()):
         yield f"groups_{state}", count
-    open_now = (TransactionState.ONGOING,)
-    yield (
-        "open_transactions",
-        sum(each.state in open_now for each in node.transactions.transactions()),
-    )
+    yield "open_transactions", open_transactions
     usable = total = 0
     for directory in node.logs.directories:
         with suppress(OSError):
@@ -167,8 +182,8 @@ def _connection(peer: Peer) -> wire.Connection:
 # --- Problems and events ---
 
 
-def _problems(node: Node) -> Iterator[Problem]:
-    return find_problems(
+async def _problems(node: Node) -> list[Problem]:
+    return await find_problems(
         node.logs.directories,
         (partition.log for _, _, partition in node.replicas.partitions()),
         node.cleaner.statistics.uncleanable,
@@ -230,7 +245,7 @@ def _newest(kind: int, ring: History, after: int) -> Iterator[tuple[int, int, st
 
 def _events(
     node: Node, rights: _EventRights, after: int, limit: int
-) -> tuple[int, list[wire.NumberedEvent]]:
+) -> Generator[None, None, tuple[int, list[wire.NumberedEvent]]]:
     """The value of `after` for the next request, and the events, oldest first.
 
     The numbers of events begin again with each start. So an `after` above all numbers is from an
@@ -245,6 +260,7 @@ def _events(
     next_after = after
     found: list[wire.NumberedEvent] = []
     for negative, kind, subject, event in islice(newest, _LOOKED_AT_MAX):
+        yield
         next_after = max(next_after, -negative)
         if len(found) == limit:
             break

@@ -29,7 +29,7 @@ async def handle(
         async for each in paced(request.components)
     ]
     try:
-        found = describe_client_quotas(node.metadata, components, request.strict)
+        found = await describe_client_quotas(node.metadata, components, request.strict)
     except AdminError as error:
         return _failed(error.error, error.message)
     return DescribeClientQuotasResponse(
@@ -39,6 +39,7 @@ async def handle(
                 values=[ValueData(key=key, value=value) for key, value in sorted(quotas.items())],
             )
             async for entity, quotas in paced(found)
+            if quotas  # Those of an entity may have been removed during a pause.
         ],
     )
 

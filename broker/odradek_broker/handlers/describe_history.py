@@ -12,14 +12,13 @@ partition. Partitions, names of topics and groups that the client may not DESCRI
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from odradek_broker.coordinator.groups.settings import (
     group_setting,
 )
 from odradek_broker.coordinator.transactions.transaction import Transaction
-from odradek_broker.deferred import Deferred
 from odradek_broker.explain.groups import states_of_group
 from odradek_broker.explain.history import (
     CurrentState,
@@ -49,10 +48,12 @@ from odradek_broker.explain.share_groups import (
 from odradek_broker.explain.texts import Rights, event_text, state_text
 from odradek_broker.explain.transactions import state_of_owner, state_of_transaction
 from odradek_broker.explain.verdicts import state_of_verdict
+from odradek_broker.metadata.cluster import INTERNAL_TOPICS
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, group, topic, transactional_id
-from odradek_broker.share_state import ShareKey, StateResult
+from odradek_broker.share_state import ShareKey
+from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
@@ -71,55 +72,47 @@ OPENED_MAX = 64
 _DIGITS_MAX = 19
 
 
-def handle(
+async def handle(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
+) -> DescribeHistoryResponse:
     """The history. The error code for an unknown subject depends on the type of the subject."""
     if request.subject_type == wire.TRANSACTIONAL_ID:
-        return _transaction(node, context, request)
+        return await _transaction(node, context, request)
     if request.subject_type == wire.PRODUCER_ID:
-        return _producer(node, context, request)
+        return await _producer(node, context, request)
     if request.subject_type == wire.GROUP:
-        return _group(node, context, request)
+        return await _group(node, context, request)
     if request.subject_type == wire.PARTITION:
-        return _partition(node, context, request)
+        return await _partition(node, context, request)
     if request.subject_type == wire.SHARE_RECORD:
-        return _share_record(node, context, request)
+        return await _share_record(node, context, request)
     if request.subject_type == wire.CLIENT:
-        return _client(node, context, request)
+        return await _client(node, context, request)
     if request.subject_type == wire.MIRROR:
-        return _mirror(node, context, request)
+        return await _mirror(node, context, request)
     return _failed(_E.INVALID_REQUEST, f"there is no subject type {request.subject_type}")
 
 
 # --- Transactional ids and groups ---
 
 
-def _transaction(
+async def _transaction(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
+) -> DescribeHistoryResponse:
     name = request.subject
     if not node.authorizer.allows(context, Operation.DESCRIBE, transactional_id(name)):
         return _failed(_E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    deferred: Deferred[DescribeHistoryResponse] = Deferred()
-
-    def described(found: tuple[ErrorCode, Transaction | None]) -> None:
-        error, transaction = found
-        if error not in (_E.NONE, _E.TRANSACTIONAL_ID_NOT_FOUND):
-            deferred.resolve(_failed(error))
-            return
-        history = node.transaction_history
-        if transaction is None and not history.about(name).events:
-            deferred.resolve(_failed(_E.TRANSACTIONAL_ID_NOT_FOUND))
-            return
-        now = state_of_transaction(transaction, node.clock.wall_ms(), history.started_ms)
-        deferred.resolve(_answer(node, context, request, history, [now]))
-
-    node.transactions.describe(name).then(described)
-    return deferred
+    error, transaction = await node.transactions.describe(name)
+    if error not in (_E.NONE, _E.TRANSACTIONAL_ID_NOT_FOUND):
+        return _failed(error)
+    history = node.transaction_history
+    if transaction is None and not history.about(name).events:
+        return _failed(_E.TRANSACTIONAL_ID_NOT_FOUND)
+    now = state_of_transaction(transaction, node.clock.wall_ms(), history.started_ms)
+    return await _answer(node, context, request, history, [now])
 
 
-def _group(
+async def _group(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
 ) -> DescribeHistoryResponse:
     name = request.subject
@@ -150,17 +143,17 @@ def _group(
         )
     elif offsets:
         members = sum(len(each.members) for each in (classic, modern) if each)
-        now += _lag(node, committed)
+        now += await _lag(node, committed)
         now.append(_verdict(node, name, offsets, members))
-    return _answer(node, context, request, history, now)
+    return await _answer(node, context, request, history, now)
 
 
-def _lag(node: Node, committed: dict[TopicPartition, int]) -> list[CurrentState]:
+async def _lag(node: Node, committed: dict[TopicPartition, int]) -> list[CurrentState]:
     def log_of(where: TopicPartition) -> PartitionLog | None:
         partition = node.partition(*where)
         return None if partition is None else partition.log
 
-    unread = oldest_unread(committed, log_of, node.clock.wall_ms())
+    unread = await oldest_unread(committed, log_of, node.clock.wall_ms())
     return [] if unread is None else [state_of_lag(unread)]
 
 
@@ -173,9 +166,9 @@ def _verdict(node: Node, group_id: str, offsets: int, members: int) -> CurrentSt
 # --- Partitions ---
 
 
-def _partition(
+async def _partition(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
+) -> DescribeHistoryResponse:
     where = _partition_of(request.subject)
     if where is None:
         text = f"{request.subject[:50]!r} is no partition: it must be TOPIC-NUMBER"
@@ -192,18 +185,13 @@ def _partition(
     try:
         blocked = blocked_partition(log)
     except StorageError:
-        return _answer(node, context, request, history, [compaction])
+        return await _answer(node, context, request, history, [compaction])
     if blocked is None:
         now = [state_of_everything_stable(log), compaction]
-        return _answer(node, context, request, history, now)
-    deferred: Deferred[DescribeHistoryResponse] = Deferred()
-
-    def listed(answer: tuple[ErrorCode, list[Transaction]]) -> None:
-        state = _blocked(node, context, blocked, *answer)
-        deferred.resolve(_answer(node, context, request, history, [state, compaction]))
-
-    node.transactions.list_all().then(listed)
-    return deferred
+        return await _answer(node, context, request, history, now)
+    error, known = await node.transactions.list_all()
+    state = _blocked(node, context, blocked, error, known)
+    return await _answer(node, context, request, history, [state, compaction])
 
 
 def _blocked(
@@ -234,9 +222,9 @@ def _partition_of(text: str) -> TopicPartition | None:
 # --- Records of share groups ---
 
 
-def _share_record(
+async def _share_record(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
+) -> DescribeHistoryResponse:
     partition, _, rest = request.subject.partition(":")
     number, _, name = rest.partition(":")
     where = _partition_of(partition)
@@ -261,26 +249,23 @@ def _share_record(
     if node.groups.share_group(name) is None and not history.about(key).events:
         return _failed(_E.GROUP_ID_NOT_FOUND, f"there is no share group {name[:249]!r}")
     leader = node.share_partitions
-
-    def answer(result: StateResult) -> DescribeHistoryResponse:
-        now = state_of_share_record(
-            offset,
-            found.log,
-            leader.led(key),
-            result.state,
-            leader.settings(name),
-            node.clock.monotonic_ms(),
-        )
-        events = history.story(key, offset)
-        return _answer_about(node, context, request, history, history.about(key), [now], events)
-
-    return node.share_state.read_summary(key, 0).map(answer)
+    result = await node.share_state.read_summary(key, 0)
+    now = state_of_share_record(
+        offset,
+        found.log,
+        leader.led(key),
+        result.state,
+        leader.settings(name),
+        node.clock.monotonic_ms(),
+    )
+    events = history.story(key, offset)
+    return await _answer_about(node, context, request, history, history.about(key), [now], events)
 
 
 # --- Clients ---
 
 
-def _client(
+async def _client(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
 ) -> DescribeHistoryResponse:
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
@@ -289,13 +274,13 @@ def _client(
     if not connections.history.about(name).events:
         text = f"no connection of client id {name[:249]!r} is known since the broker's start"
         return _failed(_E.RESOURCE_NOT_FOUND, text)
-    return _answer(node, context, request, connections.history, connections.states_of(name))
+    return await _answer(node, context, request, connections.history, connections.states_of(name))
 
 
 # --- Mirror topics ---
 
 
-def _mirror(
+async def _mirror(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
 ) -> DescribeHistoryResponse:
     name, metadata = request.subject, node.metadata
@@ -304,10 +289,11 @@ def _mirror(
     if not name:
         now = [
             state_of_mirror(each, metadata.mirror_sources[each], metadata.partition_count(each))
-            for each in sorted(metadata.mirror_sources)
-            if node.authorizer.would_allow(context, Operation.DESCRIBE, topic(each))
+            async for each in paced(sorted(metadata.mirror_sources))
+            if each in metadata.mirror_sources
+            and node.authorizer.would_allow(context, Operation.DESCRIBE, topic(each))
         ]
-        return _answer(node, context, request, node.mirror_history, now)
+        return await _answer(node, context, request, node.mirror_history, now)
     if name not in metadata.topics:
         return _failed(_E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:249]!r}")
     source = metadata.mirror_sources.get(name)
@@ -315,17 +301,17 @@ def _mirror(
     if source is not None:
         logs = [
             (partition.log, node.mirrors.source_of(name, index))
-            for index in metadata.topics[name].partitions
+            async for index in paced(metadata.topics[name].partitions)
             if (partition := node.partition(name, index)) is not None
         ]
-        now += states_of_mirrored(logs, node.clock.wall_ms())
-    return _answer(node, context, request, node.mirror_history, now)
+        now += await states_of_mirrored(logs, node.clock.wall_ms())
+    return await _answer(node, context, request, node.mirror_history, now)
 
 
 # --- Producer ids ---
 
 
-def _producer(
+async def _producer(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
 ) -> DescribeHistoryResponse:
     text = request.subject
@@ -335,12 +321,12 @@ def _producer(
     producer_id = int(text)
     now = [
         state_of_owner(transaction, producer_id)
-        for transaction in node.transactions.transactions()
+        async for transaction in paced(node.transactions.transactions())
         if producer_id
         in (transaction.producer_id, transaction.previous_producer_id, transaction.next_producer_id)
         and _may_describe_id(node, context, transaction.transactional_id)
     ]
-    now += _partitions_that_know(node, context, producer_id)
+    now += await _partitions_that_know(node, context, producer_id)
     history = node.producer_history
     may_see = ProducerEventRights(node, context)
     events = [event for event in history.about(request.subject).events if may_see(event)]
@@ -352,10 +338,10 @@ def _producer(
         )
     if not now:
         now = [NOT_IN_ANY_PARTITION]
-    return _answer(node, context, request, history, now, events)
+    return await _answer(node, context, request, history, now, events)
 
 
-def _partitions_that_know(
+async def _partitions_that_know(
     node: Node, context: RequestContext, producer_id: int
 ) -> list[CurrentState]:
     """The state of the producer in each readable partition that knows the producer. At most
@@ -367,10 +353,12 @@ def _partitions_that_know(
         lambda name: node.authorizer.would_allow(context, Operation.READ, topic(name))
     )
     # Internal topics come last, because users rarely mean them.
-    partitions = sorted(
-        node.replicas.partitions(), key=lambda each: (node.metadata.is_internal(each[0]), *each[:2])
-    )
-    for name, index, partition in partitions:
+    names = sorted(node.metadata.topics)
+    names.sort(key=INTERNAL_TOPICS.__contains__)
+    async for name, index in _partitions_of(node, names):
+        partition = node.partition(name, index)
+        if partition is None:
+            continue  # The topic was deleted during a pause.
         log = partition.log
         if not readable(name) or log.offline:
             continue
@@ -388,6 +376,14 @@ def _partitions_that_know(
     if unread:
         found.append(partitions_not_opened(unread))
     return found
+
+
+async def _partitions_of(node: Node, names: Iterable[str]) -> AsyncIterator[TopicPartition]:
+    """The partitions of topics."""
+    async for name in paced(names):
+        found = node.metadata.topics.get(name)
+        async for index in paced(found.partitions if found else ()):
+            yield name, index
 
 
 class ProducerEventRights:
@@ -416,7 +412,7 @@ def _may_describe_id(node: Node, context: RequestContext, name: str) -> bool:
 # --- The answer ---
 
 
-def _answer(
+async def _answer(
     node: Node,
     context: RequestContext,
     request: DescribeHistoryRequest,
@@ -426,10 +422,10 @@ def _answer(
 ) -> DescribeHistoryResponse:
     past = history.about(request.subject)
     events = past.events if events is None else events
-    return _answer_about(node, context, request, history, past, now, events)
+    return await _answer_about(node, context, request, history, past, now, events)
 
 
-def _answer_about(
+async def _answer_about(
     node: Node,
     context: RequestContext,
     request: DescribeHistoryRequest,
@@ -454,8 +450,10 @@ def _answer_about(
         started_ms=history.started_ms,
         complete_since_ms=past.since_ms,
         dropped=past.dropped,
-        events=[event_text(event, may_describe, may_describe_group) for event in events],
-        states=[state_text(each, may_describe) for each in now],
+        events=[
+            event_text(event, may_describe, may_describe_group) async for event in paced(events)
+        ],
+        states=[state_text(each, may_describe) async for each in paced(now)],
     )
 
 

@@ -21,6 +21,7 @@ from odradek_broker.quotas.client_quotas import (
     QuotaEntity,
     QuotaKey,
 )
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT32_MAX, INT64_MAX
@@ -217,7 +218,7 @@ class _Filter:
         ) and all(kind in names for kind in self.types)
 
 
-def describe_client_quotas(
+async def describe_client_quotas(
     metadata: ClusterMetadata, components: Sequence[FilterComponent], strict: bool
 ) -> list[tuple[QuotaEntity, Mapping[str, float]]]:
     """The entities that match a filter, with their quotas. Raises AdminError for an invalid filter.
@@ -234,7 +235,7 @@ def describe_client_quotas(
         )
     return [
         (entity, quotas)
-        for entity, quotas in metadata.client_quotas.items()
+        async for entity, quotas in paced(metadata.client_quotas.items())
         if wanted.fits(entity, strict)
     ]
 
