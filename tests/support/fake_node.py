@@ -140,7 +140,7 @@ class FakeMetadataLog:
         return self.durable()
 
     def durable(self) -> Deferred[None]:
-        if self._node.durable:
+        if self._node.durable or self._node.flushed == len(self._node.recorded):
             return Deferred.of(None)
         deferred: Deferred[None] = Deferred()
         self._node.waiting.append(deferred)
@@ -161,7 +161,7 @@ class FakeGroups:
 class FakeNode:
     """The part of a node that handlers of the control plane use.
 
-    `durable`: if it is False, every response waits for `flush`.
+    `durable`: if it is False, a response waits for the first `flush` after the last change.
     """
 
     def __init__(self, **settings: str) -> None:
@@ -194,6 +194,8 @@ class FakeNode:
         )
         self.durable = True
         self.recorded: list[bytes] = []
+        #: The number of records that the last flush made durable; -1 before the first.
+        self.flushed = -1
         self.changed: list[str] = []
         self.timers: list[FakeTimer] = []
         self.log_levels = FakeLogLevels()
@@ -217,6 +219,7 @@ class FakeNode:
 
     def flush(self) -> None:
         """Make all metadata changes durable."""
+        self.flushed = len(self.recorded)
         waiting, self.waiting = self.waiting, []
         for deferred in waiting:
             deferred.resolve(None)

@@ -7,7 +7,7 @@ from odradek_broker.coordinator.groups.share.requests import AlteredOffsets
 from odradek_broker.handlers._share_offsets import ShareOffsetParts, error_text, tell_reset
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
-from odradek_broker.slices import paced
+from odradek_broker.slices import paced, pause_in_change
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -53,12 +53,13 @@ async def handle(
         if topic.topic_name not in codes
     }
 
+    await pause_in_change()
     altered = await node.groups.share.alter_offsets(request.group_id, offsets)
     if altered.error:
         return _failed(altered.error, altered.message)
-    async for (topic_id, index), result in paced(altered.results.items(), changing=True):
-        if not result.error:
-            name = node.metadata.topic_name(topic_id) or ""
+    async for (topic_id, index), result in paced(altered.results.items()):
+        name = node.metadata.topic_name(topic_id)
+        if not result.error and name is not None:
             tell_reset(node, request.group_id, topic_id, index, offsets[name][index])
     refused = [topic for topic in request.topics if topic.topic_name in codes]
     others = [topic for topic in request.topics if topic.topic_name not in codes]

@@ -15,6 +15,7 @@ from odradek_broker.security.authorizer import (
     denial,
 )
 from odradek_broker.slices import in_order, paced
+from odradek_protocol.acls import AclPermission
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_acls import (
     AclCreation,
@@ -44,13 +45,17 @@ async def handle(
         return await _response(
             [CreationResult(ErrorCode.POLICY_VIOLATION, message)] * len(creations)
         )
-    results: list[CreationResult] = []
+    found: dict[int, CreationResult] = {}
     recorded: list[Deferred[bool]] = []
-    async for batch in paced(in_order(creations), changing=True):
-        records, created = create_acls(node.metadata, batch)
-        results += created
+    # Denials come first: no part of the request may allow what the whole does not.
+    denials = [each for each in enumerate(creations) if _denies(each[1])]
+    others = [each for each in enumerate(creations) if not _denies(each[1])]
+    async for batch in paced(in_order(denials + others), changing=True):
+        records, created = create_acls(node.metadata, [data for _, data in batch])
+        found.update(zip((number for number, _ in batch), created, strict=True))
         if records:
             recorded.append(committed(node, records))
+    results = [found[number] for number in range(len(creations))]
     if not recorded:
         recorded.append(committed(node))
     if not await all_committed(recorded):
@@ -58,6 +63,10 @@ async def handle(
             if result.error is ErrorCode.NONE:
                 result.error = ErrorCode.REQUEST_TIMED_OUT
     return await _response(results)
+
+
+def _denies(data: AclCreation) -> bool:
+    return data.permission_type == AclPermission.DENY
 
 
 def _is_unknown(data: AclCreation) -> bool:

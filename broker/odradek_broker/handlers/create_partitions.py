@@ -9,8 +9,8 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TopicParts
 from odradek_broker.metadata.commit import all_committed, committed, too_late
 from odradek_broker.metadata.topics import (
+    CreatedSoFar,
     NewPartitions,
-    PartitionLimit,
     TopicResult,
     create_partitions,
 )
@@ -38,14 +38,16 @@ async def handle(
     denied = await denied_topics(node.authorizer, context, Operation.ALTER, names)
     wanted = [_wanted(topic) async for topic in paced(request.topics) if topic.name not in denied]
     quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
-    limit = PartitionLimit(node.metadata)
-    results: list[TopicResult] = []
+    created = CreatedSoFar(node.metadata)
+    found: dict[str, TopicResult] = {}
     recorded: list[Deferred[bool]] = []
     async for batch in paced(await batches(wanted, lambda topic: topic.name), changing=True):
-        records, made = create_partitions(node.metadata, batch, quota, limit)
-        results += made
+        records, made = create_partitions(node.metadata, batch, quota, created)
+        found.update((result.name, result) for result in made)
         if records and not request.validate_only:
             recorded.append(committed(node, records, request.timeout_ms))
+            created.recorded()
+    results = list(found.values())
     if not recorded and not request.validate_only:
         recorded.append(committed(node, (), request.timeout_ms))
     if not await all_committed(recorded):

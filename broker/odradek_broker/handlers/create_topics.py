@@ -14,8 +14,8 @@ from odradek_broker.handlers._parts import TopicParts
 from odradek_broker.metadata.commit import all_committed, committed, too_late
 from odradek_broker.metadata.topics import (
     PARTITIONS_PER_REQUEST_MAX,
+    CreatedSoFar,
     NewTopic,
-    PartitionLimit,
     TopicResult,
     create_topics,
     partitions_asked,
@@ -53,14 +53,16 @@ async def handle(
         )
     allowed, refused = await _sort_out(node, context, request.topics)
     quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
-    limit = PartitionLimit(node.metadata)
-    results: list[TopicResult] = []
+    created = CreatedSoFar(node.metadata)
+    found: dict[str, TopicResult] = {}
     recorded: list[Deferred[bool]] = []
     async for batch in paced(await batches(allowed, lambda topic: topic.name), changing=True):
-        records, made = create_topics(node.metadata, batch, quota, limit)
-        results += made
+        records, made = create_topics(node.metadata, batch, quota, created)
+        found.update((result.name, result) for result in made)
         if records and not request.validate_only:
             recorded.append(committed(node, records, request.timeout_ms))
+            created.recorded()
+    results = list(found.values())
     for result in results:
         if result.message and result.error is ErrorCode.NONE and not request.validate_only:
             log.warning(

@@ -19,6 +19,7 @@ from odradek_broker.security.authorizer import (
     denial,
 )
 from odradek_broker.slices import in_order, paced
+from odradek_protocol.acls import AclPermission
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_acls import (
     DeleteAclsFilterResult,
@@ -51,16 +52,19 @@ async def handle(
         )
         return await _refused(filters, ErrorCode.INVALID_REQUEST, message)
     results: list[FilterResult] = []
-    gone: dict[bytes, None] = {}
+    gone: dict[bytes, Acl] = {}
     async for data in paced(filters):
         found = await filter_result(node.metadata, data)
         results.append(found.result)
-        gone.update(dict.fromkeys(found.ids))
+        gone.update(zip(found.ids, found.result.acls, strict=True))
     if len(gone) > GONE_MAX:
         message = f"At most {GONE_MAX} ACLs are deleted by one request; use narrower filters."
         return await _refused(filters, ErrorCode.INVALID_REQUEST, message)
     recorded: list[Deferred[bool]] = []
-    async for batch in paced(in_order(list(gone)), changing=True):
+    # Denials go last: no part of the request may allow what the whole does not.
+    denials = [acl_id for acl_id, acl in gone.items() if acl.permission is AclPermission.DENY]
+    others = [acl_id for acl_id, acl in gone.items() if acl.permission is not AclPermission.DENY]
+    async for batch in paced(in_order(others + denials), changing=True):
         # Another request may have deleted an ACL meanwhile.
         records = [
             RemoveAccessControlEntryRecord(id=acl_id)

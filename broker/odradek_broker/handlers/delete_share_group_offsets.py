@@ -6,7 +6,7 @@ from __future__ import annotations
 from odradek_broker.handlers._share_offsets import ShareOffsetParts, error_text, tell_reset
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
-from odradek_broker.slices import paced
+from odradek_broker.slices import paced, pause_in_change
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -38,10 +38,11 @@ async def handle(
     denied = await denied_topics(node.authorizer, context, Operation.READ, names)
 
     allowed = [name for name in names if name not in denied]
+    await pause_in_change()
     deleted = await node.groups.share.delete_offsets(request.group_id, allowed)
     if deleted.error:
         return _failed(deleted.error, deleted.message)
-    async for name, code in paced(deleted.codes.items(), changing=True):
+    async for name, code in paced(deleted.codes.items()):
         for index in range(0 if code else node.metadata.partition_count(name)):
             topic_id = node.metadata.topic_id(name)
             tell_reset(node, request.group_id, topic_id, index, start_offset=-1)

@@ -6,7 +6,7 @@ deletion disabled answers INVALID_REQUEST, because clients do not know TOPIC_DEL
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Protocol
 
 from odradek_broker.config.broker import BrokerConfig
@@ -51,20 +51,30 @@ async def handle(
         return await _response(
             [DeleteResult(ref.name, ref.topic_id, late) async for ref in paced(wanted)]
         )
-    allowed, refused = await _sort_out(node, context, wanted)
+    allowed, refused, missing = await _sort_out(node, context, wanted)
     quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
-    results: list[DeleteResult] = []
+    found: dict[tuple[str | None, bytes], DeleteResult] = {}
     recorded: list[Deferred[bool]] = []
+    ids: dict[str, bytes] = {}
 
-    def topic_id(ref: TopicRef) -> bytes | TopicRef:
+    def topic_id(ref: TopicRef) -> Hashable:
         """The id of the topic, if it exists: a name and an id may mean the same topic."""
-        return ref.topic_id if ref.name is None else node.metadata.topic_id(ref.name) or ref
+        if ref.name is None:
+            return ref.topic_id
+        known = ids.setdefault(ref.name, node.metadata.topic_id(ref.name))
+        return ref.name if known == ZERO_UUID else known
 
     async for batch in paced(await batches(allowed, topic_id), changing=True):
-        records, deleted = delete_topics(node.metadata, batch, quota)
-        results += deleted
+        # A topic that was created meanwhile may only be deleted with the right.
+        found_late = [ref for ref in batch if ref in missing and ref.name in node.metadata.topics]
+        records, deleted = delete_topics(
+            node.metadata, [ref for ref in batch if ref not in found_late], quota
+        )
+        deleted += [_denied(ref.name, ref.topic_id) for ref in found_late]
+        found.update(((result.name, result.topic_id), result) for result in deleted)
         if records:
             recorded.append(committed(node, records, request.timeout_ms))
+    results = list(found.values())
     if not recorded:
         recorded.append(committed(node, (), request.timeout_ms))
     if not await all_committed(recorded):
@@ -83,16 +93,18 @@ async def _valid(wanted: Iterable[TopicRef]) -> list[TopicRef]:
 
 async def _sort_out(
     node: _Parts, context: RequestContext, wanted: Sequence[TopicRef]
-) -> tuple[list[TopicRef], list[DeleteResult]]:
-    """The topics that this client may delete, and the refusals of the other topics. A client with
+) -> tuple[list[TopicRef], list[DeleteResult], set[TopicRef]]:
+    """The topics that this client may delete, and the refusals of the other topics. The first list
+    includes topics that do not exist, also without the right; the set has those. A client with
     the right ALL on the cluster, which includes DELETE, may delete every topic. If a topic was
     given by id, its refusal has the topic's name only if the client may describe the topic. A
     client that may neither delete nor describe a topic cannot find out whether a topic of this name
     exists."""
     if node.authorizer.would_allow(context, Operation.DELETE, CLUSTER):
-        return list(wanted), []
+        return list(wanted), [], set()
     allowed: list[TopicRef] = []
     refused: list[DeleteResult] = []
+    missing: set[TopicRef] = set()
     async for ref in paced(wanted):
         name = ref.name if ref.name is not None else node.metadata.topic_name(ref.topic_id)
         if name is None or node.authorizer.allows(context, Operation.DELETE, topic(name)):
@@ -101,18 +113,18 @@ async def _sort_out(
         may_know = node.authorizer.would_allow(context, Operation.DESCRIBE, topic(name))
         if may_know and name not in node.metadata.topics:
             allowed.append(ref)
+            missing.add(ref)
             continue
-        shown = name if may_know else ref.name
-        message = None if shown is None else denial(Operation.DELETE, topic(shown))
-        refused.append(
-            DeleteResult(
-                shown,
-                ref.topic_id,
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                message or "You do not have the right DELETE on the topic.",
-            )
-        )
-    return allowed, refused
+        refused.append(_denied(name if may_know else ref.name, ref.topic_id))
+    return allowed, refused, missing
+
+
+def _denied(shown: str | None, topic_id: bytes) -> DeleteResult:
+    """The refusal of a topic. `shown`: its name, if the client may know it."""
+    message = "You do not have the right DELETE on the topic."
+    if shown is not None:
+        message = denial(Operation.DELETE, topic(shown))
+    return DeleteResult(shown, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
 
 
 async def _disabled(context: RequestContext, wanted: Sequence[TopicRef]) -> DeleteTopicsResponse:

@@ -43,11 +43,6 @@ async def handle(
     Groups and subscriptions need not exist: only the size of the answer limits their number.
     """
     resources = await _each_once(request.resources)
-    if not await committed(node):
-        late = AdminError(ErrorCode.REQUEST_TIMED_OUT, "the disk is too slow")
-        return DescribeConfigsResponse(
-            results=[_failed(resource, late) async for resource in paced(resources)]
-        )
     results: list[DescribeConfigsResult] = []
     unmeasured: list[DescribeConfigsResult] = []
     size_bytes = 0
@@ -59,6 +54,11 @@ async def handle(
                 return AnswerTooLarge(size_bytes)
             results += unmeasured
             unmeasured = []
+    if not await committed(node):
+        late = AdminError(ErrorCode.REQUEST_TIMED_OUT, "the disk is too slow")
+        return DescribeConfigsResponse(
+            results=[_failed(resource, late) async for resource in paced(resources)]
+        )
     return DescribeConfigsResponse(results=results + unmeasured)
 
 

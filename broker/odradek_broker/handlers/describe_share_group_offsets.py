@@ -99,7 +99,7 @@ async def _some(
     async for topic in paced(topics):
         topic_name = topic.topic_name
         if topic_name not in denied and node.metadata.partition_count(topic_name):
-            topic_id = existing[topic_name] = node.metadata.topic_id(topic_name)
+            topic_id = existing.setdefault(topic_name, node.metadata.topic_id(topic_name))
             async for index in paced(topic.partitions):
                 wanted[topic_id, index] = None
     offsets = await node.groups.share.describe_offsets(name, wanted)

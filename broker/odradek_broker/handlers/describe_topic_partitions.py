@@ -41,9 +41,8 @@ async def handle(
     node: _Parts, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Answer when the state that the answer shows is durable; errors are per topic."""
-    durable = await committed(node)
     answer = await _Page(node, context, request).respond()
-    if not durable:
+    if not await committed(node):
         for topic in answer.topics:
             topic.error_code, topic.partitions = ErrorCode.REQUEST_TIMED_OUT, []
     return answer

@@ -60,16 +60,15 @@ async def handle(
     if not kinds.issubset(_ALL):
         return _failed(ErrorCode.UNSUPPORTED_VERSION)
 
+    found = [
+        ConfigResource(resource_name=name, resource_type=kind)
+        for kind in _ALL
+        if kind in kinds
+        async for name in paced(_names(node, kind))
+    ]
     if not await committed(node):
         return _failed(ErrorCode.REQUEST_TIMED_OUT)
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind)
-            for kind in _ALL
-            if kind in kinds
-            async for name in paced(_names(node, kind))
-        ]
-    )
+    return ListConfigResourcesResponse(config_resources=found)
 
 
 def _failed(error: ErrorCode) -> ListConfigResourcesResponse:

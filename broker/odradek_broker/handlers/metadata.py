@@ -57,8 +57,6 @@ async def handle(node: Node, context: RequestContext, request: MetadataRequest) 
     if answer.asks_by_id_too_early():
         return await answer.refused(ErrorCode.INVALID_REQUEST)
     recorded = await answer.create_missing()
-    if not recorded:
-        recorded.append(committed(node))
     return await answer.respond(durable=await all_committed(recorded))
 
 
@@ -147,20 +145,11 @@ class _Answer:
         return await denied_topics(self._node.authorizer, self._context, Operation.DESCRIBE, names)
 
     async def respond(self, *, durable: bool) -> MetadataResponse:
-        """The answer. If the disk is too slow, the topics' state is unknown, and the error is
-        retriable."""
+        """The answer, when all that it shows is durable. If the disk is too slow, the topics' state
+        is unknown, and the error is retriable."""
         node = self._node
-        if self._all:
-            names = node.metadata.topics
-            denied = await hidden_topics(node.authorizer, self._context, names)
-            topics = [
-                await self._topic(topic)
-                async for topic in paced(node.metadata.topics.values())
-                if topic.name not in denied
-            ]
-        else:
-            topics = await self._asked_topics()
-        if not durable:
+        topics = await (self._all_topics() if self._all else self._asked_topics())
+        if not (durable and await committed(node)):
             for topic in topics:
                 topic.error_code, topic.partitions = ErrorCode.LEADER_NOT_AVAILABLE, []
         host, port = node.advertised(self._context.listener)
@@ -177,6 +166,16 @@ class _Answer:
             topics=topics,
             cluster_authorized_operations=operations,
         )
+
+    async def _all_topics(self) -> list[MetadataResponseTopic]:
+        node = self._node
+        names = list(node.metadata.topics)
+        denied = await hidden_topics(node.authorizer, self._context, names)
+        return [
+            await self._topic(topic)
+            async for name in paced(names)
+            if name not in denied and (topic := node.metadata.topics.get(name)) is not None
+        ]
 
     async def _asked_topics(self) -> list[MetadataResponseTopic]:
         answers: dict[tuple[str | None, bytes], MetadataResponseTopic] = {}

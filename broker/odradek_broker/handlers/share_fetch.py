@@ -35,7 +35,7 @@ from odradek_broker.share.sessions import (
     SessionPartition,
     SharePlan,
 )
-from odradek_broker.slices import paced
+from odradek_broker.slices import end_of_change, paced
 from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_fetch import (
@@ -112,6 +112,8 @@ async def handle(
             node, context, group_id, member_id, acknowledged, renews=request.is_renew_ack
         )
     answers: Answers = []
+    # Nobody may acquire records for a closed connection.
+    await end_of_change()
     if not request.is_renew_ack:
         answers = await (await _fetch(node, context, request, plan))
     return _answer(node, context, request, plan, answers, await outcomes)

@@ -105,7 +105,8 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
-def _metric_name(name: str) -> str:
+def metric_name(name: str) -> str:
+    """The name of a topic in metrics, which do not distinguish '.' and '_'."""
     return name.replace(".", "_")
 
 
@@ -120,7 +121,7 @@ class ClusterMetadata:
         self.topics: dict[str, Topic] = {}
         #: The number of partitions of all topics.
         self.total_partitions = 0
-        #: The topics by their names in metrics, which do not distinguish '.' and '_'.
+        #: The topics by their names in metrics.
         self._names_by_metric_name: dict[str, list[str]] = {}
         #: A number that grows when a topic or a partition is created or removed, or when an ACL
         #: changes which users may see a topic. Not stored.
@@ -217,9 +218,7 @@ class ClusterMetadata:
         return name in INTERNAL_TOPICS
 
     def takes_records(self, name: str) -> bool:
-        """True if clients may write to a topic, because it is neither internal nor a mirror
-        topic.
-        """
+        """True if clients may write to a topic: it is neither internal nor a mirror topic."""
         return not (
             name in INTERNAL_TOPICS or name in self.mirror_sources or name in self.promoting
         )
@@ -229,10 +228,10 @@ class ClusterMetadata:
         topic = self.topics.get(name)
         return 0 if topic is None else len(topic.partitions)
 
-    def topic_with_metric_name_of(self, name: str) -> str | None:
-        """A topic whose name differs from `name` at most in '.' and '_'."""
-        alike = self._names_by_metric_name.get(_metric_name(name))
-        return alike[-1] if alike else None
+    def topic_with_metric_name_of(self, name: str, own: int = 0) -> str | None:
+        """A topic of this name in metrics; None if there are at most `own` of them."""
+        alike = self._names_by_metric_name.get(metric_name(name), [])
+        return alike[-1] if len(alike) > own else None
 
     def leader_of(self, name: str, partition: int) -> int | None:
         """The node that leads a partition; None if there is no such partition (D8)."""
@@ -560,7 +559,7 @@ class ClusterMetadata:
         self.topics_version += 1
         self.topics[record.name] = Topic(record.name, record.topic_id)
         self._names_by_id[record.topic_id] = record.name
-        self._names_by_metric_name.setdefault(_metric_name(record.name), []).append(record.name)
+        self._names_by_metric_name.setdefault(metric_name(record.name), []).append(record.name)
 
     def _replay_partition(self, record: PartitionRecord) -> None:
         name = self._names_by_id[record.topic_id]
@@ -580,10 +579,10 @@ class ClusterMetadata:
         name = self._names_by_id.pop(record.topic_id)
         self.topics_version += 1
         self.total_partitions -= len(self.topics.pop(name).partitions)
-        alike = self._names_by_metric_name[_metric_name(name)]
+        alike = self._names_by_metric_name[metric_name(name)]
         alike.remove(name)
         if not alike:
-            del self._names_by_metric_name[_metric_name(name)]
+            del self._names_by_metric_name[metric_name(name)]
         self._configs.get(RESOURCE_TOPIC, {}).pop(name, None)
         self._log_configs.pop(name, None)
         self.mirror_sources.pop(name, None)

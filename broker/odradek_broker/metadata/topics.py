@@ -12,7 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from odradek_broker.config.types import ConfigError
-from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, ClusterMetadata, Topic
+from odradek_broker.metadata.cluster import (
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    ClusterMetadata,
+    Topic,
+    metric_name,
+)
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.quotas.managers import TakeQuota, unlimited
 from odradek_broker.topic_partition import TOPIC_NAME_MAX, topic_name_problem
@@ -86,27 +92,37 @@ def check_quota(take: TakeQuota, partitions: int) -> None:
         )
 
 
-class PartitionLimit:
-    """Counts partitions against the limits of the broker and of one request."""
+class CreatedSoFar:
+    """The partitions that one request has created so far, for the limits of the broker and of one
+    request. If the request is carried out in parts, others create partitions between the parts."""
 
     def __init__(self, metadata: ClusterMetadata) -> None:
-        self._most = metadata.config.max_partitions
-        self._on_broker = self._most - metadata.total_partitions
-        self._in_request = PARTITIONS_PER_REQUEST_MAX
+        self._metadata = metadata
+        self._partitions = 0
+        #: Partitions that are not in the metadata yet.
+        self._unrecorded = 0
+        #: The number of created topics by their names in metrics.
+        self.metric_names: Counter[str] = Counter()
 
     def check(self, count: int) -> None:
         """Raise AdminError if `count` more partitions would exceed a limit."""
-        if count > self._in_request:
+        if self._partitions + count > PARTITIONS_PER_REQUEST_MAX:
             raise too_many_partitions()
-        if count > self._on_broker:
+        most = self._metadata.config.max_partitions
+        if self._metadata.total_partitions + self._unrecorded + count > most:
             raise AdminError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{count} more partitions would be more than max.partitions ({self._most}) allows.",
+                f"{count} more partitions would be more than max.partitions ({most}) allows.",
             )
 
-    def take(self, count: int) -> None:
-        self._on_broker -= count
-        self._in_request -= count
+    def add(self, count: int) -> None:
+        """Count partitions that will be recorded."""
+        self._partitions += count
+        self._unrecorded += count
+
+    def recorded(self) -> None:
+        """To be called when all partitions so far are in the metadata."""
+        self._unrecorded = 0
 
 
 USE_DEFAULT = -1
@@ -131,13 +147,13 @@ def create_topics(
     metadata: ClusterMetadata,
     wanted: Sequence[NewTopic],
     quota: TakeQuota = unlimited,
-    limit: PartitionLimit | None = None,
+    created: CreatedSoFar | None = None,
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
     """The records of the valid topics, and one answer for each topic name. `quota`: the client's
-    remaining quota. `limit`: what is left of the limits for the request, if these are not all of
-    its topics."""
+    remaining quota. `created`: what other parts of the request have created, if these are not all
+    of its topics."""
     times = Counter(topic.name for topic in wanted)
-    limit = limit or PartitionLimit(metadata)
+    created = created or CreatedSoFar(metadata)
     records: list[MetadataRecord] = []
     results = {}
     for topic in wanted:
@@ -146,19 +162,20 @@ def create_topics(
         try:
             if times[topic.name] > 1:
                 raise AdminError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            _check_new_name(metadata, topic.name)
-            made, result = _create_one(metadata, topic, limit)
+            _check_new_name(metadata, topic.name, created)
+            made, result = _create_one(metadata, topic, created)
             check_quota(quota, result.num_partitions)
         except AdminError as error:
             results[topic.name] = TopicResult.refused(topic.name, error)
             continue
         records += made
-        limit.take(result.num_partitions)
+        created.add(result.num_partitions)
+        created.metric_names[metric_name(topic.name)] += 1
         results[topic.name] = result
     return records, list(results.values())
 
 
-def _check_new_name(metadata: ClusterMetadata, name: str) -> None:
+def _check_new_name(metadata: ClusterMetadata, name: str, created: CreatedSoFar) -> None:
     if name in metadata.topics:
         raise AdminError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if name == METADATA_TOPIC or name in INTERNAL_TOPICS:
@@ -167,7 +184,7 @@ def _check_new_name(metadata: ClusterMetadata, name: str) -> None:
         )
     check_topic_name(name)
     # If the names of two new topics in one request differ only in '.' and '_', Kafka creates both.
-    other = metadata.topic_with_metric_name_of(name)
+    other = metadata.topic_with_metric_name_of(name, created.metric_names[metric_name(name)])
     if other is not None:
         raise AdminError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -185,18 +202,18 @@ def partitions_asked(metadata: ClusterMetadata, topic: NewTopic) -> int:
 
 
 def _create_one(
-    metadata: ClusterMetadata, topic: NewTopic, limit: PartitionLimit
+    metadata: ClusterMetadata, topic: NewTopic, created: CreatedSoFar
 ) -> tuple[list[MetadataRecord], TopicResult]:
     configs = _check_configs(metadata, topic.configs)
     message = None
     if topic.assignments:
         assignments = _manual_assignments(metadata, topic)
-        limit.check(len(assignments))
+        created.check(len(assignments))
     else:
         count, factor = _numbers(metadata, topic)
         if factor > 1:
             message = _check_replication(metadata, factor)
-        limit.check(count)
+        created.check(count)
         assignments = {index: [metadata.node_id] for index in range(count)}
     records = metadata.topic_records(topic.name, assignments, configs)
     result = TopicResult(
@@ -290,12 +307,12 @@ def create_partitions(
     metadata: ClusterMetadata,
     wanted: Sequence[NewPartitions],
     quota: TakeQuota = unlimited,
-    limit: PartitionLimit | None = None,
+    created: CreatedSoFar | None = None,
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
-    """The records of the new partitions, and one answer per name. `quota` and `limit`: as for
+    """The records of the new partitions, and one answer per name. `quota` and `created`: as for
     `create_topics`."""
     times = Counter(more.name for more in wanted)
-    limit = limit or PartitionLimit(metadata)
+    created = created or CreatedSoFar(metadata)
     records: list[MetadataRecord] = []
     results = {}
     for more in wanted:
@@ -304,19 +321,19 @@ def create_partitions(
         try:
             if times[more.name] > 1:
                 raise AdminError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            made = _add_partitions(metadata, more, limit)
+            made = _add_partitions(metadata, more, created)
             check_quota(quota, len(made))
         except AdminError as error:
             results[more.name] = TopicResult.refused(more.name, error)
             continue
         records += made
-        limit.take(len(made))
+        created.add(len(made))
         results[more.name] = TopicResult(more.name, num_partitions=more.count)
     return records, list(results.values())
 
 
 def _add_partitions(
-    metadata: ClusterMetadata, more: NewPartitions, limit: PartitionLimit
+    metadata: ClusterMetadata, more: NewPartitions, created: CreatedSoFar
 ) -> list[MetadataRecord]:
     topic = metadata.topics.get(more.name)
     if topic is None:
@@ -340,7 +357,7 @@ def _add_partitions(
             f" {more.count} would not be an increase.",
         )
     added = more.count - present
-    limit.check(added)
+    created.check(added)
     if more.assignments is not None:
         if len(more.assignments) != added:
             raise AdminError(
