@@ -144,13 +144,14 @@ def _new_verification(
 
 
 def _new_fetch_sessions(
-    metadata: ClusterMetadata, clock: Clock, randomness: Randomness
+    metadata: ClusterMetadata, clock: Clock, randomness: Randomness, slices: Slices
 ) -> FetchSessions:
     return FetchSessions(
         clock,
         randomness,
         metadata.config.max_incremental_fetch_session_cache_slots,
         metadata,
+        slices,
     )
 
 
@@ -248,7 +249,7 @@ class Node:
         self.transactions = self._new_transactions()
         #: The verification of transactions, for which batches may wait.
         self.verification = _new_verification(metadata, self.transactions, clock, scheduler)
-        self.fetch_sessions = _new_fetch_sessions(metadata, clock, randomness)
+        self.fetch_sessions = _new_fetch_sessions(metadata, clock, randomness, self.slices)
         #: The time-outs of requests that wait for the disk or a coordinator.
         self.request_timeouts = Timeouts(clock, scheduler)
         self.parked_fetches = ParkedFetches(self.request_timeouts)

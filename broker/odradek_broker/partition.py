@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.storage.errors import LogCorrupt, StorageError
@@ -27,7 +27,8 @@ from odradek_protocol.stored.control_marker import ControlType
 
 _LOAD_BYTES = 1024 * 1024
 
-Waiter = Callable[[], None]
+#: A callback for a change of the partition that it gets.
+Waiter = Callable[[Any], None]
 
 
 class UpToDateSession(Protocol):
@@ -285,7 +286,7 @@ class Partition:
         """Make every fetch that waits for data check again."""
         self.notify_sessions()
         for waiter in list(self.data_waiters):
-            waiter()
+            waiter(self)
 
     def notify_sessions(self) -> None:
         """Notify all sessions that are up to date at this partition of a change of the

@@ -101,19 +101,19 @@ async def arrived(parts: Iterable[Deferred[T]]) -> list[T]:
     return [await part async for part in paced(parts)]
 
 
-#: The most names that are sorted in one step.
-_SORTED_AT_ONCE = 1_000
+#: The most items that are sorted in one step.
+_SORTED_AT_ONCE = 250
 
 
-async def in_sorted_order(names: Iterable[str]) -> list[str]:
-    """The names, sorted."""
-    unsorted = list(names)
+async def in_sorted_order(items: Iterable[T], key: Callable[[T], Any] | None = None) -> list[T]:
+    """The items, sorted by themselves or by `key`."""
+    unsorted: list[Any] = list(items)
     if len(unsorted) <= _SORTED_AT_ONCE:
-        return sorted(unsorted)
-    runs = [sorted(some) async for some in paced(in_order(unsorted, _SORTED_AT_ONCE))]
-    ordered: list[str] = []
-    for name in merge(*runs):
-        ordered.append(name)
+        return sorted(unsorted, key=key)
+    runs = [sorted(some, key=key) async for some in paced(in_order(unsorted, _SORTED_AT_ONCE))]
+    ordered: list[T] = []
+    for item in merge(*runs, key=key):
+        ordered.append(item)
         await pause()
     return ordered
 
@@ -125,6 +125,15 @@ _BATCH = 8
 def in_order(items: Sequence[T], size: int = _BATCH) -> list[Sequence[T]]:
     """The items in batches of `size`, by default a few."""
     return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+#: The most items of a piece, for work that is short for each item.
+_PIECE = 32
+
+
+def in_pieces(items: Iterable[T]) -> paced[Sequence[T]]:
+    """The items in pieces of some, with a pause before each piece."""
+    return paced(in_order(list(items), _PIECE))
 
 
 #: The most items of a batch whose items have the same key, so that all but one are refused.

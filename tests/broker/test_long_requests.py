@@ -16,12 +16,8 @@ from odradek_protocol.keys import APIS, ApiKey
 #: The most steps of one callback. A turn takes 6,000, and what begins in it may end later.
 STEPS_MAX = 20_000
 #: The elements of the array that is made large.
-ELEMENTS = 4_000 if budget.is_short() else 20_000
+ELEMENTS = 4_000 if budget.is_short() else 10_000
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-
-#: Requests whose longest callback is longer, with the reason. The number is the steps for each
-#: element.
-KNOWN: dict[tuple[ApiKey, str], str] = {}
 
 
 def _arrays() -> Iterator[Any]:

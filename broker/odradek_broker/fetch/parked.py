@@ -17,6 +17,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.fetch.sessions import RequestedPartition, Session
 from odradek_broker.partition import Partition, Waiter
 from odradek_broker.platform.timeouts import Timeouts
+from odradek_broker.slices import in_pieces
 
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
@@ -30,7 +31,8 @@ class Watched(Protocol):
 
     @property
     def data_waiters(self) -> dict[Waiter, None]:
-        """The callbacks for a change of the partition, called in the order of this dict."""
+        """The callbacks for a change of the partition, called with the partition and in the order
+        of this dict."""
         ...
 
 
@@ -46,6 +48,22 @@ class Fetch(Protocol[A_co]):
         ...
 
 
+class LargeFetch(Protocol):
+    """A fetch of so many partitions that they are not all looked at whenever one changes."""
+
+    @property
+    def min_bytes(self) -> int: ...
+
+    def include(self, requested: RequestedPartition, partition: Partition) -> None:
+        """Add a partition."""
+        ...
+
+    def available_bytes(self, requested: RequestedPartition) -> int:
+        """The bytes that can be read of a partition, at most as many as are requested; -1 if the
+        fetch is to be answered, because of an error."""
+        ...
+
+
 class ParkedFetches:
     """The parked fetches of one broker; `len()` is the number of parked fetches."""
 
@@ -53,7 +71,7 @@ class ParkedFetches:
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
-        self._parked: dict[ParkedFetch[Any], None] = {}
+        self._parked: dict[ParkedFetch[Any] | WaitOfMany, None] = {}
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -74,6 +92,18 @@ class ParkedFetches:
         )
         self._timeouts.begin(parked, max_wait_ms)
         return parked
+
+    def wait(
+        self,
+        fetch: LargeFetch,
+        max_wait_ms: int,
+        session: Session | None = None,
+    ) -> WaitOfMany:
+        """The wait of a fetch of many partitions, for `max_wait_ms`. The caller adds the partitions
+        in slices, and calls `end`."""
+        waiting = WaitOfMany(fetch, self._parked, session, self._timeouts, max_wait_ms)
+        self._timeouts.begin(waiting, max_wait_ms)
+        return waiting
 
     def answer_all(self) -> None:
         """Answer every parked fetch with the records that can be read now, because the broker stops
@@ -99,7 +129,7 @@ class ParkedFetch(Deferred[A]):
         self,
         fetch: Fetch[A],
         partitions: Sequence[Watched],
-        parked: dict[ParkedFetch[Any], None],
+        parked: dict[ParkedFetch[Any] | WaitOfMany, None],
         session: Session | None,
         include: Include | None,
         timeouts: Timeouts,
@@ -140,7 +170,7 @@ class ParkedFetch(Deferred[A]):
         self._partitions.append(partition)
         partition.data_waiters[self._try_to_answer] = None
 
-    def _try_to_answer(self) -> None:
+    def _try_to_answer(self, _: Watched) -> None:
         if self._fetch.satisfied():
             self.answer()
 
@@ -152,3 +182,95 @@ class ParkedFetch(Deferred[A]):
             self._session.waiting = None
         self._parked.pop(self, None)
         self._timeouts.end(self, self._max_wait_ms)
+
+
+class WaitOfMany(Deferred[None]):
+    """The wait of a fetch of many partitions. The available bytes of each are kept, so a change of
+    one partition takes the same time however many others the fetch has."""
+
+    __slots__ = (
+        "_available_bytes",
+        "_bytes",
+        "_fetch",
+        "_max_wait_ms",
+        "_parked",
+        "_session",
+        "_timeouts",
+        "_watched",
+    )
+
+    def __init__(
+        self,
+        fetch: LargeFetch,
+        parked: dict[ParkedFetch[Any] | WaitOfMany, None],
+        session: Session | None,
+        timeouts: Timeouts,
+        max_wait_ms: int,
+    ) -> None:
+        super().__init__()
+        self._fetch = fetch
+        self._parked = parked
+        self._session = session
+        self._timeouts = timeouts
+        self._max_wait_ms = max_wait_ms
+        self._watched: dict[Watched, RequestedPartition] = {}
+        self._bytes: dict[Watched, int] = {}
+        self._available_bytes = 0
+        parked[self] = None
+        if session is not None:
+            session.waiting = self
+
+    def watch(self, requested: RequestedPartition, partition: Watched | None) -> None:
+        """Add a partition of the fetch; None if it does not exist, so that the fetch is answered.
+        The fetch is answered when this partition, or all together, have what it waits for."""
+        if partition is None:
+            self.answer()
+        elif not self.done:
+            self._watched[partition] = requested
+            partition.data_waiters[self._changed] = None
+            self._changed(partition)
+
+    def include(self, requested: RequestedPartition, partition: Partition) -> None:
+        """Add a partition to the fetch, because the session is no longer up to date at this
+        partition."""
+        self._fetch.include(requested, partition)
+        self.watch(requested, partition)
+
+    def _changed(self, partition: Watched) -> None:
+        if self.done:
+            return
+        available_bytes = self._fetch.available_bytes(self._watched[partition])
+        self._available_bytes += available_bytes - self._bytes.get(partition, 0)
+        self._bytes[partition] = available_bytes
+        if available_bytes < 0:
+            self.answer()
+        self.check()
+
+    def check(self) -> None:
+        """End the wait if there are enough bytes."""
+        if self._available_bytes >= self._fetch.min_bytes:
+            self.answer()
+
+    def answer(self) -> None:
+        """End the wait, unless it has ended."""
+        if not self.done:
+            self._end()
+            self.resolve(None)
+
+    def timed_out(self) -> None:
+        """End the wait, because max.wait.ms is over."""
+        self.answer()
+
+    def _end(self) -> None:
+        if self._session is not None and self._session.waiting is self:
+            self._session.waiting = None
+        self._parked.pop(self, None)
+        self._timeouts.end(self, self._max_wait_ms)
+
+    async def forget(self) -> None:
+        """Drop the wait, if it has not ended, and let no partition refer to it."""
+        self._end()
+        waiter = self._changed
+        async for some in in_pieces(self._watched):
+            for partition in some:
+                partition.data_waiters.pop(waiter, None)

@@ -23,12 +23,15 @@ changed partitions of its session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
+from operator import attrgetter
 from typing import Protocol
 
+from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock, Randomness
+from odradek_broker.slices import Slices, in_pieces, in_sorted_order
 from odradek_protocol.constants import (
     FINAL_SESSION_EPOCH,
     INITIAL_SESSION_EPOCH,
@@ -59,6 +62,7 @@ _IDLE_MS = 120_000
 #: The limit of the partitions of all sessions together. At the limit, a client gets no session and
 #: has to name its partitions in every fetch.
 PARTITIONS_MAX = 1_000_000
+PARTITIONS_AT_ONCE = 256
 
 Key = tuple[str | bytes, int]
 
@@ -114,7 +118,8 @@ class RequestedPartition:
         )
 
 
-Answers = list[tuple[RequestedPartition, PartitionData]]
+Answer = tuple[RequestedPartition, PartitionData]
+Answers = list[Answer]
 
 
 class WaitingFetch(Protocol):
@@ -137,7 +142,7 @@ class Session:
     the version of the last request has a field for diverging epochs in its answer.
     `topics_version`, `isolation_level`: the version of the topics and the isolation level for which
     the session is up to date at its unchanged partitions. `waiting`: the parked fetch of the
-    session.
+    session. `busy`: the claim of the fetch in slices that uses the session.
     """
 
     id: int
@@ -151,6 +156,7 @@ class Session:
     partitions: dict[Key, RequestedPartition] = field(default_factory=dict)
     changed: dict[RequestedPartition, None] = field(default_factory=dict)
     waiting: WaitingFetch | None = None
+    busy: Claim | None = None
     _turns: int = 0
 
     def add(self, key: Key, requested: RequestedPartition) -> None:
@@ -198,23 +204,30 @@ class FetchPlan:
     """The partitions of one request in reading order, and its session, which decides what the
     answer includes.
 
-    An `incremental` plan has only the changed partitions.
+    An `incremental` plan has only the changed partitions. `topics_version`: that of the topics when
+    the plan was begun.
     """
 
     partitions: list[RequestedPartition]
     session: Session | None = None
     incremental: bool = False
+    topics_version: int = 0
+
+    @property
+    def asks_for_nothing(self) -> bool:
+        """True if the request has no partition, and neither has its session."""
+        return not (self.partitions if self.session is None else self.session.partitions)
 
     @property
     def session_id(self) -> int:
         """The session id of the response; 0 without a session."""
         return 0 if self.session is None else self.session.id
 
-    def included(self, answers: Answers) -> Answers:
+    def included(self, answers: Sequence[Answer]) -> Answers:
         """The answers that an incremental response includes: the answers of changed partitions."""
         return [each for each in answers if each[0].changed_by(each[1])]
 
-    def note_sent(self, answers: Answers) -> None:
+    def note_sent(self, answers: Sequence[Answer]) -> None:
         """Called when the client knows the state in all these answers, including answers that
         `included` omits because nothing has changed."""
         for requested, answer in answers:
@@ -228,20 +241,28 @@ class FetchPlan:
 def response_of(session_id: int, answers: Answers) -> FetchResponse:
     """A response in which neighbouring partitions of one topic share an entry; the order of
     partitions is kept."""
-    topics: list[FetchableTopicResponse] = []
+    response = FetchResponse(session_id=session_id)
+    add_answers(response, answers)
+    return response
+
+
+def add_answers(response: FetchResponse, answers: Sequence[Answer]) -> None:
+    """Add answers to a response; see `response_of`."""
+    topics = response.responses
     for requested, answer in answers:
         last = topics[-1] if topics else None
         if last is None or last.topic != requested.topic or last.topic_id != requested.topic_id:
             last = FetchableTopicResponse(topic=requested.topic, topic_id=requested.topic_id)
             topics.append(last)
         last.partitions.append(answer)
-    return FetchResponse(session_id=session_id, responses=topics)
 
 
-def _named(
-    request: FetchRequest | OneFetch,
-) -> Iterable[tuple[str, bytes, FetchPartition | OneFetch]]:
-    """(topic, topic id, request for the partition) of each partition of a request."""
+#: (topic, topic id, request for the partition).
+_Named = tuple[str, bytes, FetchPartition | OneFetch]
+
+
+def _named(request: FetchRequest | OneFetch) -> Iterable[_Named]:
+    """The partitions that a request asks for."""
     if isinstance(request, OneFetch):
         topic = request.topic
         if not topic:
@@ -249,15 +270,55 @@ def _named(
         if isinstance(topic, str):
             return ((topic, ZERO_UUID, request),)
         return (("", topic, request),)
-    return (
+    return [
         (topic.topic, topic.topic_id, asked)
         for topic in request.topics
         for asked in topic.partitions
-    )
+    ]
 
 
-def _turn(requested: RequestedPartition) -> int:
-    return requested.turn
+def _forgotten(session: Session, request: FetchRequest | OneFetch) -> list[Key]:
+    """The partitions that a client no longer requests."""
+    if isinstance(request, OneFetch):
+        return []
+    return [
+        (topic.topic_id if session.uses_topic_ids else topic.topic, partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    ]
+
+
+def _count(request: FetchRequest | OneFetch) -> int:
+    """The number of partitions that a request names."""
+    if isinstance(request, OneFetch):
+        return 1
+    named = [topic.partitions for topic in request.topics]
+    forgotten = [topic.partitions for topic in request.forgotten_topics_data]
+    return sum(map(len, named)) + sum(map(len, forgotten))
+
+
+turn_of = attrgetter("turn")
+
+
+class Claim:
+    """The right of a fetch in slices to change its session. Other requests of the session wait until
+    it is `released`; `is_wanted`: true if one does."""
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self.is_wanted = False
+        self.released: Deferred[None] = Deferred()
+
+    def take(self, session: Session) -> None:
+        """Begin to use a session that is not busy."""
+        self._session = session
+        session.busy = self
+
+    def release(self) -> None:
+        """Let others use the session."""
+        if self._session is not None:
+            self._session.busy = None
+        self.released.resolve(None)
 
 
 class Topics(Protocol):
@@ -273,6 +334,13 @@ class Topics(Protocol):
         ...
 
 
+async def _forget(session: Session) -> None:
+    """Let no partition of a removed session refer to it."""
+    async for some in in_pieces(session.partitions.values()):
+        for requested in some:
+            session.mark_changed(requested)
+
+
 class FetchSessions:
     """All sessions of this broker, at most `slots_max`, with `partitions_max` partitions
     together."""
@@ -283,13 +351,17 @@ class FetchSessions:
         randomness: Randomness,
         slots_max: int,
         topics: Topics,
+        slices: Slices,
         partitions_max: int = PARTITIONS_MAX,
     ) -> None:
         self._clock = clock
         self._randomness = randomness
         self._slots_max = slots_max
         self._partitions_max = partitions_max
+        #: Sessions with more partitions, and requests that name more, are handled in slices.
+        self.partitions_at_once = PARTITIONS_AT_ONCE
         self._topics = topics
+        self._slices = slices
         self._sessions: dict[int, Session] = {}
         #: The number of partitions in all sessions together.
         self._partitions = 0
@@ -299,31 +371,102 @@ class FetchSessions:
 
     def plan(
         self, request: FetchRequest | OneFetch, version: int, *, everything: bool = False
-    ) -> FetchPlan | ErrorCode:
+    ) -> FetchPlan | ErrorCode | None:
         """The plan of a request, or the session error that answers it (F-20, F-21). `everything`:
-        read all partitions of the session."""
+        read all partitions of the session. None for a request that needs `plan_in_slices`."""
         epoch = request.session_epoch
         if version < SESSIONS_SINCE or epoch in _WITHOUT_SESSION:
+            if _count(request) > self.partitions_at_once:
+                return None
             if request.session_id and version >= SESSIONS_SINCE:
                 self._remove(request.session_id)
-            asked = self._asked(request, version)
+            asked = self._ask(_named(request), version, {})
             plan = FetchPlan(list(asked.values()))
             if version >= SESSIONS_SINCE and epoch == INITIAL_SESSION_EPOCH:
-                plan.session = self._create(asked, request, version)
+                plan.session = self._new_session(request, version)
+                for key, requested in asked.items():
+                    plan.session.add(key, requested)
+                if not self._register(plan.session):
+                    plan.session = None
             return plan
-        session = self._sessions.get(request.session_id)
-        if session is None:
-            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        if epoch != session.epoch:
-            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
-            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        session = self._session(request, version)
+        if isinstance(session, ErrorCode):
+            return session
+        most = self.partitions_at_once
+        if session.busy is not None or len(session.partitions) > most:
+            return None
+        if isinstance(request, FetchRequest) and _count(request) > most:
+            return None
         if session.waiting is not None:
             # The parked fetch is answered, because the client has sent the next fetch of its
             # session.
             session.waiting.answer()
             return self.plan(request, version, everything=everything)
         return self._incremental(session, request, version, everything)
+
+    async def plan_in_slices(
+        self, request: FetchRequest | OneFetch, version: int, claim: Claim, *, everything: bool
+    ) -> FetchPlan | ErrorCode:
+        """Like `plan`, for many partitions. `claim` gets the session, and is released when the
+        fetch has ended."""
+        epoch = request.session_epoch
+        if version < SESSIONS_SINCE or epoch in _WITHOUT_SESSION:
+            if request.session_id and version >= SESSIONS_SINCE:
+                self._remove(request.session_id)
+            plan = await self._whole(request, version)
+            if version >= SESSIONS_SINCE and epoch == INITIAL_SESSION_EPOCH:
+                session = self._new_session(request, version)
+                session.topics_version = plan.topics_version
+                async for some in in_pieces(plan.partitions):
+                    for requested in some:
+                        topic = requested.topic_id if session.uses_topic_ids else requested.topic
+                        session.add((topic, requested.partition), requested)
+                if self._register(session):
+                    claim.take(session)
+                    plan.session = session
+            return plan
+        while True:
+            found = self._session(request, version)
+            if isinstance(found, ErrorCode):
+                return found
+            if found.waiting is not None:
+                found.waiting.answer()
+            elif found.busy is not None:
+                found.busy.is_wanted = True
+                await found.busy.released
+            else:
+                claim.take(found)
+                return await self._incremental_in_slices(found, request, version, everything)
+
+    def _session(self, request: FetchRequest | OneFetch, version: int) -> Session | ErrorCode:
+        """The session of an incremental fetch, or the error that answers it."""
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if request.session_epoch != session.epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        return session
+
+    def has(self, session: Session) -> bool:
+        """True if a session has not been removed."""
+        return self._sessions.get(session.id) is session
+
+    async def _whole(self, request: FetchRequest | OneFetch, version: int) -> FetchPlan:
+        """The plan of the partitions that a request names, without a session."""
+        topics_version = self._topics.topics_version
+        asked: dict[Key, RequestedPartition] = {}
+        async for some in in_pieces(_named(request)):
+            self._ask(some, version, asked)
+        return FetchPlan(list(asked.values()), topics_version=topics_version)
+
+    def look_up_again(self, partitions: Iterable[RequestedPartition], plan: FetchPlan) -> None:
+        """Look up topic ids again, if topics were created or deleted since the plan was begun."""
+        if self._topics.topics_version != plan.topics_version:
+            for requested in partitions:
+                if requested.topic_id != ZERO_UUID and requested.error is ErrorCode.NONE:
+                    self._resolve(requested)
 
     def withhold(self, plan: FetchPlan) -> FetchResponse:
         """The response without records for a client over its quota. The client's session stays
@@ -338,32 +481,17 @@ class FetchSessions:
     def _incremental(
         self, session: Session, request: FetchRequest | OneFetch, version: int, everything: bool
     ) -> FetchPlan | ErrorCode:
-        session.used_ms = self._clock.monotonic_ms()
-        session.epoch = 1 if session.epoch == SESSION_EPOCH_MAX else session.epoch + 1
-        tells_divergence = version >= DIVERGENCE_SINCE
-        if session.tells_divergence is not tells_divergence:
-            session.tells_divergence = tells_divergence
-            # Answers in an older version cannot report divergence, so all partitions are read again
-            # after a change of the version.
+        if self._begin(session, version):
             for requested in session.partitions.values():
                 requested.last_fetched_epoch = -1
             session.mark_all_changed()
-        before = len(session.partitions)
-        self._asked(request, version, session)
-        # A partition that a request both names and forgets is forgotten.
-        if isinstance(request, FetchRequest):
-            for forgotten in request.forgotten_topics_data:
-                for partition in forgotten.partitions:
-                    topic = forgotten.topic_id if session.uses_topic_ids else forgotten.topic
-                    session.remove((topic, partition))
-        self._partitions += len(session.partitions) - before
-        if self._partitions > self._partitions_max:
-            # The client has to request a new session, and gets none while the limit is exceeded.
-            self._remove(session.id)
-            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if isinstance(request, FetchRequest) or request.topic:
+            self._change(session, _named(request), version, _forgotten(session, request))
+            if not self._fits(session):
+                return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if not session.partitions:
             self._remove(session.id)
-            return FetchPlan(list(self._asked(request, version).values()))
+            return FetchPlan(list(self._ask(_named(request), version, {}).values()))
         topics_version = self._topics.topics_version
         if session.topics_version != topics_version:
             session.topics_version = topics_version
@@ -376,17 +504,88 @@ class FetchSessions:
             session.mark_all_changed()
         partitions = list(session.changed)
         if len(partitions) > 1:
-            partitions.sort(key=_turn)
+            partitions.sort(key=turn_of)
         return FetchPlan(partitions, session, True)
 
-    def _asked(
-        self, request: FetchRequest | OneFetch, version: int, session: Session | None = None
+    async def _incremental_in_slices(
+        self, session: Session, request: FetchRequest | OneFetch, version: int, everything: bool
+    ) -> FetchPlan | ErrorCode:
+        topics_version = self._topics.topics_version
+        if self._begin(session, version):
+            everything = True
+            async for some in in_pieces(session.partitions.values()):
+                for requested in some:
+                    requested.last_fetched_epoch = -1
+        async for named in in_pieces(_named(request)):
+            if self.has(session):
+                self._change(session, named, version)
+        async for forgotten in in_pieces(_forgotten(session, request)):
+            if self.has(session):
+                self._change(session, (), version, forgotten)
+        if not self.has(session) or not self._fits(session):
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if not session.partitions:
+            self._remove(session.id)
+            return await self._whole(request, version)
+        if session.topics_version != topics_version:
+            session.topics_version = topics_version
+            everything = True
+            async for some in in_pieces(session.partitions.values()):
+                for requested in some if session.uses_topic_ids else ():
+                    self._resolve(requested)
+        if everything or session.isolation_level != request.isolation_level:
+            session.isolation_level = request.isolation_level
+            async for some in in_pieces(session.partitions.values()):
+                for requested in some:
+                    session.mark_changed(requested)
+        partitions = await in_sorted_order(session.changed, turn_of)
+        return FetchPlan(partitions, session, True, topics_version)
+
+    def _begin(self, session: Session, version: int) -> bool:
+        """Begin an incremental fetch. True if all partitions have to be read again, because answers
+        in only one of the two versions, this one and that of the fetch before, tell divergence."""
+        session.used_ms = self._clock.monotonic_ms()
+        session.epoch = 1 if session.epoch == SESSION_EPOCH_MAX else session.epoch + 1
+        tells_divergence = version >= DIVERGENCE_SINCE
+        if session.tells_divergence is tells_divergence:
+            return False
+        session.tells_divergence = tells_divergence
+        return True
+
+    def _change(
+        self,
+        session: Session,
+        named: Iterable[_Named],
+        version: int,
+        forgotten: Iterable[Key] = (),
+    ) -> None:
+        """Change the partitions of a session. A partition that is both named and forgotten is
+        forgotten."""
+        before = len(session.partitions)
+        self._ask(named, version, session.partitions, session)
+        for key in forgotten:
+            session.remove(key)
+        self._partitions += len(session.partitions) - before
+
+    def _fits(self, session: Session) -> bool:
+        """True if the sessions have no more partitions than they may. Otherwise this session is
+        removed; the client has to request a new one, and gets none while the limit is exceeded."""
+        if self._partitions <= self._partitions_max:
+            return True
+        self._remove(session.id)
+        return False
+
+    def _ask(
+        self,
+        named: Iterable[_Named],
+        version: int,
+        into: dict[Key, RequestedPartition],
+        session: Session | None = None,
     ) -> dict[Key, RequestedPartition]:
-        """Add or update the partitions that the request lists; if a partition is listed twice, the
-        last entry is used (F-15)."""
+        """Add or update the partitions that a request names; if a partition is named twice, the
+        last entry is used (F-15). Returns `into`."""
         uses_ids = version >= TOPIC_IDS_SINCE
-        into = {} if session is None else session.partitions
-        for topic, topic_id, asked in _named(request):
+        for topic, topic_id, asked in named:
             key = (topic_id if uses_ids else topic), asked.partition
             requested = into.get(key)
             if requested is not None:
@@ -423,21 +622,11 @@ class FetchSessions:
         else:
             requested.error = ErrorCode.UNKNOWN_TOPIC_ID
 
-    def _create(
-        self,
-        asked: dict[Key, RequestedPartition],
-        request: FetchRequest | OneFetch,
-        version: int,
-    ) -> Session | None:
-        """A new session; None if it would exceed the limits (F-26)."""
-        if not self._make_room(len(asked)):
-            return None
+    def _new_session(self, request: FetchRequest | OneFetch, version: int) -> Session:
+        """A session without partitions, which is not registered yet."""
         now_ms = self._clock.monotonic_ms()
-        session_id = 0
-        while session_id == 0 or session_id in self._sessions:
-            session_id = self._randomness.below(_SESSION_ID_MAX) + 1
-        session = Session(
-            session_id,
+        return Session(
+            0,
             version >= TOPIC_IDS_SINCE,
             version >= DIVERGENCE_SINCE,
             now_ms,
@@ -445,11 +634,16 @@ class FetchSessions:
             self._topics.topics_version,
             request.isolation_level,
         )
-        for key, requested in asked.items():
-            session.add(key, requested)
-        self._sessions[session_id] = session
-        self._partitions += len(asked)
-        return session
+
+    def _register(self, session: Session) -> bool:
+        """Give a new session its id; False if it would exceed the limits (F-26)."""
+        if not self._make_room(len(session.partitions)):
+            return False
+        while session.id == 0 or session.id in self._sessions:
+            session.id = self._randomness.below(_SESSION_ID_MAX) + 1
+        self._sessions[session.id] = session
+        self._partitions += len(session.partitions)
+        return True
 
     def _remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
@@ -457,7 +651,10 @@ class FetchSessions:
             self._partitions -= len(session.partitions)
             if session.waiting is not None:
                 session.waiting.answer()
-            session.mark_all_changed()
+            if len(session.partitions) <= self.partitions_at_once:
+                session.mark_all_changed()
+            else:
+                self._slices.run(_forget(session))
 
     def _make_room(self, partitions: int) -> bool:
         while self._partitions + partitions > self._partitions_max:

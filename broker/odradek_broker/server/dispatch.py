@@ -360,7 +360,7 @@ class Dispatcher:
             # The throttle time takes effect before the response is complete, because the response
             # may take long, and the client may send more requests before the response arrives.
             in_flight.peer.throttle_ms = max(in_flight.peer.throttle_ms, throttle_ms)
-        if in_flight.sliced:
+        if in_flight.sliced or isinstance(reply, Work):
             return self._node.slices.run(self._finish_in_slices(in_flight, reply))
         if not isinstance(reply, Deferred):
             return encode(in_flight, reply)

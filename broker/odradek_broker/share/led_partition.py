@@ -89,7 +89,7 @@ class LedPartition:
     def wake(self) -> None:
         """Make the fetches that wait for this share partition check again."""
         for waiter in list(self.data_waiters):
-            waiter()
+            waiter(self)
 
     def store(
         self,

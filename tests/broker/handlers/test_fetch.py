@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from broker_in_loop import RunningBroker, StartBroker
+from node_world import SoonScheduler
 from odradek.simulation.clock import SimulatedClock
 from odradek_broker.config.broker import parse_config
 from odradek_broker.fetch.sessions import FetchSessions
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.platform.machine import RealRandomness
+from odradek_broker.slices import Slices
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -494,7 +496,8 @@ def test_f26_d11_the_partitions_of_all_sessions_are_limited() -> None:
     clock = SimulatedClock(wall_start_ms=0)
     config, _ = parse_config({})
     topics = ClusterMetadata(config, RealRandomness())
-    sessions = FetchSessions(clock, RealRandomness(), 10, topics, partitions_max=5)
+    slices = Slices(lambda: 0, SoonScheduler())
+    sessions = FetchSessions(clock, RealRandomness(), 10, topics, slices, partitions_max=5)
 
     def ask(count: int, session_id: int = 0, epoch: int = 0, first: int = 0) -> Any:
         wanted = [("t", index, 0) for index in range(first, first + count)]

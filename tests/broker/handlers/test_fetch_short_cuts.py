@@ -34,10 +34,14 @@ CLIENT = quota_entity([("client-id", "client-1")])
 
 
 class Pair:
-    """Both brokers. Sessions, epochs and ends are taken from the broker without short cuts."""
+    """Both brokers. Sessions, epochs and ends are taken from the broker without short cuts.
+    `in_slices`: the other broker handles all fetches in slices."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, *, in_slices: bool = False, **settings: str) -> None:
         self.both = [FetchWorld(short_cuts=short, **settings) for short in (True, False)]
+        self.in_slices = in_slices
+        if in_slices:
+            self.both[0].node.fetch_sessions.partitions_at_once = -1
         self.do(self._create_topics)
 
     @staticmethod
@@ -107,7 +111,7 @@ class Consumer:
             self.take(frames.decode_response(_API, self.version, memoryview(answer)[4:]))
         request = FetchRequest(
             max_wait_ms=self.rng.choice((0, 500, 500)),
-            min_bytes=1 if self.rng.random() < 0.9 else 500,
+            min_bytes=1 if self.pair.in_slices or self.rng.random() < 0.9 else 500,
             max_bytes=self.rng.choice((1 << 20, 3000)),
             isolation_level=self.isolation_level,
             session_id=self.session_id,
@@ -293,8 +297,8 @@ def step(pair: Pair, rng: random.Random, open_sequences: dict[Any, int]) -> None
         pair.do(lambda world: world.node.parked_fetches.answer_all())
 
 
-def play(seed: int, steps: int, **broker_settings: str) -> Pair:
-    pair, rng = Pair(**broker_settings), random.Random(seed)
+def play(seed: int, steps: int, *, in_slices: bool = False, **broker_settings: str) -> Pair:
+    pair, rng = Pair(in_slices=in_slices, **broker_settings), random.Random(seed)
     open_sequences: dict[Any, int] = {}
     consumers = [Consumer(pair, rng, 10 + n) for n in range(3)]
     # Some runs have no faults, others have many.
@@ -316,6 +320,11 @@ def play(seed: int, steps: int, **broker_settings: str) -> Pair:
 @pytest.mark.parametrize("seed", range(12))
 def test_f24_long_histories_have_the_same_answers_without_short_cuts(seed: int) -> None:
     play(seed, 400, max_incremental_fetch_session_cache_slots="4")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_n57_fetches_in_slices_have_the_same_answers(seed: int) -> None:
+    play(seed, 400, in_slices=True, max_incremental_fetch_session_cache_slots="4")
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["1", "3", "1000"]))

@@ -181,7 +181,7 @@ def read_data(world: ProduceWorld) -> None:
     """Wait for data, as a parked fetch does."""
     partition = world.node.partition("orders", 0)
     if partition is not None:
-        partition.data_waiters[lambda: world.replies.append((-1, "data"))] = None
+        partition.data_waiters[lambda _: world.replies.append((-1, "data"))] = None
 
 
 def up_to(end: int) -> Callable[[bytearray], bytes]:
