@@ -430,10 +430,11 @@ async def test_n61_peers_that_take_no_answer_keep_nobody_out(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def much() -> list[bytes]:
-        return [b"#" * 8_000_000]
+        return [b"#" * 100_000] * 80
 
     monkeypatch.setattr(endpoint.server, "_scraped", much)
-    deaf = [socket.create_connection(endpoint.address, PATIENCE_S) for _ in range(200)]
+    most = http._REQUESTS_PER_ADDRESS_MAX
+    deaf = [socket.create_connection(endpoint.address, PATIENCE_S) for _ in range(most + 10)]
     for each in deaf:
         each.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert len((await endpoint.get("/metrics"))[2]) == 8_000_000
