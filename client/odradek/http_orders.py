@@ -11,6 +11,7 @@ from odradek_protocol.http_deadline import Deadline
 
 _CONNECT_S = 10.0
 _TEXT_BYTES_MAX = 1000
+_ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 
 class HttpOrders:
@@ -46,14 +47,16 @@ class HttpOrders:
             with Deadline(self._answer_s) as deadline, closing(connection):
                 deadline.watched(connection).request(method, f"{self._path}{path}", body, headers)
                 answer = connection.getresponse()
-                status, content = answer.status, answer.read()
+                status, content = answer.status, answer.read(_ANSWER_BYTES_MAX)
         except (OSError, HTTPException, ValueError) as error:
             raise self._refused(
                 f"cannot reach the broker at http://{self.address}: {error}"
             ) from error
         try:
             found = json.loads(content)
-        except ValueError:
+            if status >= 300:
+                refusal = str(found["error"])
+        except (ValueError, RecursionError, TypeError, KeyError):
             # A broker that accepts no such orders answers 404 or 405, or 401 if it requires a
             # token.
             problem = (
@@ -63,5 +66,5 @@ class HttpOrders:
             )
             raise self._refused(f"http://{self.address} (HTTP {status}) {problem}") from None
         if status >= 300:
-            raise self._refused(found["error"])
+            raise self._refused(refusal)
         return found

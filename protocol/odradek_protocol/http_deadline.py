@@ -58,7 +58,8 @@ class Deadline:
             self._hang_up()
 
     def opener(self) -> urllib.request.OpenerDirector:
-        """An opener of URLs, whose connections are watched."""
+        """An opener of URLs of http and https, whose connections are watched. It follows redirects
+        to no other scheme: the connections of ftp could not be watched."""
         deadline = self
 
         class Http(urllib.request.HTTPHandler):
@@ -75,15 +76,24 @@ class Deadline:
 
                 return self.do_open(connection, request)
 
-        return urllib.request.build_opener(Http, Https)
+        opener = urllib.request.OpenerDirector()
+        for handler in (
+            urllib.request.ProxyHandler,
+            urllib.request.UnknownHandler,
+            urllib.request.HTTPDefaultErrorHandler,
+            urllib.request.HTTPRedirectHandler,
+            urllib.request.HTTPErrorProcessor,
+            Http,
+            Https,
+        ):
+            opener.add_handler(handler())
+        return opener
 
     def _connect(
         self, address: tuple[str, int], timeout_s: float | None, source: Any = None
     ) -> socket.socket:
         failure: OSError = TimeoutError("timed out")
-        for family, kind, protocol, _, place in socket.getaddrinfo(
-            *address, type=socket.SOCK_STREAM
-        ):
+        for family, kind, protocol, _, place in self._resolved(*address):
             left_s = self._end_s - time.monotonic()
             if left_s <= 0:
                 break
@@ -97,6 +107,27 @@ class Deadline:
                 link.close()
                 failure = error
         raise failure
+
+    def _resolved(self, host: str, port: int) -> list[Any]:
+        """The addresses of a host. Nothing ends a resolver that waits for its servers, so it runs
+        in a thread that is left alone after the limit."""
+        found: list[Any] = []
+
+        def resolve() -> None:
+            try:
+                found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            except (OSError, UnicodeError) as error:
+                found.append(error)
+
+        thread = threading.Thread(target=resolve, name="odradek-resolver", daemon=True)
+        thread.start()
+        thread.join(max(self._end_s - time.monotonic(), 0))
+        if not found:
+            raise TimeoutError("timed out")
+        if isinstance(found[0], Exception):
+            raise found[0]
+        addresses: list[Any] = found[0]
+        return addresses
 
     def _hang_up(self) -> None:
         with self._lock:

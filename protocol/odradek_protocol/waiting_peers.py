@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 #: Closes a connection.
-Close = Callable[[], None]
+Close = Callable[[], object]
 
 
 class WaitingPeers:
     """The waiting connections of all addresses, oldest first.
 
     `most_per_address`, `most`: their limits. At a limit the oldest connection is closed for the
-    next: honest peers do not wait for long.
+    next: honest peers do not wait for long. Connections that are kept count too, and are not closed
+    for others.
     """
 
     def __init__(self, most_per_address: int, most: int) -> None:
@@ -21,34 +23,56 @@ class WaitingPeers:
         #: The function that closes each connection, and the address of the peer.
         self._connections: dict[Close, str] = {}
         self._by_address: dict[str, dict[Close, None]] = {}
+        #: The connections that are kept, and the number of those of each address.
+        self._kept: dict[Close, str] = {}
+        self._kept_by_address: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._connections)
+        return len(self._connections) + len(self._kept)
 
-    def crowded(self, address: str) -> bool:
-        """True if the address has as many waiting connections as it may have."""
-        return len(self._by_address.get(address, ())) >= self._most_per_address
-
-    def begin(self, address: str, close: Close) -> None:
+    def begin(self, address: str, close: Close) -> bool:
         """Add a connection, and close the oldest one of its address, or of all, if there are too
-        many. The caller has to call `ended` when the peer no longer waits, or the connection is
-        closed."""
-        if self.crowded(address):
-            self._close(next(iter(self._by_address[address])))
-        if len(self._connections) >= self._most:
+        many. False, and the connection is not added, if all of these are kept. The caller has to
+        call `ended` when the peer no longer waits, or the connection is closed."""
+        there = self._by_address.get(address, {})
+        if len(there) + self._kept_by_address[address] >= self._most_per_address:
+            if not there:
+                return False
+            self._close(next(iter(there)))
+        if len(self) >= self._most:
+            if not self._connections:
+                return False
             self._close(next(iter(self._connections)))
         self._connections[close] = address
         self._by_address.setdefault(address, {})[close] = None
+        return True
+
+    def keep(self, close: Close) -> None:
+        """Keep a connection until it has ended, whatever comes; do nothing if it is not there."""
+        address = self._removed(close)
+        if address is not None:
+            self._kept[close] = address
+            self._kept_by_address[address] += 1
 
     def ended(self, close: Close) -> None:
         """Remove a connection; do nothing if it is not there."""
-        address = self._connections.pop(close, None)
-        if address is None:
+        if self._removed(close) is not None:
             return
-        there = self._by_address[address]
-        del there[close]
-        if not there:
-            del self._by_address[address]
+        address = self._kept.pop(close, None)
+        if address is not None:
+            self._kept_by_address[address] -= 1
+            if not self._kept_by_address[address]:
+                del self._kept_by_address[address]
+
+    def _removed(self, close: Close) -> str | None:
+        """Remove a connection that is not kept; returns its address."""
+        address = self._connections.pop(close, None)
+        if address is not None:
+            there = self._by_address[address]
+            del there[close]
+            if not there:
+                del self._by_address[address]
+        return address
 
     def _close(self, close: Close) -> None:
         self.ended(close)

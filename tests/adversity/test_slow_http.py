@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from fake_schema_registry import fake_registry
 from odradek.decoders import SchemaRegistry
 from odradek.decoders.plain import CannotDecode
 from odradek.faults import FaultRefused
@@ -90,6 +91,40 @@ def test_no_request_outlives_its_time(
     monkeypatch.setattr(jwks, "_TIMEOUT_S", LIMIT_S)
     with dripping(STARTS[start]) as address:
         ask(address)
+
+
+@pytest.mark.parametrize("ask", [registry, tls_registry, tokens, keys, orders])
+def test_no_request_waits_longer_for_a_resolver_of_names(
+    ask: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    def resolve(*_: object, **__: object) -> list[object]:
+        answered.wait()
+        return []
+
+    monkeypatch.setattr(jwks, "_TIMEOUT_S", LIMIT_S)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    ask("registry.test:1")
+    assert not answered.is_set()
+    answered.set()
+
+
+def test_a_redirect_to_another_scheme_is_not_followed() -> None:
+    """The connections of ftp would have no limit."""
+    with fake_registry() as redirecting:
+        redirecting.redirect = "ftp://127.0.0.1:1/keys"
+        with pytest.raises(jwks.JwksError, match="unknown url type: ftp"):
+            jwks.read_jwks(redirecting.url)
+
+
+@pytest.mark.parametrize("answer", [b"[]", b'{"id": 1}', b'"no"', b"[" * 100_000, b"\xff"])
+def test_a_refusal_without_a_text_is_an_error_that_says_so(answer: bytes) -> None:
+    with fake_registry() as fake:
+        fake.answers["/faults"], fake.status = answer, 500
+        address = fake.url.removeprefix("http://")
+        with pytest.raises(FaultRefused, match="HTTP 500"):
+            HttpOrders(address, "/faults", FaultRefused, "takes none").send("GET", "", None)
 
 
 def test_no_handshake_of_tls_outlives_its_time() -> None:

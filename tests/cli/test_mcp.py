@@ -296,6 +296,17 @@ HIDE = Masks(True, hidden=["who.*", "Token"])
         (HIDE.apply("token=hush", "value"), "<text of 10>", None),
         (HIDE.apply(["hush", 7], "value"), ["<text of 4>", "<number>"], None),
         (HIDE.apply({"p": '{"token": "hush"}'}, "value"), {"p": '{"token": "<text of 4>"}'}, None),
+        (HIDE.apply({"p": '{"token": "hush", "token": null}'}, "value"), {"p": '{"token": null}'}, None),
+        (HIDE.apply({"p": '"{\\"token\\": \\"hush\\"}"'}), {"p": '"<text of 17>"'}, None),
+        (HIDE.apply({"p": r'"\u007B\"token\": \"hush\"}"'}), {"p": '"<text of 17>"'}, None),
+        (Masks(True, hidden=["p.a"]).apply({"p": '[{"a": "hush"}]'}), {"p": '[{"a": "<text of 4>"}]'}, None),
+        (HIDE.apply({"p": '\ufeff{"token": "hush"}'}), {"p": "<text of 18>"}, None),
+        (HIDE.apply({"p": '{"token": "hush"}\n{"token": "hush"}'}), {"p": "<text of 35>"}, None),
+        (HIDE.apply({"p": 'got {"token": "hush"}'}), {"p": "<text of 21>"}, None),
+        (HIDE.apply({"p": '{"token": "hush",}'}), {"p": "<text of 18>"}, None),
+        (Masks(True, ["value"], ["x"]).apply('{"x": "hush"', "value"), "<text of 12>", None),
+        (Masks(True, hidden=["headers.*"]).header("", "hush"), "<text of 4>", None),
+        (HIDE.apply({"p": '{"id": 1}'}), {"p": '{"id": 1}'}, "id"),
         (HIDE.header("TOKEN", "hush"), "<text of 4>", None),
         (HIDE.header("h", '{"who": {"x": "hush"}}'), '{"who": {"x": "<text of 4>"}}', None),
         (Masks(True, hidden=["headers.h"]).header("H", "hush"), "<text of 4>", None),
@@ -305,7 +316,7 @@ HIDE = Masks(True, hidden=["who.*", "Token"])
         (Masks(True, ["key"], ["Key"]).apply("hush", "key"), "<text of 4>", None),
         (HIDE.header("h", "seen"), "seen", "seen"),
     ],
-)
+)  # fmt: skip
 def test_what_is_to_be_hidden_is_hidden_everywhere(
     masks: Any, shown: Any, kept: str | None
 ) -> None:
@@ -325,6 +336,11 @@ async def test_no_filter_reveals_a_hidden_value(live_bootstrap: str, unique_topi
             assert found["records"] == [], probe
         found = await ask(client, "sample_records", topic=unique_topic, filter="$.id=1")
         assert len(found["records"]) == 1
+
+
+def test_answers_are_json_for_every_parser() -> None:
+    shown = answer({"a": float("inf"), "b": [float("-inf"), float("nan")]})["data"]
+    assert shown == {"a": "Infinity", "b": ["-Infinity", "NaN"]}
 
 
 def test_masked_values_are_bounded() -> None:

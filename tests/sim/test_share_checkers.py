@@ -332,6 +332,19 @@ def test_an_acceptance_may_come_after_the_last_delivery() -> None:
     assert list(readers(group).accepted("b", PLACE, 7)) == []
 
 
+def test_an_acceptance_after_the_last_lock_may_have_no_effect() -> None:
+    """The broker has archived the record and moved the start offset, and could not store it."""
+    group = Group(limit=1)
+    group.lend("a")
+    group.now_ms += LOCK_MS
+    assert group.answer("a", ACCEPT) == []
+    group.checker.forgotten(PLACE, group.now_ms)
+    assert group.lend("b") == []
+    assert group.answer("b", ACCEPT) == []
+    group.checker.forgotten(PLACE, group.now_ms)
+    assert "after a confirmed accept" in group.lend("a")[0]
+
+
 # --- What is stored ---
 
 

@@ -17,7 +17,7 @@ class FakeRegistry:
     """A registry on a free port.
 
     `answers`: the response to each path with its query: a dict is sent as JSON, bytes are sent as
-    they are, an int is a status that gets an error message. `asked`: the requested paths so far.
+    they are, with `status`, an int is a status that gets an error message. `asked`: the requested paths so far.
     `headers`: the headers of the last request.
     """
 
@@ -27,6 +27,7 @@ class FakeRegistry:
         self.headers: dict[str, str] = {}
         self.redirect: str | None = None
         self.message = "Schema not found"
+        self.status = 200
         fake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -39,7 +40,7 @@ class FakeRegistry:
                     self.end_headers()
                     return
                 answer = fake.answers.get(self.path, 404)
-                status, body = 200, answer
+                status, body = fake.status, answer
                 if isinstance(answer, int):
                     status, body = answer, {"error_code": 40403, "message": fake.message}
                 self.send_response(status)

@@ -96,6 +96,7 @@ SHELLS = {
     "odradek_broker.server.server": "listens, accepts, drains",
     "odradek_broker.server.session": "owns a transport",
     "odradek_broker.server.tls": "reads certificates, makes contexts of them",
+    "odradek_protocol.foreign_lines": "takes the lines of other libraries' loggers",
     "odradek_protocol.http_deadline": "ends the sockets of late answers",
     "odradek_protocol.tls.contexts": "makes contexts for ssl",
     "odradek_protocol.tls.names": "handshakes of ssl in memory",

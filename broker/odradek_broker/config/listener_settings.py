@@ -210,7 +210,8 @@ class ListenerSettings:
     max_ssl_handshakes_per_ip: int = setting(
         Kind.INT,
         100,
-        "Maximum number of unfinished TLS handshakes of one IP address; further ones are closed.",
+        "Maximum number of unfinished TLS handshakes of one IP address at one listener; for a "
+        "further one, its oldest is closed.",
         at_least(1),
         ours=True,
     )

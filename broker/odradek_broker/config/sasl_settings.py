@@ -162,8 +162,8 @@ class SaslSettings:
     max_sasl_authentications_per_ip: int = setting(
         Kind.INT,
         200,
-        "Maximum number of connections of one IP address that have not authenticated; further "
-        "ones are closed.",
+        "Maximum number of connections of one IP address that have not authenticated; for a "
+        "further one, its oldest is closed.",
         at_least(1),
         ours=True,
     )

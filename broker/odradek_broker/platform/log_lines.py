@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 from odradek_broker.platform.loggers import LEVELS, LOGGERS, ROOT
+from odradek_protocol.foreign_lines import limit_lines_of
 from odradek_protocol.visible import visible
 
 #: The size at which a log file is rotated, and the number of older files that are kept.
@@ -106,6 +107,7 @@ def configure_logging(
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
+    limit_lines_of("asyncio", structlog.get_logger("odradek.asyncio"))
     PROCESS_LOG_LEVELS.begin(logging.getLevelNamesMapping()[level.upper()])
 
 

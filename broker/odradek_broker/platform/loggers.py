@@ -19,7 +19,7 @@ LOGGERS = (
     *(
         f"odradek.{name}"
         for name in (
-            *("admin", "authorizer", "config", "dispatch", "faults", "groups", "http"),
+            *("admin", "asyncio", "authorizer", "config", "dispatch", "faults", "groups", "http"),
             *("peers", "sasl", "server", "session", "share", "telemetry", "tls"),
             "transactions",
         )

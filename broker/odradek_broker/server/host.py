@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -33,6 +34,7 @@ from odradek_broker.storage.group_commit import GroupCommit
 from odradek_broker.storage.startup import attempt, one_by_one
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.tls.handshake import telling
+from odradek_protocol.waiting_peers import Close
 
 if TYPE_CHECKING:
     from odradek_broker.faults.rules import Rules
@@ -80,16 +82,12 @@ class Handshakes(Protocol):
         """The maximum duration of a handshake, in seconds."""
         ...
 
-    @property
-    def most(self) -> int:
-        """The maximum number of handshakes in progress at a time."""
+    def begin(self, host: str, close: Close) -> None:
+        """Count a handshake with this address. `close` is called if it has to make room for a later
+        one."""
         ...
 
-    def begin(self, host: str) -> bool:
-        """Count a handshake with this address; False if the address has too many in progress."""
-        ...
-
-    def ended(self, host: str, problem: BaseException | None) -> None:
+    def ended(self, host: str, close: Close, problem: BaseException | None) -> None:
         """Note the end of a handshake, and the problem if it failed."""
         ...
 
@@ -220,8 +218,8 @@ class Acceptor:
         self._socket = listener
         self._factory = factory
         self._tls = tls
-        #: The unfinished handshakes, the oldest first.
-        self._shaking: dict[asyncio.Task[None], None] = {}
+        #: The unfinished handshakes.
+        self._shaking: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._open = asyncio.Event()
         self._open.set()
@@ -260,32 +258,25 @@ class Acceptor:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._tls is None:
                     await self._loop.connect_accepted_socket(self._factory, accepted)
-                elif self._tls.begin(address[0]):
-                    self._make_room(self._tls.most)
+                else:
                     # Handshakes run at the same time, so that a slow peer delays only its own
                     # handshake.
                     shaking = self._loop.create_task(
                         self._shake_hands(self._tls, accepted, address[0])
                     )
-                    self._shaking[shaking] = None
-                    shaking.add_done_callback(lambda task: self._shaking.pop(task, None))
-                else:
-                    accepted.close()
+                    self._shaking.add(shaking)
+                    shaking.add_done_callback(self._shaking.discard)
             except OSError:
                 # The handshake was cancelled before it began.
                 accepted.close()
 
-    def _make_room(self, most: int) -> None:
-        """Cancel the oldest handshakes until fewer than `most` are in progress. An honest peer
-        would have finished the oldest handshake by now (N-23)."""
-        while len(self._shaking) >= most:
-            oldest = next(iter(self._shaking))
-            del self._shaking[oldest]
-            oldest.cancel(_MADE_ROOM)
-
     async def _shake_hands(self, tls: Handshakes, accepted: socket.socket, host: str) -> None:
         protocol = self._factory()
         problem: BaseException | None = None
+        task = asyncio.current_task()
+        assert task is not None
+        make_room = partial(task.cancel, _MADE_ROOM)
+        tls.begin(host, make_room)
         try:
             async with asyncio.timeout(tls.timeout_s):
                 await telling(
@@ -304,7 +295,7 @@ class Acceptor:
             if isinstance(problem, asyncio.CancelledError):
                 raise
         finally:
-            tls.ended(host, problem)
+            tls.ended(host, make_room, problem)
 
 
 class RealHost:

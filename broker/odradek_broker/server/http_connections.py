@@ -39,7 +39,7 @@ _ANSWER_TIMEOUT_S = 10.0
 _LINGER_S = 1.0
 _LINGER_READS_MAX = 64
 _BACKLOG = 1024
-#: The limits of connections without a complete head, or whose answer has been sent.
+#: The limits of connections without a complete head.
 _WAITING_MAX = 40
 _WAITING_PER_ADDRESS_MAX = 32
 _LINES_MAX = 60
@@ -99,6 +99,9 @@ class HttpConnections:
         self._most = most
         self._most_per_address = most_per_address
         self._waiting = WaitingPeers(_WAITING_PER_ADDRESS_MAX, _WAITING_MAX)
+        #: The connections whose answer is being sent, or was. They are counted apart: requests that
+        #: get the same metrics are all answered at the same time, and would push out new peers.
+        self._leaving = WaitingPeers(2 * most_per_address, 2 * most)
         #: The number of requests in progress by address.
         self._in_progress: Counter[str] = Counter()
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -140,30 +143,27 @@ class HttpConnections:
                 self._waiting.ended(close)
                 self._in_progress[peer] += 1
                 try:
-                    await self._exchange(head, peer, reader, writer, limit)
+                    exchange, parts = await self._answered(head, peer, reader, limit)
                 finally:
                     self._in_progress[peer] -= 1
                     if not self._in_progress[peer]:
                         del self._in_progress[peer]
-                self._waiting.begin(peer, close)
+                self._leaving.begin(peer, close)
+                await _send(exchange, parts, writer)
                 await _linger(reader, writer)
         except (ConnectionError, TimeoutError):
             # A socket that is closed otherwise stays until its peer has taken the answer.
             close()
         finally:
             self._waiting.ended(close)
+            self._leaving.ended(close)
             del self._open[task]
             writer.close()
 
-    async def _exchange(
-        self,
-        head: bytes | Refused,
-        peer: str,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        limit: asyncio.Timeout,
-    ) -> None:
-        """Answer the request that begins with `head`, or refuse it."""
+    async def _answered(
+        self, head: bytes | Refused, peer: str, reader: asyncio.StreamReader, limit: asyncio.Timeout
+    ) -> tuple[Exchange | None, Sequence[bytes]]:
+        """The request that begins with `head`, if it is one, and the answer or refusal."""
         exchange = None
         try:
             if isinstance(head, Refused):
@@ -171,23 +171,14 @@ class HttpConnections:
             exchange = Exchange(parse_head(head, peer), reader, limit)
             self._check_room(exchange.request)
             self._check(exchange.request)
-            parts = await self._answer(exchange)
+            return exchange, await self._answer(exchange)
         except Refused as refused:
-            parts = response(refused.status, f"{refused}\n".encode(), extra=refused.extra)
+            answer = response(refused.status, f"{refused}\n".encode(), extra=refused.extra)
         except (ConnectionError, TimeoutError):
             raise
         except Exception as error:  # noqa: BLE001 - logged, and others are served
-            parts = response(500, f"{_failed(error)}\n".encode())
-        try:
-            # Written part by part, because the metrics of many partitions have megabytes.
-            is_head = exchange is not None and exchange.request.method == "HEAD"
-            for part in parts[:1] if is_head else parts:
-                writer.write(part)
-                await writer.drain()
-        except ConnectionError:
-            if exchange is not None and exchange.on_unsent is not None:
-                await exchange.on_unsent()
-            raise
+            answer = response(500, f"{_failed(error)}\n".encode())
+        return exchange, answer
 
     def _check_room(self, request: Request) -> None:
         """Refuse a request if too many others are in progress."""
@@ -258,9 +249,33 @@ async def _read_head(reader: asyncio.StreamReader) -> bytes:
         raise Refused(400, "the request is incomplete") from None
 
 
+async def _send(
+    exchange: Exchange | None, parts: Sequence[bytes], writer: asyncio.StreamWriter
+) -> None:
+    """Send the answer. Raises ConnectionError."""
+    is_head = exchange is not None and exchange.request.method == "HEAD"
+    try:
+        # Written part by part, because the metrics of many partitions have megabytes.
+        for part in parts[:1] if is_head else parts:
+            _check_open(writer)
+            writer.write(part)
+            await writer.drain()
+    except ConnectionError:
+        if exchange is not None and exchange.on_unsent is not None:
+            await exchange.on_unsent()
+        raise
+
+
+def _check_open(writer: asyncio.StreamWriter) -> None:
+    """Raise ConnectionError for a closed connection; uvloop's write raises RuntimeError."""
+    if writer.transport.is_closing():
+        raise ConnectionResetError("the connection is closed")
+
+
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Read the remaining bytes of the peer, because closing a socket with unread bytes resets the
     connection."""
+    _check_open(writer)
     if writer.can_write_eof():
         writer.write_eof()
     else:

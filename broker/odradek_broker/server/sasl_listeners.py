@@ -141,20 +141,35 @@ class SaslListener:
         return self._unauthenticated.failed(host, self._delay_ms)
 
     def begin(self, host: str, close: Close) -> bool:
-        """Count an unauthenticated connection; False if its address has too many. `close` is called
-        if this connection has to be closed to make room for a later connection. The caller has to
-        call `ended` when the client has authenticated or the connection is closed."""
-        waiting = self._unauthenticated.waiting
-        if not waiting.crowded(host):
-            waiting.begin(host, close)
+        """Count an unauthenticated connection. If its address, or all, have too many, the oldest is
+        closed; False if all of them have failed to authenticate, and wait for the answer. `close`
+        is called if this connection has to be closed to make room for a later connection. The
+        caller has to call `ended` when the client has authenticated or the connection is closed."""
+        if self._unauthenticated.waiting.begin(host, close):
             return True
         self._peer_log.warn(
             "refused a connection",
             host,
-            "its address has too many connections that have not authenticated (max.sasl.authentications.per.ip)",
+            "too many connections wait for the answer to a failed authentication"
+            " (max.sasl.authentications.per.ip, max.sasl.authentications)",
             listener=self.name,
         )
         return False
+
+    def keep(self, close: Close) -> None:
+        """Close this connection for no other one: its authentication has failed. Otherwise a peer
+        could try passwords faster than it gets answers."""
+        self._unauthenticated.waiting.keep(close)
+
+    def cut(self, host: str) -> None:
+        """Log a connection that was closed to make room for a later one."""
+        self._peer_log.warn(
+            "closed a connection",
+            host,
+            "it was the oldest of too many that have not authenticated"
+            " (max.sasl.authentications.per.ip, max.sasl.authentications)",
+            listener=self.name,
+        )
 
     def ended(self, close: Close) -> None:
         """Called when a connection has authenticated or is closed, and so is no longer

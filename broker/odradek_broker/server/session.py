@@ -560,6 +560,8 @@ class Session(asyncio.BufferedProtocol):
     def _cut(self) -> None:
         """Close the connection, because too many connections have not authenticated."""
         self.peer.end = "too many connections had not authenticated"
+        if self._sasl is not None:
+            self._sasl.cut(self.peer.host)
         self._metrics.connection_refused()
         self.abort()
 
@@ -592,6 +594,8 @@ class Session(asyncio.BufferedProtocol):
             self._move(SessionState.AUTHENTICATION_FAILED)
         if self._authentication_timer is not None:
             self._authentication_timer.cancel()
+            assert self._sasl is not None
+            self._sasl.keep(self._cut)
         self._backlog.clear()
         self._metrics.connection_refused()
         self._update_reading()

@@ -9,7 +9,6 @@ handshake. If the new certificate is invalid, that is logged, and the old certif
 from __future__ import annotations
 
 import ssl
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,6 +26,7 @@ from odradek_broker.server.peer_log import PeerLog
 from odradek_protocol.tls import files, names, problems
 from odradek_protocol.tls.contexts import server_context
 from odradek_protocol.tls.settings import TlsError, TlsSettings
+from odradek_protocol.waiting_peers import Close, WaitingPeers
 
 log = structlog.get_logger("odradek.tls")
 
@@ -35,15 +35,9 @@ _NAMES_SHOWN_MAX = 10
 
 
 class TlsListener:
-    """A listener with TLS. `handshakes`: the number of unfinished handshakes by address, for all
-    listeners together.
+    """A listener with TLS. Raises TlsError if it has no usable certificate."""
 
-    Raises TlsError if it has no usable certificate.
-    """
-
-    def __init__(
-        self, name: str, config: BrokerConfig, handshakes: Counter[str], peer_log: PeerLog
-    ) -> None:
+    def __init__(self, name: str, config: BrokerConfig, peer_log: PeerLog) -> None:
         self.name = name
         self._settings = config.tls_settings(name)
         self._files = files.fingerprint(self._settings.locations)
@@ -56,10 +50,7 @@ class TlsListener:
         self.timeout_s = config.ssl_handshake_timeout_ms / 1000
         rules = config.listener_value(name, "ssl.principal.mapping.rules")
         self._rules = parse_rules(str(rules))
-        #: The maximum number of handshakes in progress at a time.
-        self.most = config.max_ssl_handshakes
-        self._most_per_ip = config.max_ssl_handshakes_per_ip
-        self._handshakes = handshakes
+        self._handshakes = WaitingPeers(config.max_ssl_handshakes_per_ip, config.max_ssl_handshakes)
         self._peer_log = peer_log
         self.refused: Callable[[], None] = lambda: None
         self._advertised_host = ""
@@ -119,26 +110,15 @@ class TlsListener:
 
     # --- Handshakes ---
 
-    def begin(self, host: str) -> bool:
-        """Count a handshake that begins; False if its address has too many. Otherwise the caller
-        has to call `ended` when the handshake has ended."""
-        if self._handshakes[host] >= self._most_per_ip:
-            self._peer_log.warn(
-                "refused a TLS connection",
-                host,
-                "its address has too many unfinished handshakes (max.ssl.handshakes.per.ip)",
-                listener=self.name,
-            )
-            self.refused()
-            return False
-        self._handshakes[host] += 1
-        return True
+    def begin(self, host: str, close: Close) -> None:
+        """Count a handshake that begins. If its address, or all, have too many, the oldest is
+        closed: an honest peer would have finished it by now (N-23). The caller has to call `ended`
+        when the handshake has ended."""
+        self._handshakes.begin(host, close)
 
-    def ended(self, host: str, problem: BaseException | None) -> None:
+    def ended(self, host: str, close: Close, problem: BaseException | None) -> None:
         """Count the end of a handshake; `problem`: the error if it failed, otherwise None."""
-        self._handshakes[host] -= 1
-        if self._handshakes[host] <= 0:
-            del self._handshakes[host]
+        self._handshakes.ended(close)
         if problem is None:
             return
         self.refused()
@@ -147,7 +127,10 @@ class TlsListener:
                 f"its handshake took longer than {self.timeout_s:g} s (ssl.handshake.timeout.ms)"
             )
         elif isinstance(problem, MadeRoom):
-            reason = "its handshake was the oldest of too many unfinished ones (max.ssl.handshakes)"
+            reason = (
+                "its handshake was the oldest of too many unfinished ones"
+                " (max.ssl.handshakes.per.ip, max.ssl.handshakes)"
+            )
         else:
             reason = problems.at_broker(problem)
         # An uncertain problem may come from a port scan, and a port scan is no reason for a
@@ -168,12 +151,11 @@ class TlsListener:
 
 def open_tls(config: BrokerConfig, peer_log: PeerLog) -> dict[str, TlsListener]:
     """The listeners with TLS, by name. Raises StartError if one has no usable certificate."""
-    handshakes: Counter[str] = Counter()
     found = {}
     for each in config.broker_listeners:
         if each.protocol.is_encrypted:
             try:
-                found[each.name] = TlsListener(each.name, config, handshakes, peer_log)
+                found[each.name] = TlsListener(each.name, config, peer_log)
             except TlsError as error:
                 raise StartError(
                     f"cannot listen on {each.name}://{each.address}: {error}"
@@ -187,7 +169,7 @@ def open_http_tls(config: BrokerConfig, peer_log: PeerLog) -> TlsListener | None
     if config.http_address is None or config.http_security_protocol != "SSL":
         return None
     try:
-        return TlsListener(HTTP, config, Counter(), peer_log)
+        return TlsListener(HTTP, config, peer_log)
     except TlsError as error:
         raise StartError(f"cannot serve {config.http_listen} with TLS: {error}") from error
 

@@ -49,6 +49,18 @@ class LeaderEpochs:
             self.latest = self.entries[-1][0] if self.entries else -1
             self.changed = True
 
+    def reach_back(self, log_start_offset: int) -> None:
+        """Let the epochs begin at the log start. If compaction has removed the records before the
+        first known epoch, their epochs are unknown. They count as epoch 0, which ends where the
+        first known epoch begins: so no client that has read some of them is told of a truncation.
+        """
+        if not self.entries or self.entries[0][1] <= log_start_offset:
+            return
+        if self.entries[0][0] == 0:
+            del self.entries[0]
+        self.entries.insert(0, (0, log_start_offset))
+        self.changed = True
+
     def truncate_start(self, offset: int) -> None:
         """Drop the epochs that ended at or below `offset`, the new log start. The epoch that
         contains `offset` starts there from now on."""

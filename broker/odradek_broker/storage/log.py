@@ -449,13 +449,12 @@ class PartitionLog:
         base_offset = header.base_offset
         last_offset = base_offset + header.last_offset_delta
         self._write(batch, header, last_offset, now_ms)
-        end_before, self.log_end_offset = self.log_end_offset, last_offset + 1
+        self.log_end_offset = last_offset + 1
         if header.leader_epoch > self._epochs.latest:
-            # The first epoch begins at the log start, even if there is a gap before the first
-            # batch: if a broker finds no checkpoint of log start offsets when it starts, it takes
-            # the log start from the first epoch.
-            starts = base_offset if self._epochs.entries else end_before
-            self._epochs.assign(header.leader_epoch, starts)
+            self._epochs.assign(header.leader_epoch, base_offset)
+            # There may be a gap before the first batch. If a broker finds no checkpoint of log
+            # start offsets when it starts, it takes the log start from the first epoch.
+            self._epochs.reach_back(self.log_start_offset)
             self._files.write_epochs()
         if has_producer:
             self._apply_producer(header, marker, base_offset, last_offset, now_ms)

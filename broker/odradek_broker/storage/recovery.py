@@ -31,7 +31,7 @@ from odradek_broker.storage.segment_scanner import BatchAt, SegmentCorrupt, read
 from odradek_broker.storage.transaction_index import CorruptTransactionIndex, TransactionIndex
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records.batch import BatchError, BatchHeader, verify_crc
+from odradek_protocol.records.batch import BatchError, verify_crc
 
 _NAME_DIGITS = 20
 
@@ -110,6 +110,7 @@ class LogLoader:
             loaded = self._recover(segments)
         # Epochs that were read from the batches begin at the oldest batch, not at the log start.
         loaded.epochs.truncate_start(loaded.log_start_offset)
+        loaded.epochs.reach_back(loaded.log_start_offset)
         self.report.log_end_offset = loaded.log_end_offset
         return loaded
 
@@ -301,6 +302,8 @@ class LogLoader:
                     self._note(problem)
                     self._remove(segments[at:])
                     return segments[:at]
+                if self.compacted:
+                    producers.go_on_from_snapshot(segment.base_offset, self.now_ms)
                 producers.take_snapshot(segment.base_offset, segments[at - 1])
             size_before = segment.size_bytes
             position = begin.position if at == first else 0
@@ -401,8 +404,8 @@ class LogLoader:
         epochs = LeaderEpochs()
         for segment in segments:
             try:
-                for position, header, _ in read_batches(segment, 0):
-                    _note_epoch(epochs, header, segment, position)
+                for _, header, _ in read_batches(segment, 0):
+                    epochs.assign(header.leader_epoch, header.base_offset)
             except (SegmentCorrupt, BatchError):
                 break  # The scan of this segment reports the damage.
         epochs.changed = bool(epochs.entries)
@@ -475,7 +478,7 @@ def scan_segment(
                 ),
                 index_interval_bytes,
             )
-            _note_epoch(epochs, header, segment, position)
+            epochs.assign(header.leader_epoch, header.base_offset)
             position += header.size_bytes
     except (BatchError, SegmentCorrupt) as trouble:
         problem = f"{segment.path} is damaged at byte {position}: {trouble}"
@@ -506,10 +509,3 @@ def fill_transaction_index(
         aborted = scratch.follow(header, batch)
         if aborted is not None:
             index.append(aborted)
-
-
-def _note_epoch(epochs: LeaderEpochs, header: BatchHeader, segment: Segment, position: int) -> None:
-    """Note the leader epoch of a batch. The first epoch begins at the start of the segment, even if
-    there is a gap before the first batch, because an append notes the epoch in the same way."""
-    is_first = not epochs.entries and position == 0
-    epochs.assign(header.leader_epoch, segment.base_offset if is_first else header.base_offset)

@@ -327,16 +327,21 @@ class LogStartup:
                     f"{path} is taken to begin at offset {log_start_offset}, as its {LEADER_EPOCHS}"
                     f" says: {LOG_STARTS} does not say it any more"
                 )
+        recovery_point = left.recovery_points.get(key, 0)
+        cleaned_to = left.directory.cleaner_offsets.get(key)
         return LogStart(
             log_start_offset,
             left.log_ends.get(key, 0),
-            left.recovery_points.get(key, 0),
+            recovery_point,
             left.clean and key in left.log_ends and key in left.log_starts,
-            key in left.directory.cleaner_offsets,
-            # `gaps_known`. If false, the recovery point is missing or was written by another
-            # broker, and it is unknown which segments were compacted.
-            key in left.checked_points
-            or (left.all_points_checked and key not in left.recovery_points),
+            cleaned_to is not None,
+            # `gaps_known`. If false, the recovery point is missing, was written by another broker,
+            # or is an old copy, and it is unknown which segments were compacted.
+            (
+                key in left.checked_points
+                or (left.all_points_checked and key not in left.recovery_points)
+            )
+            and (cleaned_to or 0) <= recovery_point,
         )
 
     def _first_epoch_start(self, path: str) -> int:

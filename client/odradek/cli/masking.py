@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,6 +12,8 @@ from typing import Any
 _ITEMS_MAX = 20
 _NAMES_MAX = 200
 _DEPTH_MAX = 64
+#: A text without a brace, plain or escaped, has no object of JSON.
+_BRACE = re.compile(r"\{|\\u007b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,8 @@ class Masks:
     takes precedence over `shown`, and ignores case. Items of a list have the path of the list.
 
     If anything is hidden, a whole without fields, such as a text, is hidden too, unless `shown` has
-    its name, because nobody knows what it contains; and JSON inside of texts is searched.
+    its name, because nobody knows what it contains; and JSON inside of texts is searched. A text
+    that has a brace and is no JSON as a whole is hidden: its fields cannot be found.
     """
 
     show_all: bool = False
@@ -44,7 +48,7 @@ class Masks:
         if depth > _DEPTH_MAX:
             return "nested too deeply"
         paths = [f"{name}.{path}" if path else name for name in names]
-        paths += [path, prefix + path] if path else []
+        paths += [path, prefix + path] if path or prefix else []
         if _matches(paths, self.hidden, ignore_case=True):
             return _shape(value)
         if isinstance(value, dict):
@@ -68,14 +72,20 @@ class Masks:
         has_no_field = bool(self.hidden and names and not path)
         if not is_shown and (has_no_field or not self.show_all):
             return _shape(value)
-        inner = _json_in(value) if self.hidden else None
-        if inner is None:
+        return self._text(value, paths, depth) if self.hidden else value
+
+    def _text(self, value: Any, paths: Sequence[str], depth: int) -> Any:
+        """A value that is not hidden as a whole. JSON in a text is written again, because a field
+        that the text has twice is read once."""
+        if not isinstance(value, str) or not _BRACE.search(value):
             return value
+        try:
+            inner = json.loads(value)
+        except (ValueError, RecursionError):
+            return _shape(value)
         # A pattern may name a field by the path to the text, or by the path inside of it.
-        only_hidden = Masks(True, hidden=self.hidden)
-        masked = only_hidden._masked(inner, names if path else (), path, depth + 1, prefix)
-        masked = only_hidden._masked(masked, (), "", depth + 1)
-        return value if masked == inner else json.dumps(masked, ensure_ascii=False)
+        masked = Masks(True, hidden=self.hidden)._masked(inner, paths, "", depth + 1)
+        return json.dumps(masked, ensure_ascii=False)
 
 
 def _matches(paths: Sequence[str], patterns: Sequence[str], *, ignore_case: bool = False) -> bool:
@@ -85,16 +95,6 @@ def _matches(paths: Sequence[str], patterns: Sequence[str], *, ignore_case: bool
             [each.casefold() for each in patterns],
         )
     return any(fnmatchcase(path, each) for path in paths for each in patterns)
-
-
-def _json_in(value: Any) -> Any:
-    """The object or list that a text has as JSON; None for anything else."""
-    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _shape(value: Any) -> Any:

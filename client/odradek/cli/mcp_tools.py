@@ -388,7 +388,8 @@ class ToolRefused(ValueError):
 
 def answer(data: Any) -> dict[str, Any]:
     """The answer of a tool: `data` together with the notice. ToolRefused if `data` is too long."""
-    plain = json.loads(json.dumps(data, ensure_ascii=True, default=str))
+    # JSON has no word for infinite numbers, and the caller's parser would refuse the answer.
+    plain = json.loads(json.dumps(data, ensure_ascii=True, default=str), parse_constant=str)
     length = len(json.dumps(plain))
     if length > _ANSWER_CHARACTERS_MAX:
         raise ToolRefused(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,7 +15,7 @@ import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from odradek_protocol.repeated_lines import RepeatedLines
+from odradek_protocol.foreign_lines import limit_lines_of
 from odradek_protocol.waiting_peers import WaitingPeers
 
 #: The limits of connections that wait for a request, of all addresses and of one.
@@ -30,8 +29,6 @@ HEAD_S = 10.0
 LATER_HEAD_S = 30.0
 #: The time in which a peer has to take some of its answer.
 STALLED_S = 60.0
-#: The limit of lines in a minute that other libraries log.
-_FOREIGN_LINES_MAX = 60
 _FOREIGN = ("uvicorn.error", "asyncio")
 
 
@@ -152,26 +149,9 @@ class Admission:
                 del self._in_progress[host]
 
 
-class _ForeignLines(logging.Filter):
-    """Writes the lines of another library's logger in the form of our lines, within limits."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        log = structlog.get_logger(f"odradek.console.{name.partition('.')[0]}")
-        self._lines = RepeatedLines(log, _FOREIGN_LINES_MAX, time.monotonic)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Write the record, and let nobody else write it."""
-        event = record.getMessage().strip()
-        details = {"exc_info": record.exc_info} if record.exc_info else {}
-        self._lines.say(record.levelname.lower(), event, (event,), details)
-        return False
-
-
 def limit_foreign_lines() -> None:
     """Limit the lines of libraries, because peers cause them."""
     for name in _FOREIGN:
-        logger = logging.getLogger(name)
-        logger.setLevel(logging.WARNING)
-        if not any(isinstance(each, _ForeignLines) for each in logger.filters):
-            logger.addFilter(_ForeignLines(name))
+        logging.getLogger(name).setLevel(logging.WARNING)
+        log = structlog.get_logger(f"odradek.console.{name.partition('.')[0]}")
+        limit_lines_of(name, log)

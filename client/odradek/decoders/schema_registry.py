@@ -38,7 +38,7 @@ AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A schema to which another schema refers by a name."""
+    """A schema to which another schema refers by a name. `subject` is quoted for a path."""
 
     name: str
     subject: str
@@ -147,7 +147,7 @@ class SchemaRegistry:
             asked.add(reference.name)
             if len(asked) > _REFERENCES_MAX:
                 raise CannotDecode(f"the schema refers to more than {_REFERENCES_MAX} others")
-            path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+            path = f"/subjects/{reference.subject}/versions/{reference.version}"
             answer = self._get(
                 f"{path}?format=serialized" if kind == PROTOBUF else path, deadline_s
             )
@@ -236,8 +236,8 @@ def _references(answer: dict[str, Any]) -> list[Reference]:
     listed = answer.get("references") or []
     try:
         return [
-            Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            Reference(str(each["name"]), quote(str(each["subject"]), safe=""), int(each["version"]))
             for each in listed
         ]
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, OverflowError):
         raise CannotDecode("the registry's answer has references without name or subject") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import math
 import os
 import socket
 import ssl
@@ -142,9 +143,17 @@ def _token_in(
     token = said.get("access_token")
     if not isinstance(token, str) or not token:
         raise AuthenticationFailed(f"no token: the answer of {where} has no access_token")
-    lasts = said.get("expires_in")
-    known = isinstance(lasts, int | float) and not isinstance(lasts, bool)
-    return token, float(lasts) if known else None  # type: ignore[arg-type]
+    return token, _seconds(said.get("expires_in"))
+
+
+def _seconds(lasts: object) -> float | None:
+    """A lifetime as the endpoint says it; None if it says no finite number."""
+    if not isinstance(lasts, int | float) or isinstance(lasts, bool):
+        return None
+    try:
+        return float(lasts) if math.isfinite(lasts) else None
+    except OverflowError:
+        return None
 
 
 def _json(data: bytes) -> dict[str, Any]:

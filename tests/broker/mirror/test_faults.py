@@ -105,7 +105,8 @@ def test_i08_a_gap_at_the_log_start_survives_crashes_without_epoch_checkpoint(
     for _ in range(3):
         world.crash(keep_page_cache=True)
         assert world.log_of().log_start_offset == 0
-        assert world.log_of().leader_epochs.entries == [(3, 0)]
+        # A consumer of the source that has read to offset 15 in an earlier epoch may go on.
+        assert world.log_of().leader_epochs.entries == [(0, 0), (3, 20)]
         source.data(1)
         world.follow(source)
         world.files.remove("data/t-0/leader-epoch-checkpoint")

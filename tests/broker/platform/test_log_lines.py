@@ -35,6 +35,7 @@ def restore_logging() -> Iterator[None]:
     for handler in handlers:
         root.addHandler(handler)
     root.setLevel(level)
+    logging.getLogger("asyncio").filters.clear()
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.NOTSET)
     PROCESS_LOG_LEVELS.changeable = False
@@ -57,8 +58,16 @@ def test_the_json_format_writes_a_json_object_per_line(capsys: pytest.CaptureFix
     assert [line["event"] for line in lines] == ["hello", "slow callback", "failed"]
     assert (lines[0]["count"], lines[0]["level"], lines[0]["logger"]) == (3, "info", "odradek.test")
     assert lines[0]["timestamp"].endswith("Z")
-    assert lines[1]["logger"] == "asyncio"
+    assert lines[1]["logger"] == "odradek.asyncio"
     assert "ValueError: broken" in lines[2]["exception"]
+
+
+def test_lines_of_asyncio_which_peers_cause_are_limited(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("json", "info")
+    configure_logging("json", "info")
+    for number in range(1_000):
+        logging.getLogger("asyncio").error("failed on transport %s", number)
+    assert len(capsys.readouterr().err.splitlines()) == 60
 
 
 def test_the_console_format_writes_readable_lines(capsys: pytest.CaptureFixture[str]) -> None:

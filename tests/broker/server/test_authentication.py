@@ -19,6 +19,7 @@ from odradek_broker.server import sasl_listeners
 from odradek_broker.server.authentication import TRANSITIONS, Event, State
 from odradek_broker.server.host import StartError
 from odradek_broker.server.sasl_listeners import UnauthenticatedConnections
+from odradek_broker.server.session import SessionState
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.sasl.scram import ScramMechanism, new_credential
@@ -252,20 +253,37 @@ async def test_n27_a_connection_that_does_not_authenticate_in_time_is_closed(
     assert await serves(known)
 
 
-async def test_n27_an_address_has_a_limit_of_unauthenticated_connections(
+async def test_n27_silent_connections_of_an_address_keep_none_of_its_clients_out(
     start_broker: StartBroker,
 ) -> None:
     broker = await with_users(start_broker, max_sasl_authentications_per_ip="2")
-    known = await broker.client()
-    await plain(known, "alice", "secret")
-    others = [await broker.client() for _ in range(2)]
-    for each in others:
+    silent = [await broker.client() for _ in range(2)]
+    for each in silent:
         await each.call(SOFTWARE)
-    assert await (await broker.client()).closed()
-    others[0].close()
-    await until(lambda: len(broker.server._sessions) == 2)
-    assert await serves_others(broker)
+    known = await broker.client()
+    assert (await plain(known, "alice", "secret")).error_code == 0
+    assert await silent[0].closed()
+    assert (await plain(silent[1], "bob", "geheim")).error_code == 0
     assert await serves(known)
+
+
+async def test_n27_failed_authentications_are_not_cut_short_by_further_ones(
+    start_broker: StartBroker,
+) -> None:
+    """Otherwise a peer that opens many connections would try passwords without any delay."""
+    broker = await with_users(
+        start_broker,
+        max_sasl_authentications_per_ip="2",
+        connection_failed_authentication_delay_ms="600000",
+    )
+    failing = [await broker.client() for _ in range(2)]
+    for each in failing:
+        await handshake(each, "PLAIN")
+        each.send(SaslAuthenticateRequest(auth_bytes=plain_token("alice", "wrong")))
+    failed = SessionState.AUTHENTICATION_FAILED
+    await until(lambda: {each._state for each in broker.server._sessions} == {failed})
+    assert await (await broker.client()).closed()
+    assert {each._state for each in broker.server._sessions} == {failed}
 
 
 async def test_n27_the_oldest_of_too_many_unauthenticated_connections_is_closed(

@@ -6,11 +6,12 @@ import asyncio
 import errno
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,8 +66,7 @@ class NoGroups:
         return []
 
 
-@pytest.fixture
-async def endpoint() -> AsyncIterator[Endpoint]:
+async def an_endpoint() -> AsyncGenerator[Endpoint]:
     node: Any = FakeNode()
     node.groups = NoGroups()
     node.create("t", 2)
@@ -79,6 +79,9 @@ async def endpoint() -> AsyncIterator[Endpoint]:
     server = HttpServer(node, metrics, names=["broker.example"])
     yield Endpoint(node, metrics, server, await server.start("127.0.0.1", 0))
     await server.stop()
+
+
+endpoint = pytest.fixture(an_endpoint)
 
 
 async def test_the_metrics_page_has_prometheus_text(endpoint: Endpoint) -> None:
@@ -398,6 +401,47 @@ async def test_n61_silent_connections_keep_nobody_out(endpoint: Endpoint) -> Non
         writer.close()
 
 
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_n61_connections_that_are_closed_for_others_are_no_failures(new_loop: Any) -> None:
+    """A write to a closed connection raises RuntimeError on uvloop, and each had a traceback."""
+    failed = []
+
+    async def crowd() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+        made = an_endpoint()
+        endpoint = await anext(made)
+        for sent in (b"", b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+            opened = [await asyncio.open_connection(*endpoint.address) for _ in range(200)]
+            for _, writer in opened:
+                writer.write(sent)
+                writer.transport.abort() if sent else None
+            assert (await endpoint.get("/healthz"))[0] == 200
+            for _, writer in opened:
+                writer.close()
+        await until(lambda: not endpoint.server._connections._open)
+        await made.aclose()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(crowd())
+    assert failed == []
+
+
+async def test_n61_peers_that_take_no_answer_keep_nobody_out(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def much() -> list[bytes]:
+        return [b"#" * 100_000] * 80
+
+    monkeypatch.setattr(endpoint.server, "_scraped", much)
+    most = http._REQUESTS_PER_ADDRESS_MAX
+    deaf = [socket.create_connection(endpoint.address, PATIENCE_S) for _ in range(most + 10)]
+    for each in deaf:
+        each.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert len((await endpoint.get("/metrics"))[2]) == 8_000_000
+    for each in deaf:
+        each.close()
+
+
 async def test_n61_half_a_request_and_a_read_answer_count_as_silent(endpoint: Endpoint) -> None:
     most = http_connections._WAITING_PER_ADDRESS_MAX
     opened = []
@@ -458,7 +502,7 @@ async def test_n61_an_answer_that_nobody_takes_ends_its_connection(
         accepted = writer.get_extra_info("socket")
         await until(lambda: not connections._open and accepted.fileno() < 0)
     assert connections._in_progress == {}
-    assert len(connections._waiting) == 0
+    assert len(connections._waiting) == len(connections._leaving) == 0
 
 
 @pytest.mark.budgeted
@@ -472,7 +516,7 @@ async def test_n61_ten_thousand_connections_leave_nothing_behind(endpoint: Endpo
     connections = endpoint.server._connections
     await until(lambda: not connections._open)
     assert connections._in_progress == {}
-    assert len(connections._waiting) == 0
+    assert len(connections._waiting) == len(connections._leaving) == 0
 
 
 async def test_a_failure_is_answered_and_does_not_affect_other_requests(

@@ -416,20 +416,23 @@ async def test_n23_an_unfinished_tls_handshake_is_ended_after_its_timeout(
     assert any("ssl.handshake.timeout.ms" in line.get("reason", "") for line in lines)
 
 
-async def test_n23_unfinished_tls_handshakes_of_an_address_are_limited(
+async def test_n23_silent_handshakes_of_an_address_keep_none_of_its_clients_out(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(**tls_settings(max_ssl_handshakes_per_ip="2"))
     address = broker.server.addresses["SSL"]
     silent = [RawClient(*await asyncio.open_connection(*address)) for _ in range(2)]
     await until(lambda: len(broker.server._sessions) == 2)
-    third = RawClient(*await asyncio.open_connection(*address))
-    assert await third.closed()
-    silent[0].close()
-    await until(lambda: len(broker.server._sessions) == 1)
-    # Finished handshakes are not counted.
-    for _ in range(3):
-        assert await serves(await connect(broker))
+    with capture_logs() as lines:
+        # The first handshake makes room for this one; finished ones are not counted.
+        clients = [await connect(broker) for _ in range(3)]
+        assert [await serves(each) for each in clients] == [True] * 3
+        assert await silent[0].closed()
+    assert any("max.ssl.handshakes.per.ip" in line.get("reason", "") for line in lines)
+    # The session of the second silent peer, and those of the clients.
+    assert len(broker.server._sessions) == 4
+    silent[1].close()
+    await until(lambda: len(broker.server._sessions) == 3)
 
 
 async def test_n23_the_oldest_of_too_many_unfinished_handshakes_is_closed(

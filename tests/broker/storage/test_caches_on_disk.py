@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +16,10 @@ from filling_files import FillingFiles
 from logs import NOW_MS, append, make_batch
 from node_world import NodeWorld
 from odradek.simulation.clock import StoppedTimer
+from odradek_broker.metadata.cluster import METADATA_TOPIC
 from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_broker.partition import StoredRecord
+from odradek_broker.storage.checkpoints import LEADER_EPOCHS
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.startup import StartReport
@@ -147,8 +150,8 @@ class CachesWorld(NodeWorld):
                 )
                 for entry in log.producers.entries()
             },
-            "aborted": log.aborted_transactions(log.log_start_offset, log.log_end_offset),
             "records": values,
+            "committed": list(_committed(values, log)),
             # An epoch that is read from the batches begins at the first batch that is left.
             "epochs": [
                 (epoch, min((each.offset for each in values if each.offset >= begins), default=-1))
@@ -158,6 +161,21 @@ class CachesWorld(NodeWorld):
             "time": log.offset_for_timestamp(NOW_MS, log.log_end_offset),
             "largest": log.max_timestamp_offset_at_once(),
         }
+
+
+def _committed(records: list[StoredRecord], log: PartitionLog) -> Iterator[int]:
+    """The offsets that a consumer with read_committed returns. Which aborted transactions there are
+    does not matter where compaction has removed their records."""
+    aborted = log.aborted_transactions(log.log_start_offset, log.last_stable_offset)
+    begins = {first: producer_id for producer_id, first in aborted}
+    skipped: set[int] = set()
+    for record in records:
+        for first in [first for first in begins if first <= record.offset]:
+            skipped.add(begins.pop(first))
+        if record.is_control:
+            skipped.discard(record.producer_id)
+        elif record.producer_id not in skipped:
+            yield record.offset
 
 
 @pytest.fixture(autouse=True)
@@ -201,3 +219,66 @@ def test_l55_p27_a_full_disk_compaction_and_a_crash_lose_nothing_of_any_cache(
             else:
                 world.crash(keep_page_cache=stop == "kill")
             assert world.found() == before, (full, stop)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("policy", budget.of_which(POLICIES, ["compact"]))
+def test_l55_a_cache_that_is_lost_or_an_old_copy_changes_nothing(policy: str, clean: bool) -> None:
+    world = CachesWorld(policy)
+    disks = []
+    for _ in range(3):
+        world.work()
+        world.node.close()
+        world.logs.close()
+        disks.append(world.files.copy())
+        world.start()
+    *old_disks, newest = disks
+    if not clean:
+        newest.remove("data/.kafka_cleanshutdown")
+
+    def found(path: str = "", old: bytes | None = None) -> dict[str, Any]:
+        world.files = cast(FillingFiles, newest.copy())
+        if old is not None:
+            world.files.put(path, old)
+        elif path:
+            world.files.remove(path)
+        world.start()
+        return world.found()
+
+    expected = found()
+    assert expected["producers"].keys() == {WRITER, TRANSACTIONAL}
+    for path in newest.paths():
+        name = path.rpartition("/")[2]
+        if name.endswith(".log") or METADATA_TOPIC in path or name == "meta.properties":
+            continue
+        copies = {bytes(each.content(path)) for each in old_disks if path in each.paths()}
+        for old in (None, *sorted(copies)):
+            assert found(path, old) == expected, (path, old)
+
+
+def test_l55_f13_leader_epochs_from_compacted_batches_show_no_truncation() -> None:
+    """A consumer asks for the end of the epoch of the last record that it has read. An end below
+    its position would be a truncation, after which the consumer resets its position."""
+    world = CachesWorld("compact")
+    partition = world.node.partition("t", 0)
+    assert partition is not None
+    read: list[tuple[int, int]] = []
+    for number in range(24):
+        epoch = partition.leader_epoch = 1 + number // 5
+        append(world.log, make_batch(1, key=b"k", value=bytes(100)), leader_epoch=epoch)
+        read.append((epoch, world.log.log_end_offset))
+    world.clean()
+    assert world.log.leader_epochs.entries[0] == (1, 0)
+    for lost in ((), (LEADER_EPOCHS,)):
+        for name in lost:
+            world.files.remove(f"{world.log.directory}/{name}")
+        world.crash()
+        partition = world.node.partition("t", 0)
+        assert partition is not None
+        partition.leader_epoch = 9
+        partition.log.ensure_loaded()
+        assert next(partition.read_stored()).offset > read[15][1]
+        for epoch, position in read:
+            known, end = partition.end_of_epoch(epoch)
+            assert 0 <= known <= epoch and end >= position, (lost, epoch, position)
+        assert partition.log.log_start_offset == 0

@@ -330,6 +330,14 @@ def test_a_failed_schema_request_is_not_repeated_for_a_while(registry: FakeRegis
         ({"schema": '"nosuch"'}, "schema 8 of the registry: there is no Avro type"),
         ({"schema": LONG, "references": [1]}, "references without name or subject"),
         ({"schema": LONG, "references": 1}, "references without name or subject"),
+        (
+            b'{"schema": "x", "references": [{"name": "n", "subject": "s", "version": 1e999}]}',
+            "references without name or subject",
+        ),
+        (
+            b'{"schema": "x", "references": [{"name": "n", "subject": "\\ud800", "version": 1}]}',
+            "references without name or subject",
+        ),
         (b" " * (4 * 1024 * 1024 + 1), "answers more than 4194304 bytes"),
         (500, "answers 500"),
     ],

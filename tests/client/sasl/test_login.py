@@ -93,6 +93,14 @@ async def test_c74_a_token_request_is_that_of_kafka(endpoint: Endpoint) -> None:
     assert await token(asked) == "two"
 
 
+@pytest.mark.parametrize("lasts", [10**400, float("inf"), float("nan"), True, "3600", None])
+async def test_c74_a_lifetime_that_is_no_number_of_seconds_is_ignored(
+    endpoint: Endpoint, lasts: object
+) -> None:
+    endpoint.answers += [("200 OK", {"access_token": "one", "expires_in": lasts})]
+    assert await token(login(Clock(), token_endpoint_url=endpoint.url)) == "one"
+
+
 async def test_c74_many_connections_share_one_token_request() -> None:
     calls = 0
     release = asyncio.Event()

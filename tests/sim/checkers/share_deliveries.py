@@ -294,6 +294,12 @@ class ShareDeliveries:
                 if not record.returning:
                     record.due_ms = record.until_ms + self._pause_ms(record.count)
                 continue
+            if each.at_ms >= record.until_ms and record.count >= self._limit:
+                # The last lock has ended. If the broker has archived the record and moved the
+                # start offset past it, the acknowledgement has no effect, and the state may be
+                # not stored yet.
+                record.returning = True
+                continue
             record.changed_ms, record.changed_by = now_ms, each.member
             record.holder = ""
             if each.kind == RELEASE:

@@ -100,11 +100,15 @@ class ProcessIds:
 class Stops:
     """In some seeds, suspends a process before it writes a decision, or before and after it gets a
     transactional id. Another run, or another attempt of the task, may then be faster, so that the
-    decision or the rows come too late."""
+    decision or the rows come too late.
+
+    `late_tasks`: False from the time at which tasks are no longer suspended.
+    """
 
     def __init__(self, random: Random, late: Random) -> None:
         self._random = random
         self._chance = random.choice((0.0, 0.0, 0.2))
+        self.late_tasks = True
         self._late = late
         self._late_chance = late.choice((0.0, 0.5))
 
@@ -115,7 +119,7 @@ class Stops:
 
     async def at_an_id(self) -> None:
         """Wait for a random time in a task that gets a transactional id."""
-        if self._late.random() < self._late_chance:
+        if self.late_tasks and self._late.random() < self._late_chance:
             await asyncio.sleep(self._late.choice(_STOPS_S))
 
 

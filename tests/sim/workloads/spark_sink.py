@@ -47,6 +47,9 @@ _TIMEOUT_MS = 500
 _LATE_MS = 1_000
 #: The number of runs after the faults that may fail because of records that were lost before.
 _LAST_RUNS_MAX = 6
+#: The last runs whose tasks may be suspended. In a seed with timeouts, the transactions of the other
+#: tasks of a batch may time out meanwhile.
+_LATE_RUNS_MAX = 3
 
 
 @dataclass
@@ -148,7 +151,8 @@ class SparkSinkWorkload:
             )
             await world.sleep(self._restart_ms())
         await asyncio.gather(*followed)
-        for _ in range(_LAST_RUNS_MAX):
+        for number in range(_LAST_RUNS_MAX):
+            self._stops.late_tasks = number < _LATE_RUNS_MAX
             await world.sleep(self._restart_ms())
             run = self._new_run(last=True)
             await self._follow(run)

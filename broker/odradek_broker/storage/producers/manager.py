@@ -253,6 +253,18 @@ class Producers:
         self.state = ProducerStateManager(**self._options)
         return lowest
 
+    def go_on_from_snapshot(self, offset: int, now_ms: int) -> None:
+        """Take the state of the snapshot at `offset`, up to which batches were followed, if there
+        is an undamaged one: in a compacted log it knows more than the batches that are left
+        (L-55). Raises OSError."""
+        try:
+            state = self._restored(offset, **self._options)
+        except (FileNotFoundError, CorruptSnapshot):
+            return
+        state.remove_expired(now_ms)
+        state.high_watermark_moved(offset)
+        self.state = state
+
     def _restored(self, offset: int, **options: Any) -> ProducerStateManager:
         """The state in the snapshot at `offset`. Raises CorruptSnapshot, OSError."""
         state = ProducerStateManager(**options)

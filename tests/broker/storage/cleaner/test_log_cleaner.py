@@ -515,6 +515,27 @@ def test_l32_gaps_left_by_another_broker_are_accepted(left_by: str) -> None:
     assert world.log("t").log_end_offset == (middle.base_offset if left_by == "us" else end)
 
 
+def test_l32_an_old_copy_of_the_recovery_points_makes_no_gap_a_loss() -> None:
+    """Every cleaning needs a recovery point behind it, so an older one is an old copy."""
+    world = World()
+    log = world.topic("t")
+    world.fill(log, 30)
+    directory = world.logs.directories[0]
+    point = directory.recovery_points_writer()
+    assert point is not None
+    point()
+    directory.use_recovery_points()
+    path = "data/recovery-point-offset-checkpoint"
+    old = bytes(world.files.content(path))
+    world.fill(log, 30)
+    world.look()
+    world.fill(log, 10)
+    end = log.log_end_offset
+    world.files.put(path, old)
+    world.crash()
+    assert world.log("t").log_end_offset == end
+
+
 def test_l32_a_log_that_could_not_be_opened_may_have_gaps() -> None:
     """The checkpoint is lost, so the recovery point is 0 until a start has read the whole log."""
     world = World()
