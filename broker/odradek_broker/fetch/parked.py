@@ -67,10 +67,11 @@ class LargeFetch(Protocol):
 class ParkedFetches:
     """The parked fetches of one broker; `len()` is the number of parked fetches."""
 
-    __slots__ = ("_parked", "_timeouts")
+    __slots__ = ("_parked", "_stopping", "_timeouts")
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
+        self._stopping = False
         self._parked: dict[ParkedFetch[Any] | WaitOfMany, None] = {}
 
     def __len__(self) -> int:
@@ -87,6 +88,8 @@ class ParkedFetches:
         """The answer to `fetch`, as soon as one of `partitions` or a partition of the session
         satisfies the fetch, or when `max_wait_ms` is over. `include` is called to add a partition
         at which the session is no longer up to date."""
+        if self._stopping:
+            max_wait_ms = 0
         parked = ParkedFetch(
             fetch, partitions, self._parked, session, include, self._timeouts, max_wait_ms
         )
@@ -101,13 +104,16 @@ class ParkedFetches:
     ) -> WaitOfMany:
         """The wait of a fetch of many partitions, for `max_wait_ms`. The caller adds the partitions
         in slices, and calls `end`."""
+        if self._stopping:
+            max_wait_ms = 0
         waiting = WaitOfMany(fetch, self._parked, session, self._timeouts, max_wait_ms)
         self._timeouts.begin(waiting, max_wait_ms)
         return waiting
 
     def answer_all(self) -> None:
-        """Answer every parked fetch with the records that can be read now, because the broker stops
-        (N-15)."""
+        """Answer every parked fetch, and those that will be parked, with the records that can be
+        read, because the broker stops (N-15)."""
+        self._stopping = True
         for parked in list(self._parked):
             parked.answer()
 
