@@ -229,6 +229,11 @@ class Slices:
         self._began_us = 0
 
     @property
+    def waiting(self) -> int:
+        """The number of works that wait for their next slice."""
+        return len(self._short) + len(self._long) + len(self._later)
+
+    @property
     def unfinished(self) -> int:
         """The number of works that have not ended."""
         return len(self._unfinished)

@@ -18,6 +18,7 @@ from odradek_broker.metadata import topics as create_topics
 from odradek_broker.request import CloseConnection
 from odradek_broker.security.authorizer import Operation, topic
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from odradek_protocol.codec import Buffer
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.add_partitions_to_txn import (
@@ -304,7 +305,7 @@ def test_a18_acls_that_are_changed_never_allow_what_they_do_not_allow_before_or_
 # --- Closed connections ---------------------------------------------------------------------------
 
 
-def produced(names: Iterable[str], batch: bytes, acks: int = -1, **more: Any) -> ProduceRequest:
+def produced(names: Iterable[str], batch: Buffer, acks: int = -1, **more: Any) -> ProduceRequest:
     return ProduceRequest(
         acks=acks,
         timeout_ms=30_000,
