@@ -362,6 +362,7 @@ class Node:
             state_changed=lambda key: self.share_partitions.forget(key),
             clock=self.clock,
             scheduler=self.scheduler,
+            slices=self.slices,
         )
 
     def _new_share_partitions(self) -> SharePartitions:

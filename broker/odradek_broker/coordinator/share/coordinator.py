@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Protocol
@@ -33,6 +33,7 @@ from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.share_state import ShareKey, ShareState, StateResult
+from odradek_broker.slices import Slices, in_order, paced
 from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
@@ -55,6 +56,10 @@ Decide = Callable[[ShareShard, Deferred[StateResult], Instant], Outcome]
 DecideEach = Callable[[ShareShard, ShareKey, Deferred[StateResult], Instant], Outcome]
 Results = Mapping[ShareKey, StateResult]
 Answers = Mapping[ShareKey, Deferred[StateResult]]
+
+
+#: The most states of a deleted topic that are deleted at once.
+DELETED_AT_ONCE = 50
 
 
 class Topics(PartitionCounts, Protocol):
@@ -127,7 +132,9 @@ class ShareCoordinator:
         state_changed: Callable[[ShareKey], None],
         clock: Clock,
         scheduler: Scheduler,
+        slices: Slices,
     ) -> None:
+        self._slices = slices
         self._settings = settings
         self._metadata = metadata
         self._ensure_topic = ensure_topic
@@ -348,19 +355,19 @@ class ShareCoordinator:
         self._delete_states({each for each in found if self._metadata.topic_name(each) is None})
 
     def _delete_states(self, topic_ids: set[bytes]) -> Deferred[None]:
+        return self._slices.deferred(self._delete_in_slices(topic_ids))
+
+    async def _delete_in_slices(self, topic_ids: set[bytes]) -> None:
         written: list[Deferred[ErrorCode]] = []
-        for runtime in self.shards:
-            if runtime.state is not RuntimeState.ACTIVE:
-                continue
-            records = runtime.core.delete_topics(topic_ids)
-            if records:
-                written.append(runtime.write(records, ErrorCode.NONE, lambda error: error))
-
-        def deleted(errors: Sequence[ErrorCode]) -> None:
-            if any(errors):
-                self._delete_again(topic_ids)
-
-        return gather(written).map(deleted)
+        async for runtime in paced(self.shards, changing=True):
+            if runtime.state is RuntimeState.ACTIVE:
+                keys = runtime.core.of_topics(topic_ids)
+                async for batch in paced(in_order(keys, DELETED_AT_ONCE), changing=True):
+                    records = runtime.core.without(batch)
+                    written.append(runtime.write(records, ErrorCode.NONE, lambda error: error))
+        errors = [await each async for each in paced(written, changing=True)]
+        if any(errors):
+            self._delete_again(topic_ids)
 
     def _delete_again(self, topic_ids: set[bytes]) -> None:
         """Delete the states later, when the disk may have room again."""

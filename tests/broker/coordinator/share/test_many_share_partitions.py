@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from node_world import NodeWorld
-from odradek_broker.coordinator.runtime import BATCH_RECORDS_MAX, RuntimeState
+from odradek_broker.coordinator.runtime import RuntimeState
+from odradek_broker.coordinator.share.coordinator import DELETED_AT_ONCE
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.share_state import ShareKey, StateResult
@@ -113,9 +114,11 @@ def test_h108_many_states_of_a_deleted_topic_are_deleted_in_batches() -> None:
         assert made.done
     world.log.append_times_ms.clear()
     world.delete_topic()
-    assert world.share.topic_deleted(TOPIC_ID).done
+    deleted = world.share.topic_deleted(TOPIC_ID)
+    world.turns.run()
+    assert deleted.done
     assert not world.cores[0].partitions
-    assert len(world.log.append_times_ms) == 3 * MANY / BATCH_RECORDS_MAX
+    assert len(world.log.append_times_ms) == 3 * MANY / DELETED_AT_ONCE
 
 
 def test_a_call_about_no_states_does_not_create_the_topic() -> None:
