@@ -15,6 +15,7 @@ from odradek_broker.platform.machine import RealClock, RealFiles, RealRandomness
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
     CorruptCheckpoint,
+    OffsetLines,
     decode_offsets,
     encode_offsets,
     encode_topic_id,
@@ -702,6 +703,14 @@ def test_offset_checkpoints_survive_encoding() -> None:
     offsets = {("a", 0): 5, ("b-c.d_e", 12): 2**40}
     assert decode_offsets(encode_offsets(offsets).decode()) == offsets
     assert decode_offsets("0\n0\n") == {}
+
+
+def test_kept_lines_of_a_checkpoint_are_those_of_the_present_offsets() -> None:
+    offsets = {("a", 0): 5, ("b", 1): 7}
+    assert encode_offsets({}) == b"0\n0\n"
+    lines = OffsetLines()
+    for change in ({}, offsets, offsets | {("a", 0): 6, ("a", 3): 7}, {("b", 1): 7}, {}):
+        assert lines.encode(change) == encode_offsets(change)
 
 
 def test_l35_checkpoint_entries_without_a_checksum_are_read_and_marked() -> None:

@@ -52,7 +52,7 @@ STATE_BATCHES_MAX = 50_000
 #: The greatest size of a batch with snapshots of rarely changed share partitions; further snapshots
 #: are written in another batch.
 _COLD_BATCH_BYTES = 256 * 1024
-_COLD_BATCH_RECORDS = 50
+_COLD_BATCH_RECORDS = 20
 
 _UNINITIALIZED = "operation on uninitialized share partition not allowed."
 _MESSAGES = {

@@ -323,7 +323,7 @@ TOMBSTONES_MAX = 100
 _EXPIRY_PAUSE_MS = 100
 #: The most transactions that a scan for timeouts aborts; others are left to the next scan, after a
 #: pause.
-TIMED_OUT_MAX = 500
+TIMED_OUT_MAX = 200
 _SCAN_PAUSE_MS = 1_000
 
 
