@@ -249,6 +249,8 @@ class Node:
         self.transactions = self._new_transactions()
         #: The verification of transactions, for which batches may wait.
         self.verification = _new_verification(metadata, self.transactions, clock, scheduler)
+        #: The last creation of each internal topic; its partitions are made in slices.
+        self._internal_topics: dict[str, Deferred[None]] = {}
         self.fetch_sessions = _new_fetch_sessions(metadata, clock, randomness, self.slices)
         #: The time-outs of requests that wait for the disk or a coordinator.
         self.request_timeouts = Timeouts(clock, scheduler)
@@ -605,4 +607,9 @@ class Node:
         """Create an internal topic if it is missing; resolves when the topic may be used. Raises
         StorageError if the topic's metadata records cannot be appended."""
         records = self.metadata.internal_topic_records(name)
-        return self.metadata_log.commit(records) if records else self.metadata_log.durable()
+        if records:
+            self._internal_topics[name] = self.metadata_log.commit(records)
+        made = self._internal_topics.get(name)
+        if made is None or made.done:
+            return self.metadata_log.durable()
+        return made.map(lambda _: None)

@@ -12,7 +12,7 @@ from dataclasses import field
 from itertools import islice
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, ClusterMetadata
+from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.partition import LedPartitions, Partition
 from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
@@ -325,9 +325,7 @@ class ReplicaManager:
                 return
             if record.partition_id in self._partitions.setdefault(name, {}):
                 self._open(name, record.partition_id, self._logs.create)
-            elif name in INTERNAL_TOPICS or (
-                len(delta.created) < _AT_ONCE_MAX and not delta.waiting
-            ):
+            elif len(delta.created) < _AT_ONCE_MAX and not delta.waiting:
                 self._make(name, record.partition_id, delta)
             else:
                 delta.waiting.append((name, record.topic_id, record.partition_id))

@@ -160,5 +160,6 @@ def test_calls_wait_until_the_state_topic_is_recorded() -> None:
     keys = [ShareKey("g", topic_id, index) for index in range(2)]
     calls = [world.node.share_state.initialize(key, 1, 0) for key in keys]
     for _ in range(3):
+        world.soon.run()
         world.flush()
     assert [call.result() for call in calls] == [StateResult()] * 2
