@@ -175,6 +175,13 @@ class CountedBroker:
                 assert reply.done or self.world.soon.waits, f"{api.name} gets no answer"
         return reply.result() if isinstance(reply, Deferred) else reply
 
+    def settle(self) -> None:
+        """Wait until the disk has everything, and nothing more is due."""
+        world = self.world
+        while world.soon.waits or world.asked:
+            world.soon.run()
+            world.flush()
+
     def _answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
         try:
             return self._dispatcher.answer(peer, frame)
