@@ -6,7 +6,7 @@ so that the simulator can run the node unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from itertools import count
 
@@ -65,7 +65,7 @@ from odradek_broker.share.dead_letter_topics import Rules as DeadLetterRules
 from odradek_broker.share.dead_letter_writer import DeadLetterWriter
 from odradek_broker.share.manager import SharePartitions
 from odradek_broker.share.sessions import ShareSessions
-from odradek_broker.slices import Slices
+from odradek_broker.slices import Slices, with_pauses
 from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
 from odradek_broker.storage.cleaner.runner import BackgroundCleaner, CleanerRunner
 from odradek_broker.storage.errors import StorageError
@@ -249,6 +249,8 @@ class Node:
         self.transactions = self._new_transactions()
         #: The verification of transactions, for which batches may wait.
         self.verification = _new_verification(metadata, self.transactions, clock, scheduler)
+        #: The last creation of each internal topic; its partitions are made in slices.
+        self._internal_topics: dict[str, Deferred[None]] = {}
         self.fetch_sessions = _new_fetch_sessions(metadata, clock, randomness, self.slices)
         #: The time-outs of requests that wait for the disk or a coordinator.
         self.request_timeouts = Timeouts(clock, scheduler)
@@ -263,6 +265,8 @@ class Node:
         )
         self._next_retention_ms = clock.monotonic_ms() + FIRST_RETENTION_MS
         self._next_expiry_ms = 0
+        #: The work of `maintain` that takes turns at present.
+        self._under_way: set[str] = set()
 
     def _begin_histories(self, clock: Clock) -> None:
         """Begin to keep recent events of groups, producer ids, transactional ids, partitions and
@@ -320,7 +324,7 @@ class Node:
             self.clock,
             self.scheduler,
             self._on_fatal,
-            lambda: self.groups.deletions_pending,
+            lambda: self.replicas.dropping or self.groups.deletions_pending,
         )
 
     def _new_publisher(self) -> MetadataPublisher:
@@ -360,6 +364,7 @@ class Node:
             state_changed=lambda key: self.share_partitions.forget(key),
             clock=self.clock,
             scheduler=self.scheduler,
+            slices=self.slices,
         )
 
     def _new_share_partitions(self) -> SharePartitions:
@@ -547,16 +552,25 @@ class Node:
         self.logs.continue_snapshots()
         report.problems += problems
         self.cleaner.tick()
-        self.verdicts.step(now_ms)
+        self._take_turns("verdicts", lambda: self.verdicts.step(now_ms))
         self.metrics.take_sample(now_ms, wall_ms)
         self.telemetry.expire()
-        self.logs.forget_producers_beyond(self.config.max_producer_ids)
+        self._take_turns(
+            "producers", lambda: self.logs.forget_producers_beyond(self.config.max_producer_ids)
+        )
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
             self.logs.producer_expiration_ms = self.metadata.config.producer_id_expiration_ms
-            self.logs.remove_expired_producers(wall_ms)
+            self._take_turns("expiry", lambda: self.logs.remove_expired_producers(wall_ms))
         self._remove_expired_tokens(now_ms, wall_ms)
         return report
+
+    def _take_turns(self, name: str, begin: Callable[[], Generator[object, None, object]]) -> None:
+        """Begin work with pauses, unless the last work of this name has not ended."""
+        if name in self._under_way:
+            return
+        self._under_way.add(name)
+        self.slices.deferred(with_pauses(begin())).then(lambda _: self._under_way.discard(name))
 
     def _remove_expired_tokens(self, now_ms: int, wall_ms: int) -> None:
         """Remove a limited number of expired delegation tokens, if the next check of the tokens is
@@ -593,4 +607,9 @@ class Node:
         """Create an internal topic if it is missing; resolves when the topic may be used. Raises
         StorageError if the topic's metadata records cannot be appended."""
         records = self.metadata.internal_topic_records(name)
-        return self.metadata_log.commit(records) if records else self.metadata_log.durable()
+        if records:
+            self._internal_topics[name] = self.metadata_log.commit(records)
+        made = self._internal_topics.get(name)
+        if made is None or made.done:
+            return self.metadata_log.durable()
+        return made.map(lambda _: None)

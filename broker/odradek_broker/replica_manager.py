@@ -12,7 +12,7 @@ from dataclasses import field
 from itertools import islice
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, ClusterMetadata
+from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.partition import LedPartitions, Partition
 from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
@@ -22,6 +22,7 @@ from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.watch import ProducerWatch
 from odradek_broker.storage.startup import StartReport
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.cluster_metadata import (
@@ -46,12 +47,14 @@ class MetadataDelta:
     """Changes of partitions by metadata records. `retired` and `created` take effect when the
     records are durable.
 
-    `retired`: logs whose files are to be deleted; `created`: partitions that may be used.
-    `removed_topic_ids`: the ids of deleted topics. `waiting`: (topic, its id, index) of partitions
-    that are not created yet. `durable`: true if the records are durable. `done` resolves when they
-    are durable and all work is done.
+    `dropped`: partitions of deleted topics that are still in service; `retired`: logs whose files
+    are to be deleted; `created`: partitions that may be used. `removed_topic_ids`: the ids of
+    deleted topics. `waiting`: (topic, its id, index) of partitions that are not created yet.
+    `durable`: true if the records are durable. `done` resolves when they are durable and all work
+    is done.
     """
 
+    dropped: deque[TopicPartition] = field(default_factory=deque)
     retired: deque[PartitionLog] = field(default_factory=deque)
     created: list[Partition] = field(default_factory=list)
     removed_topic_ids: list[bytes] = field(default_factory=list)
@@ -62,7 +65,7 @@ class MetadataDelta:
     @property
     def busy(self) -> bool:
         """True if there is work that can be done now."""
-        return bool(self.waiting or (self.durable and self.retired))
+        return bool(self.waiting or self.dropped or (self.durable and self.retired))
 
 
 class ReplicaManager:
@@ -95,6 +98,8 @@ class ReplicaManager:
         #: The last reported problem of each partition that could not be opened, so that each
         #: problem is reported once.
         self._reported: dict[tuple[str, int], str] = {}
+        #: The partitions of deleted topics that are still in service, with their deltas.
+        self._dropped: dict[TopicPartition, tuple[Partition, MetadataDelta]] = {}
         self._scheduler = scheduler
         #: The unfinished deltas, in the order of their turns, and a flag: true if the next turn is
         #: scheduled.
@@ -183,6 +188,7 @@ class ReplicaManager:
         partition already, only the leader epoch changes."""
         led = self._partitions.setdefault(topic_name, {})
         topic = self._metadata.topics[topic_name]
+        self._retire((topic_name, index))
         if index in led:
             led[index].leader_epoch = topic.partitions[index].leader_epoch
             return
@@ -252,8 +258,6 @@ class ReplicaManager:
         self._closed = True
         deltas, self._deltas = self._deltas, deque()
         for delta in deltas:
-            delta.waiting.clear()
-            delta.retired.clear()
             self._go_on(delta)
 
     # --- In slices ---
@@ -261,8 +265,8 @@ class ReplicaManager:
     def _go_on(self, delta: MetadataDelta) -> None:
         """Schedule the next turn of a delta, unless it is finished."""
         if self._closed:
-            delta.waiting.clear()
-            delta.retired.clear()
+            for left in (delta.waiting, delta.dropped, delta.retired):
+                left.clear()
         if not delta.busy:
             if delta.durable and not delta.done.done:
                 delta.done.resolve(None)
@@ -285,9 +289,11 @@ class ReplicaManager:
             self._scheduler.call_later(0, self._take_turn)
 
     def _work(self, delta: MetadataDelta, at_most: int) -> None:
-        """Create or rename the files of some partitions."""
+        """Create, retire or rename the files of some partitions."""
         for _ in range(at_most):
-            if delta.waiting:
+            if delta.dropped:
+                self._retire(delta.dropped.popleft())
+            elif delta.waiting:
                 name, topic_id, index = delta.waiting.popleft()
                 topic = self._metadata.topics.get(name)
                 if topic is not None and topic.topic_id == topic_id:
@@ -311,7 +317,7 @@ class ReplicaManager:
             removed = self._metadata.topic_name(record.topic_id)
         self._metadata.replay(record)
         if isinstance(record, RemoveTopicRecord) and removed is not None:
-            delta.retired += self._drop(removed)
+            self._drop(removed, delta)
             delta.removed_topic_ids.append(record.topic_id)
         elif isinstance(record, PartitionRecord):
             name = self._metadata.topic_name(record.topic_id)
@@ -319,34 +325,50 @@ class ReplicaManager:
                 return
             if record.partition_id in self._partitions.setdefault(name, {}):
                 self._open(name, record.partition_id, self._logs.create)
-            elif name in INTERNAL_TOPICS or (
-                len(delta.created) < _AT_ONCE_MAX and not delta.waiting
-            ):
+            elif len(delta.created) < _AT_ONCE_MAX and not delta.waiting:
                 self._make(name, record.partition_id, delta)
             else:
                 delta.waiting.append((name, record.topic_id, record.partition_id))
 
-    def _drop(self, topic_name: str) -> list[PartitionLog]:
-        """Remove the partitions of a deleted topic and fail the requests that wait for them;
-        returns their logs.
+    def _drop(self, topic_name: str, delta: MetadataDelta) -> None:
+        """Remove the partitions of a deleted topic and fail the requests that wait for them.
 
         The files stay until the deletion is durable, since a crash may undo it (D4).
         """
         self._reported = {
             key: problem for key, problem in self._reported.items() if key[0] != topic_name
         }
-        retired = []
         dropped = self._partitions.pop(topic_name, {})
-        for partition in dropped.values():
+        for partition in [each for each in dropped.values() if each.up_to_date_sessions]:
             # All sessions are notified before any partition is deleted, so that a parked fetch of
             # several partitions is answered once.
             partition.notify_sessions()
-        for index, partition in dropped.items():
-            log = self._logs.retire(topic_name, index)
-            if log is not None:
-                retired.append(log)
-            partition.deleted()
-        return retired
+        keys = [(topic_name, index) for index in dropped]
+        self._dropped.update(
+            {key: (dropped[index], delta) for key, index in zip(keys, dropped, strict=True)}
+        )
+        delta.dropped += keys
+        while delta.dropped and len(delta.retired) < _AT_ONCE_MAX:
+            self._retire(delta.dropped.popleft())
+
+    def _retire(self, key: TopicPartition) -> None:
+        """Take a partition of a deleted topic out of service, if it is not yet."""
+        found = self._dropped.pop(key, None)
+        if found is None:
+            return
+        partition, delta = found
+        log = self._logs.retire(*key)
+        if log is not None:
+            delta.retired.append(log)
+            if delta.durable:
+                self._logs.mark_removed(log)
+        partition.deleted()
+
+    @property
+    def dropping(self) -> bool:
+        """True while partitions of deleted topics are still in service: the files of these would
+        be strays for a start that does not find the removal of their topic in the log."""
+        return bool(self._dropped)
 
     def prune(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records of an internal topic below an offset of each partition. If a

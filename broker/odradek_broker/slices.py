@@ -219,6 +219,8 @@ class Slices:
         self._long: deque[Work[Any]] = deque()
         self._later: deque[Work[Any]] = deque()
         self._short_is_next = True
+        #: The works that have not ended.
+        self._unfinished: set[Work[Any]] = set()
         #: When the slices of this turn of the loop end; 0 if no coroutine has paused in it.
         self._turn_ends_us = 0
         self._steps_left = 0
@@ -230,6 +232,16 @@ class Slices:
     def waiting(self) -> int:
         """The number of works that wait for their next slice."""
         return len(self._short) + len(self._long) + len(self._later)
+
+    @property
+    def unfinished(self) -> int:
+        """The number of works that have not ended."""
+        return len(self._unfinished)
+
+    def stop(self) -> None:
+        """End all works where they pause, because the broker stops."""
+        for work in tuple(self._unfinished):
+            self._end(work)
 
     def busy_us(self) -> int:
         """The time of all slices of the running coroutine until now."""
@@ -249,6 +261,7 @@ class Slices:
             result: T = ended.value
             return result
         work.on_abandon = partial(self._abandon, work)
+        self._unfinished.add(work)
         return work
 
     def deferred(self, steps: Coroutine[Any, Any, T]) -> Deferred[T]:
@@ -277,7 +290,7 @@ class Slices:
                 if waits_for.changing is not None:
                     work.changing = waits_for.changing
                 if work.abandoned and not work.changing:
-                    work.steps.close()
+                    self._end(work)
                     return
                 if steps >= steps_max or self._now_us() >= ends_us:
                     self._interrupted(work, steps)
@@ -323,7 +336,7 @@ class Slices:
         """The work that has the next slice."""
         while self._later and len(self._long) < LONG_AT_ONCE:
             work = self._later.popleft()
-            if work.changing or not work.abandoned:
+            if work in self._unfinished:
                 work.is_long = True
                 self._long.append(work)
         if self._short and (self._short_is_next or not self._long):
@@ -334,11 +347,10 @@ class Slices:
 
     def _arrived(self, work: Work[Any], _: object) -> None:
         work.awaited = None
-        if not work.done:
-            self._go_on(work)
+        self._go_on(work)
 
     def _go_on(self, work: Work[Any]) -> None:
-        if work.abandoned and not work.changing:
+        if work not in self._unfinished:
             return
         result: Any
         try:
@@ -352,6 +364,7 @@ class Slices:
             # Whoever has resolved the value that this work waited for must go on.
             log.exception("a request failed unexpectedly")
             result = CloseConnection("a request failed in the broker; its log has the cause")
+        self._unfinished.discard(work)
         work.resolve(result)
 
     def _abandon(self, work: Work[Any]) -> None:
@@ -361,4 +374,8 @@ class Slices:
             work.awaited.abandon()
         if work is not self._running:
             # Its memory is free at once, not only when its turn comes.
-            work.steps.close()
+            self._end(work)
+
+    def _end(self, work: Work[Any]) -> None:
+        self._unfinished.discard(work)
+        work.steps.close()

@@ -4,16 +4,27 @@ slices, and each of their items is atomic (rule N-57)."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+import budget
 from handler_calls import context
 from interleaved import Asked, InterleavedBroker
+from logs import make_batch
+from odradek_broker.metadata import topics as create_topics
+from odradek_broker.request import CloseConnection
 from odradek_broker.security.authorizer import Operation, topic
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from odradek_protocol.codec import Buffer
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.message import Message
+from odradek_protocol.schemas.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from odradek_protocol.schemas.create_acls import AclCreation, CreateAclsRequest
 from odradek_protocol.schemas.create_partitions import (
     CreatePartitionsRequest,
@@ -22,11 +33,36 @@ from odradek_protocol.schemas.create_partitions import (
 from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek_protocol.schemas.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek_protocol.schemas.describe_transactions import DescribeTransactionsRequest
+from odradek_protocol.schemas.end_txn import EndTxnRequest
+from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
+from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 from odradek_protocol.schemas.metadata import MetadataRequest
+from odradek_protocol.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek_protocol.schemas.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from odradek_protocol.schemas.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek_protocol.schemas.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from raw_transactions import transactional_batch
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 E = ErrorCode
-NAMES = [f"topic-{number:04}" for number in range(300)]
+NAMES = [f"topic-{number:04}" for number in range(200 if budget.is_short() else 300)]
 
 
 @pytest.fixture
@@ -264,3 +300,286 @@ def test_a18_acls_that_are_changed_never_allow_what_they_do_not_allow_before_or_
         assert not allowed()
     results = guarded.finish(delete)[0].filter_results
     assert [len(each.matching_acls) for each in results] == [1] * 602
+
+
+# --- Closed connections ---------------------------------------------------------------------------
+
+
+def produced(names: Iterable[str], batch: Buffer, acks: int = -1, **more: Any) -> ProduceRequest:
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=30_000,
+        topic_data=[
+            TopicProduceData(
+                name=name,
+                partition_data=[
+                    PartitionProduceData(index=index, records=batch) for index in range(6)
+                ],
+            )
+            for name in names
+        ],
+        **more,
+    )
+
+
+def offsets(names: Iterable[str]) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id="g",
+        topics=[
+            OffsetCommitRequestTopic(
+                name=name,
+                partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=7)],
+            )
+            for name in names
+        ],
+    )
+
+
+def committed(broker: InterleavedBroker, names: Iterable[str]) -> dict[str, int]:
+    """The committed offsets of the group; -1 without one."""
+    topics = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in names]
+    asked = OffsetFetchRequestGroup(group_id="g", topics=topics)
+    answer = broker.ask(OffsetFetchRequest(groups=[asked]), 9)
+    assert answer.groups[0].error_code == E.NONE
+    return {each.name: each.partitions[0].committed_offset for each in answer.groups[0].topics}
+
+
+def _made(broker: InterleavedBroker) -> set[str]:
+    return set(NAMES) & topics_of(broker).keys()
+
+
+def _gone(broker: InterleavedBroker) -> set[str]:
+    return set(NAMES) - topics_of(broker).keys()
+
+
+def _grown(broker: InterleavedBroker) -> set[str]:
+    return {name for name, (_, partitions) in topics_of(broker).items() if len(partitions) == 9}
+
+
+def _written(broker: InterleavedBroker) -> set[str]:
+    return {name for name in topics_of(broker) if broker.end(name, 5) == 1}
+
+
+def _stored(broker: InterleavedBroker) -> set[str]:
+    return {name for name, offset in committed(broker, NAMES).items() if offset == 7}
+
+
+CHANGES: dict[str, tuple[bool, Message, int, Callable[[InterleavedBroker], set[str]]]] = {
+    "CreateTopics": (False, creation(NAMES), 7, _made),
+    "DeleteTopics": (True, deletion(NAMES), 6, _gone),
+    "CreatePartitions": (True, growth(NAMES, 9), 3, _grown),
+    "Produce": (True, produced(NAMES, make_batch(1)), 12, _written),
+    "Produce without answer": (True, produced(NAMES, make_batch(1), acks=0), 12, _written),
+    "OffsetCommit": (True, offsets(NAMES), 9, _stored),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("change", CHANGES)
+def test_n10_n57_a_change_is_whole_or_not_begun_wherever_its_connection_is_closed(
+    change: str,
+) -> None:
+    topics_first, request, version, changed = CHANGES[change]
+    seen: set[int] = set()
+
+    def begun() -> tuple[InterleavedBroker, Asked]:
+        broker = InterleavedBroker()
+        if topics_first:
+            broker.ask(creation(NAMES, 6))
+        broker.ask(FindCoordinatorRequest(coordinator_keys=["g"]))
+        return broker, broker.begin(request, version)
+
+    turns = sum(1 for _ in turns_of(*begun()))
+    for before_end in (1, 3, 6, 12, 24, turns):
+        broker, asked = begun()
+        closed_at = turns - before_end
+        for turn in turns_of(broker, asked):
+            if turn == closed_at:
+                asked.hang_up()
+                break
+        broker.finish()
+        assert not broker.node.slices.unfinished
+        count = len(changed(broker))
+        assert count in (0, len(NAMES)), closed_at
+        seen.add(count)
+        before = topics_of(broker)
+        broker.crash()
+        assert topics_of(broker) == before and len(changed(broker)) == count
+    assert seen == {0, len(NAMES)}
+
+
+@pytest.mark.parametrize("number", [0, 1, 20])
+def test_n57_an_exception_in_the_middle_closes_one_connection_and_others_go_on(
+    broker: InterleavedBroker, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches_made = 0
+
+    def fails(*given: Any) -> Any:
+        nonlocal batches_made
+        batches_made += 1
+        if batches_made == number + 1:
+            raise ValueError("a bug")
+        return create_topics.create_topics(*given)
+
+    broker.ask(creation(["first"]))  # imports the handler
+    monkeypatch.setattr("odradek_broker.handlers.create_topics.create_topics", fails)
+    bad = broker.begin(creation(NAMES))
+    other = broker.begin(deletion(NAMES))
+    with capture_logs() as lines:
+        closing, answered = broker.finish(bad, other)
+    assert isinstance(closing, CloseConnection) and "its log has the cause" in str(closing)
+    assert [line["event"] for line in lines] == ["a request failed unexpectedly"]
+    assert len(answered.responses) == len(NAMES)
+    assert not broker.node.slices.unfinished
+    before = topics_of(broker)
+    broker.crash()
+    assert topics_of(broker) == before
+
+
+# --- Records and offsets --------------------------------------------------------------------------
+
+
+def test_n57_a_batch_that_is_sent_twice_at_a_time_is_appended_once(
+    broker: InterleavedBroker,
+) -> None:
+    broker.ask(creation(NAMES, 6))
+    batch = transactional_batch(0, b"a", b"b", transactional=False)
+    first = broker.begin(produced(NAMES, batch), 12)
+    again = broker.begin(produced(reversed(NAMES), batch), 12)
+    one, other = (
+        {
+            (topic.name, each.index): (each.error_code, each.base_offset)
+            for topic in answer.responses
+            for each in topic.partition_responses
+        }
+        for answer in broker.finish(first, again)
+    )
+    assert len(one) == 6 * len(NAMES) > 1_000
+    assert set(one.values()) == set(other.values()) == {(E.NONE, 0)}
+    assert {broker.end(name, index) for name, index in one} == {2}
+
+
+def test_o03_no_offset_is_stored_for_a_topic_that_is_deleted_meanwhile(
+    broker: InterleavedBroker,
+) -> None:
+    broker.ask(creation(NAMES))
+    broker.ask(FindCoordinatorRequest(coordinator_keys=["g"]))
+    for begun in (0, 30, 60, 90):
+        commit = broker.begin(offsets(NAMES), 9)
+        for turn in turns_of(broker, commit):
+            if turn == begun:
+                break
+        delete = broker.begin(deletion(NAMES[::2]))
+        again = broker.begin(creation(NAMES[::2]))
+        (stored, _, _) = broker.finish(commit, delete, again)
+        assert not broker.node.slices.unfinished
+        errors_of = {each.name: each.partitions[0].error_code for each in stored.topics}
+        assert {errors_of[name] for name in NAMES[1::2]} == {E.NONE}
+        broker.finish(broker.begin(deletion(NAMES[::2])))
+        broker.ask(creation(NAMES[::2]))
+        assert {committed(broker, NAMES)[name] for name in NAMES[::2]} == {-1}
+        broker.crash()
+        assert {committed(broker, NAMES)[name] for name in NAMES[::2]} == {-1}
+
+
+# --- Transactions ---------------------------------------------------------------------------------
+
+
+def begun(broker: InterleavedBroker, names: Iterable[str]) -> tuple[int, int]:
+    broker.ask(creation(names, 4))
+    broker.ask(FindCoordinatorRequest(coordinator_keys=["tx"], key_type=1))
+    broker.ask(FindCoordinatorRequest(coordinator_keys=["g"]))
+    return initialised(broker)
+
+
+def initialised(broker: InterleavedBroker) -> tuple[int, int]:
+    for _ in range(20):
+        answer = broker.ask(
+            InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000), 4
+        )
+        if answer.error_code == E.NONE:
+            return answer.producer_id, answer.producer_epoch
+        assert answer.error_code == E.CONCURRENT_TRANSACTIONS
+    raise AssertionError("the transaction never ends")
+
+
+def transactional_offsets(
+    names: Iterable[str], producer: tuple[int, int]
+) -> TxnOffsetCommitRequest:
+    return TxnOffsetCommitRequest(
+        transactional_id="tx",
+        group_id="g",
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7)],
+            )
+            for name in names
+        ],
+    )
+
+
+@pytest.mark.parametrize("fenced_at", [0, 5, 20, 60, 100])
+def test_t61_a_producer_that_is_fenced_meanwhile_commits_no_offset(
+    broker: InterleavedBroker, fenced_at: int
+) -> None:
+    old = begun(broker, NAMES)
+    commit = broker.begin(transactional_offsets(NAMES, old), 5)
+    for turn in turns_of(broker, commit):
+        if turn == fenced_at:
+            break
+    fence = broker.begin(
+        InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000), 4
+    )
+    broker.finish(commit, fence)
+    new = initialised(broker)
+    assert new[1] > old[1]
+    assert set(committed(broker, NAMES).values()) == {-1}
+    broker.ask(transactional_offsets(NAMES[:1], new), 5)
+    end = EndTxnRequest(
+        transactional_id="tx", producer_id=new[0], producer_epoch=new[1], committed=True
+    )
+    assert broker.ask(end, 5).error_code == E.NONE
+    broker.finish()
+    assert committed(broker, NAMES) == {**dict.fromkeys(NAMES, -1), NAMES[0]: 7}
+    broker.crash()
+    assert committed(broker, NAMES) == {**dict.fromkeys(NAMES, -1), NAMES[0]: 7}
+
+
+@pytest.mark.parametrize("fenced_at", [0, 20, 60, 100, 140])
+def test_t21_partitions_are_added_all_or_none_beside_a_new_producer(
+    broker: InterleavedBroker, fenced_at: int
+) -> None:
+    producer_id, epoch = begun(broker, NAMES)
+    add = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="tx",
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name=name, partitions=[0, 1, 2, 3]) for name in NAMES
+        ],
+    )
+    asked = broker.begin(add, 3)
+    for turn in turns_of(broker, asked):
+        if turn == fenced_at:
+            break
+    fence = broker.begin(
+        InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000), 4
+    )
+    (answer, _) = broker.finish(asked, fence)
+    codes = {
+        each.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for each in topic.results_by_partition
+    }
+    assert codes in (
+        {E.NONE},
+        {E.PRODUCER_FENCED},
+        {E.INVALID_PRODUCER_EPOCH},
+        {E.CONCURRENT_TRANSACTIONS},
+    )
+    initialised(broker)
+    described = broker.ask(DescribeTransactionsRequest(transactional_ids=["tx"]))
+    assert described.transaction_states[0].topics == []

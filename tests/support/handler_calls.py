@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Generator
+from typing import Any, TypeVar
 
 from node_world import SoonScheduler
 from odradek_broker.deferred import Deferred
@@ -12,6 +13,8 @@ from odradek_broker.slices import Slices, Work
 from odradek_protocol import codec
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
+
+T = TypeVar("T")
 
 
 def context(version: int) -> RequestContext:
@@ -30,6 +33,16 @@ def send(node: Any, request: Message, version: int) -> Any:
 def handled(answer: Any, turns: SoonScheduler | None = None) -> Any:
     """What a handler answers that is a coroutine: a response, or a Deferred of it."""
     return Slices(lambda: 0, turns or SoonScheduler()).run(answer)
+
+
+def finished(steps: Generator[object, None, T]) -> T:
+    """What a generator returns at its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
 
 
 def received(request: Message, version: int, answer: Any) -> Any:

@@ -3,15 +3,54 @@ test takes the turns of the loop one by one, and does between them what it likes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from node_world import NodeWorld
+from node_world import NodeWorld, SoonScheduler
+from odradek.simulation.clock import SimulatedClock
 from odradek_broker.deferred import Deferred
 from odradek_broker.request import CloseConnection, EncodedReply, Peer
 from odradek_broker.server.dispatch import Dispatcher
 from odradek_protocol import codec, frames
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
+
+#: The most timers that fire until a request is answered.
+_TIMERS_MAX = 100
+
+
+class _Timer:
+    def __init__(self, due_ms: float, callback: Callable[[], None]) -> None:
+        self.due_ms = due_ms
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class _Timers(SoonScheduler):
+    """Keeps timers with a delay until a test fires them."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._timers: list[_Timer] = []
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> Any:
+        if delay_ms == 0:
+            return super().call_later(delay_ms, callback)
+        timer = _Timer(self._clock.now_ms + delay_ms, callback)
+        self._timers.append(timer)
+        return timer
+
+    def fire(self) -> None:
+        """Let the time pass until the next timer, and fire it. Fails if there is none."""
+        self._timers = [timer for timer in self._timers if not timer.cancelled]
+        timer = min(self._timers, key=lambda each: each.due_ms)
+        self._timers.remove(timer)
+        self._clock.now_ms = max(self._clock.now_ms, int(timer.due_ms))
+        timer.callback()
 
 
 class Asked:
@@ -53,6 +92,7 @@ class InterleavedBroker(NodeWorld):
     def __init__(self, **settings: str) -> None:
         self._us = 0
         self.now_us = self._now_us
+        self.timers: _Timers
         super().__init__(**settings)
 
     def _now_us(self) -> int:
@@ -60,7 +100,9 @@ class InterleavedBroker(NodeWorld):
         return self._us
 
     def start(self) -> Any:
+        self.scheduler = self.timers = _Timers(self.clock)
         report = super().start()
+        self.soon = self.timers
         self._dispatcher = Dispatcher(self.node, 100_000_000)
         return report
 
@@ -81,10 +123,15 @@ class InterleavedBroker(NodeWorld):
         self.soon.run()
 
     def finish(self, *asked: Asked) -> list[Any]:
-        """Let everything go on, flush, and return the answers."""
-        while self.soon.turn() or self.asked:
-            self.soon.run()
-            self.flush()
+        """Let everything go on, flush, let the time pass if nothing else happens, and return the
+        answers."""
+        for _ in range(_TIMERS_MAX):
+            while self.soon.turn() or self.asked:
+                self.soon.run()
+                self.flush()
+            if all(each.done for each in asked):
+                break
+            self.timers.fire()
         return [each.answer for each in asked]
 
     def ask(self, request: Message, version: int | None = None, user: str = "admin") -> Any:

@@ -20,7 +20,7 @@ from odradek_protocol.primitives import WireType
 #: A way to an array of a request: the names of the fields, from the outside in.
 ArrayPath = tuple[str, ...]
 #: The steps that a machine takes in a microsecond, for the clock of the broker.
-_STEPS_PER_US = 3
+STEPS_PER_US = 3
 
 
 def array_paths(cls: Any, version: int) -> Iterator[ArrayPath]:
@@ -92,23 +92,24 @@ def _value(
 
 
 class StepCounter:
-    """Counts calls of functions while it is active."""
+    """Counts calls of functions while it is active. `steps_per_us`: for the clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, steps_per_us: int = STEPS_PER_US) -> None:
         self.steps = 0
+        self._steps_per_us = steps_per_us
 
-    def _count(self, _frame: FrameType, event: str, _arg: object) -> None:
+    def count(self, _frame: FrameType, event: str, _arg: object) -> None:
         if event in ("call", "c_call"):
             self.steps += 1
 
     def now_us(self) -> int:
         """The time that the steps take."""
-        return self.steps // _STEPS_PER_US
+        return self.steps // self._steps_per_us
 
     def steps_of(self, work: Callable[[], Any]) -> tuple[int, Any]:
         """The steps of a call, and its result."""
         before = self.steps
-        sys.setprofile(self._count)
+        sys.setprofile(self.count)
         try:
             result = work()
         finally:
@@ -120,8 +121,8 @@ class CountedBroker:
     """A broker without a network, whose steps are counted. `super_users`: those who may do
     everything; with None there is no authorizer."""
 
-    def __init__(self, **settings: str) -> None:
-        self.counter = StepCounter()
+    def __init__(self, *, steps_per_us: int = STEPS_PER_US, **settings: str) -> None:
+        self.counter = StepCounter(steps_per_us)
         counter = self.counter
 
         class World(NodeWorld):
@@ -131,21 +132,35 @@ class CountedBroker:
         self._dispatcher = Dispatcher(self.world.node, 100_000_000)
 
     def longest_callback(self, request: Message, version: int, user: str) -> tuple[int, Any]:
-        """The most steps of one callback while the broker answers a request, and the answer."""
+        """The most steps of one callback until all work of a request is done, and the answer."""
         frame = b"".join(frames.encode_request(request, version, 1, "client"))
         peer = Peer("127.0.0.1", 1, user=user)
-        longest, reply = self.counter.steps_of(
+        longest, reply = self.longest_of(
             lambda: self._answer(peer, memoryview(bytearray(frame[4:])))
         )
-        while isinstance(reply, Deferred) and not reply.done:
+        return longest, reply.result() if isinstance(reply, Deferred) and reply.done else reply
+
+    def longest_of(self, work: Callable[[], Any]) -> tuple[int, Any]:
+        """The most steps of a call and of the callbacks that follow it, and the call's result."""
+        longest, result = self.counter.steps_of(work)
+        while (isinstance(result, Deferred) and not result.done) or self.world.soon.waits:
             steps, more = self.counter.steps_of(self.world.soon.turn)
             longest = max(longest, steps)
             if not more:
                 self.world.flush()
                 self.world.clock.now_ms += 1
-                if not self.world.soon.waits and not reply.done:
+                if not self.world.soon.waits:
                     break
-        return longest, reply.result() if isinstance(reply, Deferred) and reply.done else reply
+        return longest, result
+
+    def in_background(
+        self, work: Callable[[], None], done: Callable[[Exception | None], None]
+    ) -> None:
+        """Do work that is done in another thread: its steps are not counted."""
+        sys.setprofile(None)
+        work()
+        self.world.soon.call_later(0, lambda: done(None))
+        sys.setprofile(self.counter.count)
 
     def ask(self, request: Message, version: int = -1, user: str = "admin") -> Any:
         """The answer of the request's handler, without a count of steps. `version`: -1 for the
@@ -159,6 +174,13 @@ class CountedBroker:
                 self.world.flush()
                 assert reply.done or self.world.soon.waits, f"{api.name} gets no answer"
         return reply.result() if isinstance(reply, Deferred) else reply
+
+    def settle(self) -> None:
+        """Wait until the disk has everything, and nothing more is due."""
+        world = self.world
+        while world.soon.waits or world.asked:
+            world.soon.run()
+            world.flush()
 
     def _answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
         try:

@@ -49,6 +49,7 @@ class ShareStateWorld(CoordinatorWorld):
             state_changed=lambda key: None,
             clock=self.clock,
             scheduler=self,
+            slices=self.slices,
         )
         return self.share.shards
 

@@ -7,9 +7,9 @@ carries out the effects that the core requested and sets the timer to the earlie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from struct import iter_unpack
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -176,6 +176,8 @@ class Shards(Generic[C]):
         self._runtimes: dict[int, Runtime[C]] = {}
         #: The partitions that could not be loaded (G-92).
         self._reloads: dict[int, _Reload] = {}
+        #: The keys of `hold`.
+        self._held: dict[str, Deferred[None]] = {}
         self._timer = DeadlineTimer(clock, scheduler, self.run_due)
         #: The error for every key; NONE once the load has begun.
         self._error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -291,6 +293,9 @@ class Shards(Generic[C]):
 
         `refuse` makes the answer if the core is not available.
         """
+        held = self._held.get(key)
+        if held is not None:
+            return held.bind(lambda _: self.ask(key, decide, refuse))
         deferred: Deferred[A] = Deferred()
         runtime, error = self.find(key)
         if runtime is None or error is not ErrorCode.NONE:
@@ -298,6 +303,18 @@ class Shards(Generic[C]):
         else:
             runtime.run(lambda now: decide(runtime.core, deferred, now))
         return deferred
+
+    async def hold(self, key: str, work: Callable[[], Coroutine[Any, Any, A]]) -> A:
+        """Do work about a key in slices. Requests about the key wait until it ends."""
+        while (held := self._held.get(key)) is not None:
+            await held
+        ended: Deferred[None] = Deferred()
+        self._held[key] = ended
+        try:
+            return await work()
+        finally:
+            del self._held[key]
+            ended.resolve(None)
 
     def read(
         self, key: str, select: Callable[[C], A], refuse: Callable[[ErrorCode], A]

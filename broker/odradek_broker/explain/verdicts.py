@@ -21,7 +21,7 @@ The verdict about a group is the worst of its partitions.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import IntEnum
 from typing import Protocol
@@ -166,15 +166,16 @@ class GroupVerdicts:
         #: The number of partitions that got no window in the last round, because of WINDOWS_MAX.
         self.unwatched = 0
 
-    def step(self, monotonic_ms: int) -> None:
-        """Take the next samples of the present round. If no round is under way, begin one when it
-        is due."""
+    def step(self, monotonic_ms: int) -> Generator[None, None, None]:
+        """Take the next samples of the present round, with a pause before each. If no round is
+        under way, begin one when it is due."""
         if self._round is None:
             if monotonic_ms < self._next_round_ms:
                 return
             self._next_round_ms = monotonic_ms + SAMPLE_INTERVAL_MS
             self._round = self._sample_all()
         for _ in range(STEP_OFFSETS):
+            yield
             if next(self._round, self) is self:
                 self._round = None
                 return

@@ -54,11 +54,7 @@ class LargeFetch(Protocol):
     @property
     def min_bytes(self) -> int: ...
 
-    def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Add a partition."""
-        ...
-
-    def available_bytes(self, requested: RequestedPartition) -> int:
+    def available_bytes(self, requested: Any) -> int:
         """The bytes that can be read of a partition, at most as many as are requested; -1 if the
         fetch is to be answered, because of an error."""
         ...
@@ -67,10 +63,11 @@ class LargeFetch(Protocol):
 class ParkedFetches:
     """The parked fetches of one broker; `len()` is the number of parked fetches."""
 
-    __slots__ = ("_parked", "_timeouts")
+    __slots__ = ("_parked", "_stopping", "_timeouts")
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
+        self._stopping = False
         self._parked: dict[ParkedFetch[Any] | WaitOfMany, None] = {}
 
     def __len__(self) -> int:
@@ -87,6 +84,8 @@ class ParkedFetches:
         """The answer to `fetch`, as soon as one of `partitions` or a partition of the session
         satisfies the fetch, or when `max_wait_ms` is over. `include` is called to add a partition
         at which the session is no longer up to date."""
+        if self._stopping:
+            max_wait_ms = 0
         parked = ParkedFetch(
             fetch, partitions, self._parked, session, include, self._timeouts, max_wait_ms
         )
@@ -98,16 +97,20 @@ class ParkedFetches:
         fetch: LargeFetch,
         max_wait_ms: int,
         session: Session | None = None,
+        include: Include | None = None,
     ) -> WaitOfMany:
         """The wait of a fetch of many partitions, for `max_wait_ms`. The caller adds the partitions
-        in slices, and calls `end`."""
-        waiting = WaitOfMany(fetch, self._parked, session, self._timeouts, max_wait_ms)
+        in slices, and calls `forget` at the end. `session`, `include`: see `park`."""
+        if self._stopping:
+            max_wait_ms = 0
+        waiting = WaitOfMany(fetch, self._parked, session, include, self._timeouts, max_wait_ms)
         self._timeouts.begin(waiting, max_wait_ms)
         return waiting
 
     def answer_all(self) -> None:
-        """Answer every parked fetch with the records that can be read now, because the broker stops
-        (N-15)."""
+        """Answer every parked fetch, and those that will be parked, with the records that can be
+        read, because the broker stops (N-15)."""
+        self._stopping = True
         for parked in list(self._parked):
             parked.answer()
 
@@ -192,6 +195,7 @@ class WaitOfMany(Deferred[None]):
         "_available_bytes",
         "_bytes",
         "_fetch",
+        "_include",
         "_max_wait_ms",
         "_parked",
         "_session",
@@ -204,6 +208,7 @@ class WaitOfMany(Deferred[None]):
         fetch: LargeFetch,
         parked: dict[ParkedFetch[Any] | WaitOfMany, None],
         session: Session | None,
+        include: Include | None,
         timeouts: Timeouts,
         max_wait_ms: int,
     ) -> None:
@@ -211,16 +216,18 @@ class WaitOfMany(Deferred[None]):
         self._fetch = fetch
         self._parked = parked
         self._session = session
+        self._include = include
         self._timeouts = timeouts
         self._max_wait_ms = max_wait_ms
-        self._watched: dict[Watched, RequestedPartition] = {}
-        self._bytes: dict[Watched, int] = {}
+        #: The partitions as they were requested, by what is watched for them.
+        self._watched: dict[Watched, Any] = {}
+        self._bytes: dict[Any, int] = {}
         self._available_bytes = 0
         parked[self] = None
         if session is not None:
             session.waiting = self
 
-    def watch(self, requested: RequestedPartition, partition: Watched | None) -> None:
+    def watch(self, requested: Any, partition: Watched | None) -> None:
         """Add a partition of the fetch; None if it does not exist, so that the fetch is answered.
         The fetch is answered when this partition, or all together, have what it waits for."""
         if partition is None:
@@ -233,15 +240,17 @@ class WaitOfMany(Deferred[None]):
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
         """Add a partition to the fetch, because the session is no longer up to date at this
         partition."""
-        self._fetch.include(requested, partition)
+        assert self._include is not None, "a fetch with a session includes partitions"
+        self._include(requested, partition)
         self.watch(requested, partition)
 
     def _changed(self, partition: Watched) -> None:
         if self.done:
             return
-        available_bytes = self._fetch.available_bytes(self._watched[partition])
-        self._available_bytes += available_bytes - self._bytes.get(partition, 0)
-        self._bytes[partition] = available_bytes
+        requested = self._watched[partition]
+        available_bytes = self._fetch.available_bytes(requested)
+        self._available_bytes += available_bytes - self._bytes.get(requested, 0)
+        self._bytes[requested] = available_bytes
         if available_bytes < 0:
             self.answer()
         self.check()

@@ -42,7 +42,7 @@ async def handle(
                 denial(Operation.READ, topic(asked.name)),
             )
             if asked.name in denied
-            else _partition(node, asked.name, index)
+            else await _partition(node, asked.name, index)
             async for index in paced(dict.fromkeys(asked.partition_indexes))
             if (asked.name, index) not in seen
         ]
@@ -52,7 +52,7 @@ async def handle(
     return DescribeProducersResponse(topics=answers)
 
 
-def _partition(node: PartitionAndMetadataParts, name: str, index: int) -> PartitionResponse:
+async def _partition(node: PartitionAndMetadataParts, name: str, index: int) -> PartitionResponse:
     try:
         check_topic_name(name)
     except AdminError as error:
@@ -67,7 +67,9 @@ def _partition(node: PartitionAndMetadataParts, name: str, index: int) -> Partit
         known = partition.log.producers.entries()
     except StorageError as error:
         return _failed(index, error.error, error.message)
-    return PartitionResponse(partition_index=index, active_producers=[_state(e) for e in known])
+    return PartitionResponse(
+        partition_index=index, active_producers=[_state(each) async for each in paced(known)]
+    )
 
 
 def _failed(index: int, error: ErrorCode, message: str | None = None) -> PartitionResponse:

@@ -319,7 +319,7 @@ class Fetch:
         gone = plan.session is not None and not node.fetch_sessions.has(plan.session)
         if gone or claim.is_wanted:
             return
-        waiting = node.parked_fetches.wait(self, max_wait_ms, plan.session)
+        waiting = node.parked_fetches.wait(self, max_wait_ms, plan.session, self.include)
         try:
             if plan.incremental and plan.session is not None:
                 # Partitions that changed after the plan was made, and before this wait began.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from odradek_broker.deferred import Deferred, gather
+from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import PartitionAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
@@ -17,7 +17,7 @@ from odradek_broker.share.manager import Outcome, SharePartitions
 from odradek_broker.share.sessions import FINAL_EPOCH, AskedPartition, ShareSessions
 from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
 from odradek_broker.share_state import ShareKey
-from odradek_broker.slices import paced
+from odradek_broker.slices import Slices, arrived, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_acknowledge import (
     RENEW_SINCE,
@@ -42,6 +42,8 @@ class ShareParts(PartitionAndMetadataParts, Protocol):
     def share_partitions(self) -> SharePartitions: ...
     @property
     def share_sessions(self) -> ShareSessions: ...
+    @property
+    def slices(self) -> Slices: ...
     def advertised(self, listener: str = "") -> tuple[str, int]: ...
 
 
@@ -103,7 +105,7 @@ async def handle(
         topics.setdefault(each.topic_id, []).append(partition)
     response.responses = [
         ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
-        for topic_id, partitions in topics.items()
+        async for topic_id, partitions in paced(topics.items())
     ]
     return response
 
@@ -128,7 +130,7 @@ async def unreadable_topics(
     node: ShareParts, context: RequestContext, names: Iterable[str | None]
 ) -> Collection[str]:
     """The topics that the client may not read."""
-    known = dict.fromkeys(name for name in names if name is not None)
+    known = dict.fromkeys([name for name in names if name is not None])
     return await denied_topics(node.authorizer, context, Operation.READ, known)
 
 
@@ -144,7 +146,7 @@ async def acknowledge(
     """Carry out the acknowledgements of a request, separately for each partition (H-188). The
     outcomes arrive when they are durable."""
     metadata = node.metadata
-    names = {each: metadata.topic_name(each.topic_id) for each in acknowledged}
+    names = {each: metadata.topic_name(each.topic_id) async for each in paced(acknowledged)}
     denied = await unreadable_topics(node, context, names.values())
     outcomes: Outcomes = {}
     without: Outcomes = {}
@@ -175,15 +177,16 @@ async def acknowledge(
         # in Kafka.
         return Deferred.of(outcomes)
 
-    def ended(found: list[Outcome]) -> Outcomes:
+    async def ended() -> Outcomes:
+        found = await arrived(pending.values())
         results = dict(zip(pending, found, strict=True))
         failed = [each for each, result in results.items() if result.error is not _E.NONE]
-        node.share_partitions.statistics.acknowledgements_answered(
+        await node.share_partitions.statistics.acknowledgements_answered(
             [names[each] or "" for each in results], [names[each] or "" for each in failed]
         )
         return {**results, **outcomes, **without}
 
-    return gather(list(pending.values())).map(ended)
+    return node.slices.deferred(ended())
 
 
 def _sound(ranges: Sequence[AcknowledgedRange], version: int, *, renews: bool) -> bool:

@@ -8,11 +8,13 @@ code that both requests use for the checks and for the leaders in the answer.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.deferred import Deferred
 from odradek_broker.fetch.parked import ParkedFetches
+from odradek_broker.fetch.sessions import PARTITIONS_AT_ONCE
 from odradek_broker.handlers.share_acknowledge import (
     Outcomes,
     ShareParts,
@@ -35,7 +37,7 @@ from odradek_broker.share.sessions import (
     SessionPartition,
     SharePlan,
 )
-from odradek_broker.slices import end_of_change, paced
+from odradek_broker.slices import end_of_change, in_pieces, paced, pause
 from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_fetch import (
@@ -85,11 +87,12 @@ async def handle(
         async for each in paced(topic.partitions)
     }
     acknowledges = any(acknowledged.values())
-    plan = node.share_sessions.plan(
+    sessions, epoch = node.share_sessions, request.share_session_epoch
+    plan = sessions.plan(
         group_id,
         member_id,
-        request.share_session_epoch,
-        list(acknowledged),
+        epoch,
+        {each: sessions.named(each, epoch) async for each in paced(acknowledged)},
         [
             AskedPartition(topic.topic_id, index)
             async for topic in paced(request.forgotten_topics_data)
@@ -102,7 +105,7 @@ async def handle(
         return await _later(node, request.max_wait_ms, ShareFetchResponse(error_code=plan))
     if isinstance(plan, ErrorCode):
         return ShareFetchResponse(error_code=plan)
-    if request.share_session_epoch == INITIAL_EPOCH:
+    if epoch == INITIAL_EPOCH:
         began = SessionBegan(group_id, member_id, context.client_id, context.host)
         node.share_partitions.tell(began)
     # The records are acquired and read while the acknowledgements become durable.
@@ -115,8 +118,8 @@ async def handle(
     # Nobody may acquire records for a closed connection.
     await end_of_change()
     if not request.is_renew_ack:
-        answers = await (await _fetch(node, context, request, plan))
-    return _answer(node, context, request, plan, answers, await outcomes)
+        answers = await _fetch(node, context, request, plan)
+    return await _answer(node, context, request, plan, answers, await outcomes)
 
 
 def _asks_for_records(request: ShareFetchRequest) -> bool:
@@ -140,28 +143,10 @@ def _later(
 
 async def _fetch(
     node: ShareFetchParts, context: RequestContext, request: ShareFetchRequest, plan: SharePlan
-) -> Deferred[Answers]:
+) -> Answers:
     """Acquire and read. A partition that cannot be read has an error in the result."""
     names = [each.topic for each in plan.partitions]
     denied = await unreadable_topics(node, context, names)
-    readable: list[SessionPartition] = []
-    failed: Answers = []
-    for each in plan.partitions:
-        name = each.topic
-        if name is None:
-            failed.append((each, ShareFetched(_E.UNKNOWN_TOPIC_ID)))
-        elif name in denied:
-            failed.append((each, ShareFetched(_E.TOPIC_AUTHORIZATION_FAILED)))
-        elif (
-            node.metadata.topic_name(each.asked.topic_id) != name
-            or node.metadata.leader_of(name, each.asked.partition) is None
-        ):
-            # The topic may have been deleted, and another topic created with the same name.
-            failed.append((each, ShareFetched(_E.UNKNOWN_TOPIC_OR_PARTITION)))
-        else:
-            readable.append(each)
-    if not readable:
-        return Deferred.of(failed)
     max_bytes = min(request.max_bytes, node.config.fetch_max_bytes, node.answer_room_bytes())
     if node.quotas.fetch is not None:
         # The quota would never allow a larger answer.
@@ -170,7 +155,7 @@ async def _fetch(
         node.share_partitions,
         request.group_id or "",
         request.member_id or "",
-        readable,
+        (),
         Limits(
             request.max_records,
             request.batch_size,
@@ -179,13 +164,61 @@ async def _fetch(
         request.min_bytes,
         max(0, max_bytes),
     )
-    if request.max_wait_ms <= 0 or fetch.asks_for_nothing or fetch.satisfied():
-        return Deferred.of(fetch.read() + failed)
+    failed: Answers = []
+    async for some in in_pieces(plan.partitions):
+        # No pause may come between these two: the topic may be deleted, and another one created
+        # with the same name.
+        errors = [_error(node, each, denied) for each in some]
+        fetch.lead([each for each, error in zip(some, errors, strict=True) if error is _E.NONE])
+        failed += [
+            (each, ShareFetched(error))
+            for each, error in zip(some, errors, strict=True)
+            if error is not _E.NONE
+        ]
+    waits = request.max_wait_ms > 0 and not fetch.asks_for_nothing
+    if len(plan.partitions) > PARTITIONS_AT_ONCE:
+        if waits:
+            await _wait(node, fetch, request.max_wait_ms)
+        return await fetch.read_in_slices() + failed
+    if not waits or fetch.satisfied():
+        return fetch.read() + failed
     parked = node.parked_fetches.park(fetch, fetch.watched(), request.max_wait_ms)
-    return parked.transform(lambda answers: answers + failed)
+    return await parked + failed
 
 
-def _answer(
+def _error(node: ShareFetchParts, each: SessionPartition, denied: Collection[str]) -> ErrorCode:
+    """The reason why a partition cannot be read, or NONE."""
+    name, metadata = each.topic, node.metadata
+    if name is None:
+        return _E.UNKNOWN_TOPIC_ID
+    if name in denied:
+        return _E.TOPIC_AUTHORIZATION_FAILED
+    is_known = metadata.topic_name(each.asked.topic_id) == name
+    if not is_known or metadata.leader_of(name, each.asked.partition) is None:
+        return _E.UNKNOWN_TOPIC_OR_PARTITION
+    return _E.NONE
+
+
+async def _wait(node: ShareFetchParts, fetch: ShareFetch, max_wait_ms: int) -> None:
+    """Wait until there is enough to acquire, at most for `max_wait_ms`."""
+    waiting = node.parked_fetches.wait(fetch, max_wait_ms)
+    try:
+        async for some in in_pieces(fetch.led.items()):
+            for each, led in some:
+                if led.error is _E.NONE:
+                    waiting.watch(each, led.partition)
+                    waiting.watch(each, led)
+            if waiting.done:
+                break
+        if not fetch.led:
+            waiting.answer()
+        waiting.check()
+        await waiting
+    finally:
+        node.slices.run(waiting.forget())
+
+
+async def _answer(
     node: ShareFetchParts,
     context: RequestContext,
     request: ShareFetchRequest,
@@ -196,7 +229,7 @@ def _answer(
     group_id, member_id = request.group_id or "", request.member_id or ""
     if not request.is_renew_ack:
         failed = [each.topic for each, answer in answers if answer.error and each.topic]
-        node.share_partitions.statistics.fetched(
+        await node.share_partitions.statistics.fetched(
             [each.topic for each in plan.partitions if each.topic], failed
         )
     included = answers
@@ -204,29 +237,35 @@ def _answer(
         session = plan.session
         included = [
             (each, answer)
-            for each, answer in answers
+            async for each, answer in paced(answers)
             if session.includes(each, records=bool(answer.records), error=bool(answer.error))
         ]
     response = ShareFetchResponse(
         acquisition_lock_timeout_ms=node.share_partitions.settings(group_id).record_lock_duration_ms
     )
-    partitions = {each.asked: _fetched(each.asked, answer) for each, answer in included}
-    for each, partition in partitions.items():
+    partitions = {
+        each.asked: _fetched(each.asked, answer) async for each, answer in paced(included)
+    }
+    async for each, partition in paced(partitions.items()):
         if name_leader(node, partition.current_leader, partition.error_code, each):
             host, port = node.advertised(context.listener)
             leader_id = partition.current_leader.leader_id
             response.node_endpoints = [NodeEndpoint(node_id=leader_id, host=host, port=port)]
-    _group(response, partitions)
+    await _group(response, partitions)
     quota = node.quotas.fetch
     if quota is not None:
         # As in Kafka, the size includes the length field.
-        size_bytes = sum(map(len, codec.encode(response, context.api_version))) + 4
+        size_bytes = 4
+        for parts in codec.encode_with_pauses(response, context.api_version):
+            size_bytes += sum(map(len, parts))
+            await pause()
         if quota.record(context, size_bytes):
             quota.record_only(context, -size_bytes)
             partitions = {}
-    node.metrics.fetched_bytes(sum(len(each.records) for each in partitions.values()))
-    _add_outcomes(partitions, outcomes)
-    _group(response, partitions)
+    records = [each.records for each in partitions.values()]
+    node.metrics.fetched_bytes(sum(map(len, records)))
+    await _add_outcomes(partitions, outcomes)
+    await _group(response, partitions)
     if request.share_session_epoch == FINAL_EPOCH:
         node.share_sessions.close(group_id, member_id)
     return response
@@ -244,25 +283,25 @@ def _fetched(asked: AskedPartition, answer: ShareFetched) -> ShareFetchedPartiti
     )
 
 
-def _add_outcomes(
+async def _add_outcomes(
     partitions: dict[AskedPartition, ShareFetchedPartition], outcomes: Outcomes
 ) -> None:
     """Add the outcomes of acknowledgements to the answer. Partitions that the answer does not have
     yet are added."""
-    for each, (error, message) in outcomes.items():
+    async for each, (error, message) in paced(outcomes.items()):
         if each not in partitions:
             partitions[each] = _fetched(each, ShareFetched())
         partitions[each].acknowledge_error_code = error
         partitions[each].acknowledge_error_message = message
 
 
-def _group(
+async def _group(
     response: ShareFetchResponse, partitions: dict[AskedPartition, ShareFetchedPartition]
 ) -> None:
     topics: dict[bytes, list[ShareFetchedPartition]] = {}
-    for each, partition in partitions.items():
+    async for each, partition in paced(partitions.items()):
         topics.setdefault(each.topic_id, []).append(partition)
     response.responses = [
         ShareFetchableTopicResponse(topic_id=topic_id, partitions=own)
-        for topic_id, own in topics.items()
+        async for topic_id, own in paced(topics.items())
     ]

@@ -437,6 +437,8 @@ class ClusterMetadata:
 
         Raises KeyError for a topic that is not internal.
         """
+        if name in self.topics:
+            return []
         config = self._static
         counts = {
             OFFSETS_TOPIC: config.offsets_topic_num_partitions,
@@ -465,8 +467,6 @@ class ClusterMetadata:
             },
         }
         assignments = {index: [self.node_id] for index in range(counts[name])}
-        if name in self.topics:
-            return []
         return self.topic_records(name, assignments, configs[name])
 
     def new_leader_epochs(self, name: str) -> list[MetadataRecord]:

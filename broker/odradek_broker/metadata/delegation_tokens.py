@@ -25,7 +25,7 @@ _RENEWERS_MAX = 1_000
 #: The maximum number of characters in a principal. Kafka has no such limit.
 _PRINCIPAL_CHARACTERS_MAX = 1_024
 #: The maximum number of expired tokens that one check removes, as in Kafka.
-EXPIRED_AT_ONCE_MAX = 1_000
+EXPIRED_AT_ONCE_MAX = 100
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,9 @@ class MetadataImage:
         self._put(topic_id, None)
         self._put((RESOURCE_TOPIC, name), None)
         index = 0  # Partitions are numbered without gaps.
+        if self._reader is None and not self._changes:
+            while self._entries.pop((topic_id, index), None) is not None:
+                index += 1
         while self._get((topic_id, index)) is not None:
             self._put((topic_id, index), None)
             index += 1

@@ -47,6 +47,8 @@ _REQUESTS_MAX = 80
 _REQUESTS_PER_ADDRESS_MAX = 64
 #: The time after which a scrape lets other work of the event loop run.
 _SLICE_US = 1_000
+#: The most partitions that `/readyz` looks at in one turn of the loop.
+_LOOKED_AT_MAX = 1_000
 #: The paths that orchestrators request. They need no token.
 _PROBES = ("/healthz", "/readyz")
 _OTHER_HOST = (
@@ -168,7 +170,7 @@ class HttpServer:
             # The answer itself shows that the loop runs.
             return 200, [b"ok\n"], TEXT
         if path == "/readyz":
-            return self._readiness(told_all=told_all)
+            return await self._readiness(told_all=told_all)
         return 404, [b"there are /metrics, /healthz and /readyz\n"], TEXT
 
     async def _scraped(self) -> list[bytes]:
@@ -214,15 +216,16 @@ class HttpServer:
     def _scrape_ended(self, _: asyncio.Future[list[bytes]]) -> None:
         self._scrape = None
 
-    def _readiness(self, *, told_all: bool) -> tuple[int, list[bytes], str]:
+    async def _readiness(self, *, told_all: bool) -> tuple[int, list[bytes], str]:
         """The readiness: the broker is ready if no partition is offline and all disks can be read
         and written. `told_all`: true if the answer has all details, including the names of
         partitions."""
-        offline = [
-            f"{topic}-{index}"
-            for topic, index, partition in self._node.replicas.partitions()
-            if partition.log.offline
-        ]
+        offline: list[str] = []
+        for number, (topic, index, partition) in enumerate(self._node.replicas.partitions(), 1):
+            if partition.log.offline:
+                offline.append(f"{topic}-{index}")
+            if number % _LOOKED_AT_MAX == 0:
+                await asyncio.sleep(0)
         directories = self._node.logs.directories
         failed = {each.path: each.failure for each in directories if each.failure}
         disks = {each.path: each.disk for each in directories}

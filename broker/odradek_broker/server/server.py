@@ -68,6 +68,7 @@ OnTesting = Callable[["FaultControl", tuple[str, int] | None], None]
 
 #: The time for which a stopping broker waits until clients have received their last responses.
 _DRAIN_S = 3.0
+_LOOK_S = 0.01
 _IDLE_CHECK_S = 30.0
 _MAINTENANCE_S = 1.0
 _RECOVERY_POINTS_S = 60.0
@@ -598,6 +599,7 @@ class Server:
             session.peer.end = "the broker stopped"
             session.close_after_answers()
         await self._drained()
+        self.node.slices.stop()
         for thread in self._beside:
             thread.refuse()
         if self._writing is not None:
@@ -630,6 +632,10 @@ class Server:
         for session in list(self._sessions):
             session.abort()
         await asyncio.sleep(0)
+        # Requests of closed connections that have begun to change something.
+        ends_s = asyncio.get_running_loop().time() + _DRAIN_S
+        while self.node.slices.unfinished and asyncio.get_running_loop().time() < ends_s:
+            await asyncio.sleep(_LOOK_S)
 
     async def _repeat(
         self, every_s: float, what: str, step: Callable[[], Coroutine[Any, Any, None]]

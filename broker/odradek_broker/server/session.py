@@ -174,6 +174,8 @@ class Session(asyncio.BufferedProtocol):
         self._admit = admit
         #: True during `_work`, because `_work` must not call itself, not even indirectly.
         self._working = False
+        #: True if `_work` will be called soon.
+        self._will_work = False
         #: Bytes of requests and responses in this turn (N-56).
         self._turn_bytes = 0
         #: Loop time until which a quota mutes the peer; 0 if the peer is not muted.
@@ -336,6 +338,7 @@ class Session(asyncio.BufferedProtocol):
             # returned.
             return
         self._working = True
+        self._will_work = False
         try:
             if not self._handle_backlog():
                 return
@@ -406,8 +409,7 @@ class Session(asyncio.BufferedProtocol):
         slots = self._slots
         if not slots or slots[0] is not slot:
             self._hold(slot, _size(reply))
-            if self._backlog:
-                self._work()
+            self._work_soon()
             return
         while slots and slots[0].ready:
             slot = slots.popleft()
@@ -417,9 +419,16 @@ class Session(asyncio.BufferedProtocol):
             elif slot.reply is not None:
                 self._write(slot.reply)
         if self._backlog:
-            self._work()
+            self._work_soon()
         else:
             self._update_reading()
+
+    def _work_soon(self) -> None:
+        """Handle the backlog in a callback of its own: the next request may be what another
+        connection waits for, whose next request may be what a third one waits for, and so on."""
+        if self._backlog and not self._working and not self._will_work:
+            self._will_work = True
+            self._loop.call_soon(self._work)
 
     def _count_turn(self, size_bytes: int) -> None:
         """Count the bytes of a request that was handled, and end the turn of this connection if

@@ -3,7 +3,7 @@ H-176)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from odradek_broker.partition import Partition
 from odradek_broker.share.acquisition import Acquired, Limits, LogBatch, acquire, count_of
@@ -14,6 +14,7 @@ from odradek_broker.share.manager import SharePartitions
 from odradek_broker.share.sessions import SessionPartition
 from odradek_broker.share.share_partition import SharePartition
 from odradek_broker.share_state import ShareKey
+from odradek_broker.slices import in_pieces, paced
 from odradek_broker.storage.errors import OffsetOutOfRange, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.constants import NO_PRODUCER_ID
@@ -50,7 +51,7 @@ class Ready(NamedTuple):
 
 class ShareFetch:
     """A ShareFetch of one member from its arrival to its answer. `partitions` exist, and the client
-    may read them. `max_bytes` limits the records."""
+    may read them; `lead` adds more. `max_bytes` limits the records."""
 
     def __init__(
         self,
@@ -66,19 +67,33 @@ class ShareFetch:
         self._group_id = group_id
         self._member_id = member_id
         self._limits = limits
-        self._min_bytes = min(min_bytes, max_bytes)
+        self.min_bytes = min(min_bytes, max_bytes)
         self._max_bytes = max_bytes
         self._begun_ms = leader.clock.monotonic_ms()
         self._errors: dict[SessionPartition, ErrorCode] = {}
         self._led: dict[SessionPartition, LedPartition] = {}
-        nothing = limits.max_records == 0 or max_bytes == 0
-        for each in () if nothing else partitions:
+        #: The number of records for which the answer has room, and the answers of partitions that
+        #: were read.
+        self._left = limits.max_records
+        self._answers: Answers = []
+        self.lead(partitions)
+
+    def lead(self, partitions: Iterable[SessionPartition]) -> None:
+        """Add partitions that exist now."""
+        if self._limits.max_records == 0 or self._max_bytes == 0:
+            return
+        for each in partitions:
             assert each.topic is not None
-            led = leader.lead(ShareKey(group_id, *each.asked), each.topic)
+            led = self._leader.lead(ShareKey(self._group_id, *each.asked), each.topic)
             if isinstance(led, ErrorCode):
                 self._errors[each] = led
             else:
                 self._led[each] = led
+
+    @property
+    def led(self) -> Mapping[SessionPartition, LedPartition]:
+        """The share partitions that this broker leads."""
+        return self._led
 
     @property
     def asks_for_nothing(self) -> bool:
@@ -109,36 +124,75 @@ class ShareFetch:
             if offset < log.log_start_offset:
                 return True
             available += min(limit, log.readable_bytes(offset, bound))
-        return available >= self._min_bytes
+        return available >= self.min_bytes
+
+    def available_bytes(self, each: SessionPartition) -> int:
+        """See `LargeFetch`. The shares of the limit of bytes are those of all partitions, also of
+        those that have no room for records at present."""
+        settings = self._settings()
+        led = self._led.get(each)
+        ready = self._ready(settings, () if led is None else [(each, led)])
+        if not ready:
+            return 0 if self._led else -1
+        log, offset = ready[0].led.partition.log, ready[0].offset
+        if offset < log.log_start_offset:
+            return -1
+        bound = log.last_stable_offset if settings.committed else log.high_watermark
+        return min(max(self._max_bytes // len(self._led), 1), log.readable_bytes(offset, bound))
 
     def read(self) -> Answers:
         """Acquire and read the records that are available now."""
-        answers: Answers = []
         settings = self._settings()
         ready = self._ready(settings)
-        left = self._limits
-        nothing_yet = True
-        for each, limit in zip(ready, self._limits_bytes(len(ready)), strict=True):
-            if left.max_records <= 0:
-                answers.append((each.asked, ShareFetched()))
-                continue
-            answer = self._read(each, limit, left, settings, minimum_one=nothing_yet)
-            answers.append((each.asked, answer))
-            if answer.acquired:
-                nothing_yet = False
-                left = left._replace(max_records=left.max_records - count_of(answer.acquired))
+        self._read_all(ready, self._limits_bytes(len(ready)), settings)
         if not self.asks_for_nothing:
-            waited_ms = self._leader.clock.monotonic_ms() - self._begun_ms
-            partitions = len(self._led) + len(self._errors)
-            statistics = self._leader.statistics
-            statistics.answered(self._group_id, len(ready), partitions, waited_ms)
-            if nothing_yet:
-                self._tell_why_nothing(settings)
-        return answers + [(each, ShareFetched(error)) for each, error in self._errors.items()]
+            self._count(len(ready))
+            if self._left == self._limits.max_records:
+                self._tell_why_nothing(self._led.values(), settings)
+        failed = [(each, ShareFetched(error)) for each, error in self._errors.items()]
+        return self._answers + failed
 
-    def _tell_why_nothing(self, settings: ShareSettings) -> None:
+    async def read_in_slices(self) -> Answers:
+        """Like `read`, for many partitions, of which some may become ready meanwhile, and others
+        may no longer be."""
+        settings = self._settings()
+        count = 0
+        async for some in in_pieces(self._led.items()):
+            count += len(self._ready(settings, some))
+        share_bytes = max(self._max_bytes // max(count, 1), 1)
+        left_bytes = self._max_bytes
+        async for some in in_pieces(self._led.items()):
+            for ready in self._ready(settings, some):
+                self._read_all([ready], [max(min(share_bytes, left_bytes), 0)], settings)
+                left_bytes -= len(self._answers[-1][1].records)
+        if not self.asks_for_nothing:
+            self._count(count)
+            if self._left == self._limits.max_records:
+                async for some in in_pieces(self._led.items()):
+                    self._tell_why_nothing([led for _, led in some], settings)
+        failed = [(each, ShareFetched(error)) async for each, error in paced(self._errors.items())]
+        return self._answers + failed
+
+    def _read_all(
+        self, ready: Sequence[Ready], limits_bytes: Sequence[int], settings: ShareSettings
+    ) -> None:
+        for each, limit in zip(ready, limits_bytes, strict=True):
+            answer = ShareFetched()
+            if self._left > 0:
+                left = self._limits._replace(max_records=self._left)
+                nothing_yet = self._left == self._limits.max_records
+                answer = self._read(each, limit, left, settings, minimum_one=nothing_yet)
+                self._left -= count_of(answer.acquired)
+            self._answers.append((each.asked, answer))
+
+    def _count(self, ready: int) -> None:
+        waited_ms = self._leader.clock.monotonic_ms() - self._begun_ms
+        partitions = len(self._led) + len(self._errors)
+        self._leader.statistics.answered(self._group_id, ready, partitions, waited_ms)
+
+    def _tell_why_nothing(self, leds: Iterable[LedPartition], settings: ShareSettings) -> None:
         """Pass to the observer the reasons why partitions have records, but none for this fetch."""
-        for led in self._led.values():
+        for led in leds:
             reason = why_nothing(led, settings)
             if reason is not None:
                 self._leader.tell_nothing(led, self._member_id, reason)
@@ -146,11 +200,15 @@ class ShareFetch:
     def _settings(self) -> ShareSettings:
         return self._leader.settings(self._group_id)
 
-    def _ready(self, settings: ShareSettings) -> list[Ready]:
-        """The share partitions that are loaded and have room for more records. Partitions that this
-        broker no longer leads get an error."""
+    def _ready(
+        self,
+        settings: ShareSettings,
+        some: Iterable[tuple[SessionPartition, LedPartition]] | None = None,
+    ) -> list[Ready]:
+        """The share partitions, all or some, that are loaded and have room for more records. Those
+        that this broker no longer leads get an error."""
         ready = []
-        for each, led in list(self._led.items()):
+        for each, led in list(self._led.items()) if some is None else some:
             error = self._leader.check(led)
             if error is not _E.NONE:
                 # `check` wakes all fetches that wait for the share partition. This fetch is one of

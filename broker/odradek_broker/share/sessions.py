@@ -9,7 +9,7 @@ sessions, and members begin new ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 
 from odradek_broker.share.events import SessionEnd
@@ -110,13 +110,13 @@ class ShareSessions:
         group_id: str,
         member_id: str,
         epoch: int,
-        asked: Sequence[AskedPartition],
-        forgotten: Iterable[AskedPartition],
+        asked: Mapping[AskedPartition, SessionPartition],
+        forgotten: Collection[AskedPartition],
         connection_id: int,
         *,
         acknowledges: bool,
     ) -> SharePlan | ErrorCode:
-        """The plan of a ShareFetch, or the error that answers it."""
+        """The plan of a ShareFetch, or the error that answers it. `asked`: see `named`."""
         member = _Member(group_id, member_id)
         if epoch == FINAL_EPOCH:
             if member not in self._sessions:
@@ -132,11 +132,14 @@ class ShareSessions:
         if self._partitions + len(asked) > PARTITIONS_MAX:
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         before = len(session.partitions)
-        for each in asked:
-            if each not in session.partitions:
-                session.partitions[each] = self._named(each, unanswered=True)
-        for each in forgotten:
-            session.partitions.pop(each, None)
+        if asked:
+            # A partition of the session keeps its place.
+            session.partitions = {**session.partitions, **asked, **session.partitions}
+        if forgotten:
+            gone = frozenset(forgotten)
+            session.partitions = {
+                asked: each for asked, each in session.partitions.items() if asked not in gone
+            }
         self._partitions += len(session.partitions) - before
         return SharePlan(_turned(list(session.partitions.values()), epoch), session)
 
@@ -153,12 +156,15 @@ class ShareSessions:
         return session if isinstance(session, ErrorCode) else ErrorCode.NONE
 
     def _begin(
-        self, member: _Member, asked: Sequence[AskedPartition], connection_id: int
+        self,
+        member: _Member,
+        asked: Mapping[AskedPartition, SessionPartition],
+        connection_id: int,
     ) -> SharePlan | ErrorCode:
         """Begin a session in place of an earlier one. The member keeps the records that it has
         acquired."""
         self._remove(member)
-        partitions = {each: self._named(each) for each in asked}
+        partitions = dict(asked)
         if (
             len(self._sessions) >= self._sessions_max()
             or self._partitions + len(partitions) > PARTITIONS_MAX
@@ -182,8 +188,12 @@ class ShareSessions:
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         return session
 
-    def _named(self, asked: AskedPartition, *, unanswered: bool = False) -> SessionPartition:
-        return SessionPartition(asked, self._topic_name(asked.topic_id), unanswered)
+    def named(self, asked: AskedPartition, epoch: int) -> SessionPartition:
+        """A partition of a request with this epoch. A partition that is added to a session is
+        answered in any case."""
+        return SessionPartition(
+            asked, self._topic_name(asked.topic_id), unanswered=epoch != INITIAL_EPOCH
+        )
 
     # --- Ends ---
 

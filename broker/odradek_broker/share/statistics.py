@@ -29,6 +29,7 @@ from odradek_broker.share.events import (
 from odradek_broker.share.in_flight import RecordState, RemovalReason
 from odradek_broker.share.share_partition import AcknowledgeType
 from odradek_broker.share_state import ShareKey
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 
 PARTITIONS_MAX = 10_000
@@ -143,19 +144,19 @@ class ShareStatistics:
                 reason = "delivery_count" if too_often else RemovalReason.LOG_START.value
                 self._of(event.key).archived[reason] += each.last_offset - each.first_offset + 1
 
-    def fetched(self, topics: Iterable[str], failed: Iterable[str]) -> None:
+    async def fetched(self, topics: Iterable[str], failed: Iterable[str]) -> None:
         """Count a ShareFetch for each of `topics`, and an error for each of `failed`."""
-        for name in set(topics):
+        async for name in paced(set(topics)):
             self._of_topic(name).fetches += 1
-        for name in set(failed):
+        async for name in paced(set(failed)):
             self._of_topic(name).failed_fetches += 1
 
-    def acknowledgements_answered(self, topics: Iterable[str], failed: Iterable[str]) -> None:
+    async def acknowledgements_answered(self, topics: Iterable[str], failed: Iterable[str]) -> None:
         """Count a request with acknowledgements for each of `topics`, and an error for each of
         `failed`."""
-        for name in set(topics):
+        async for name in paced(set(topics)):
             self._of_topic(name).acknowledgements += 1
-        for name in set(failed):
+        async for name in paced(set(failed)):
             self._of_topic(name).failed_acknowledgements += 1
 
     def answered(self, group_id: str, fetchable: int, partitions: int, waited_ms: int) -> None:

@@ -29,7 +29,7 @@ from functools import lru_cache
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.topic_partition import TopicPartition
-from odradek_protocol.checksums import crc32c
+from odradek_protocol.checksums import crc32c, crc32c_of_each
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -97,11 +97,45 @@ def encode_offsets(
 ) -> bytes:
     """Kafka's offset checkpoint: version, count, then `topic partition offset` in each line,
     without a checksum for the partitions in `unchecked`."""
-    lines = []
-    for key, offset in offsets.items():
-        entry = f"{key[0]} {key[1]} {offset}"
-        lines.append(entry if key in unchecked else entry + _checksum(entry))
+    lines = _offset_lines(offsets.items())
+    if unchecked:
+        lines = [
+            line[:-_CHECKSUM_CHARACTERS] if key in unchecked else line
+            for key, line in zip(offsets, lines, strict=True)
+        ]
     return _joined(lines)
+
+
+def _offset_lines(offsets: Iterable[tuple[TopicPartition, int]]) -> list[str]:
+    entries = [f"{key[0]} {key[1]} {offset}" for key, offset in offsets]
+    if not entries:
+        return []
+    # All checksums are computed together: a call for each of tens of thousands takes long.
+    sums = crc32c_of_each("\n".join(entries).encode().split(b"\n"))
+    checksums = "\n".join([f"{each:032b}" for each in sums]).translate(_BLANKS).split("\n")
+    return [entry + checksum for entry, checksum in zip(entries, checksums, strict=True)]
+
+
+class OffsetLines:
+    """The lines of a checkpoint that is written again and again, of which few change: no call is
+    made for a line that stays, because there may be tens of thousands."""
+
+    def __init__(self) -> None:
+        self._lines: dict[TopicPartition, tuple[int, str]] = {}
+
+    def encode(self, offsets: Mapping[TopicPartition, int]) -> bytes:
+        """Like `encode_offsets`."""
+        lines = self._lines
+        for key in [key for key in lines if key not in offsets]:
+            del lines[key]
+        changed = [
+            (key, offset)
+            for key, offset in offsets.items()
+            if key not in lines or lines[key][0] != offset
+        ]
+        for (key, offset), line in zip(changed, _offset_lines(changed), strict=True):
+            lines[key] = offset, line
+        return _joined([lines[key][1] for key in offsets])
 
 
 def decode_offsets(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from odradek_broker.storage.handles import HandleCache
 
 #: The limit of the entries that one call removes. Other due entries wait for the next call.
-_ENTRIES_AT_ONCE_MAX = 1_000
+_ENTRIES_AT_ONCE_MAX = 300
 _RETRY_MS = 60_000
 _PROBLEMS_MAX = 20
 

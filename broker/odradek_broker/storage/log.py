@@ -52,7 +52,7 @@ from odradek_protocol.records.batch import BatchHeader, stamp
 
 PLENTY_BYTES = 2**31 - 1
 #: The limit of expired producers that are reported to the watch at a time.
-_EXPIRED_REPORTED_MAX = 1_000
+_EXPIRED_REPORTED_MAX = 100
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from odradek_broker.storage.checkpoints import (
     META_PROPERTIES,
     RECOVERY_POINTS,
     CorruptCheckpoint,
+    OffsetLines,
     decode_meta_properties,
     decode_offsets,
     decode_sound_offsets,
@@ -130,6 +131,7 @@ class LogDirectory:
         #: The offsets up to which logs have been compacted (L-28); the cleaner changes them.
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         #: The log start offsets as they are in the checkpoint on disk.
+        self._start_lines = OffsetLines()
         self._log_starts_on_disk: dict[TopicPartition, int] = {}
         self._has_checked_points = False
         self._files = shared.files
@@ -506,7 +508,7 @@ class LogDirectory:
         Raises DataDirectoryError."""
         self._checkpointed |= self.logs.keys()
         starts = {key: log.log_start_offset for key, log in self.logs.items()} | dict(moving or {})
-        self.write(LOG_STARTS, encode_offsets(starts))
+        self.write(LOG_STARTS, self._start_lines.encode(starts))
         self._log_starts_on_disk = starts
 
     def has_written_log_starts(self, starts: Mapping[TopicPartition, int]) -> bool:

@@ -4,7 +4,7 @@ L-30..L-38)."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import field
 from itertools import islice, repeat
@@ -437,21 +437,30 @@ class LogManager:
         for directory in self.directories:
             directory.journal.stop()
 
-    def remove_expired_producers(self, now_ms: int) -> int:
-        """Remove expired producers of open logs (P-24); returns their number."""
-        return sum(
-            log.remove_expired_producers(now_ms) for log in self if log.loaded and not log.offline
-        )
+    def remove_expired_producers(self, now_ms: int) -> Generator[None, None, int]:
+        """Remove expired producers of open logs (P-24), with a pause before each log; returns their
+        number."""
+        removed = 0
+        for log in self:
+            yield
+            if log.loaded and not log.offline:
+                removed += log.remove_expired_producers(now_ms)
+        return removed
 
-    def forget_producers_beyond(self, most: int) -> int:
+    def forget_producers_beyond(self, most: int) -> Generator[None, None, int]:
         """Drop producers, those that wrote longest ago first, until all partitions together have at
         most `most` producers. Returns the number of dropped producers. Producers with an open
-        transaction stay. The producers are counted only if there could be more than `most`."""
+        transaction stay. The producers are counted only if there could be more than `most`. There
+        are pauses."""
         made = self._options.producer_tally.made
         if self._producers_counted + made - self._producers_made <= most:
             return 0
-        states = [log.producers for log in self if log.loaded and not log.offline]
-        count = sum(map(len, states))
+        states, count = [], 0
+        for log in self:
+            yield
+            if log.loaded and not log.offline and len(log.producers):
+                states.append(log.producers)
+                count += len(log.producers)
         self._producers_counted, self._producers_made = count, made
         excess = count - most
         if excess <= 0:

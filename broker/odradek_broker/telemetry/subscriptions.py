@@ -111,7 +111,8 @@ class Subscriptions:
         metrics: set[str] = set()
         interval_ms = DEFAULT_INTERVAL_MS
         for subscription in self._subscriptions.values():
-            if subscription.matches(client):
+            # No calls for each of what may be thousands of subscriptions to all clients.
+            if not subscription.match or subscription.matches(client):
                 metrics |= subscription.metrics
                 interval_ms = min(interval_ms, subscription.interval_ms)
         if ALL_METRICS in metrics:

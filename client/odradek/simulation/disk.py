@@ -548,7 +548,7 @@ class MemoryFiles:
 
     def used_bytes(self) -> int:
         """The number of bytes in all files."""
-        return sum(len(inode.content) for inode in self._names.values())
+        return sum(map(len, [inode.content for inode in self._names.values()]))
 
     def lock(self, path: str) -> Callable[[], None]:
         path = _clean(path)

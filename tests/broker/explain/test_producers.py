@@ -7,6 +7,7 @@ from typing import Any
 
 from acl_rules import Rule, RuleList
 from broker_in_loop import RunningBroker, StartBroker
+from handler_calls import finished
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
@@ -100,7 +101,7 @@ async def test_p24_the_expiry_of_a_producer_id_is_in_the_history(start_broker: S
     await client.create_topic("t")
     who = await new_id(client)
     await produce(client, who, 0, 0)  # an old timestamp, so that the producer expires
-    broker.node.logs.remove_expired_producers(broker.node.clock.wall_ms())
+    finished(broker.node.logs.remove_expired_producers(broker.node.clock.wall_ms()))
     answer = await ask(client, who)
     assert answer.events[-1].text == (
         "t-0: removed, because it has written nothing for 1.0 s (producer.id.expiration.ms)"

@@ -104,7 +104,15 @@ def test_h243_an_expired_lock_and_a_late_acknowledgement_are_shown() -> None:
 def test_h243_the_end_of_a_members_session_is_shown() -> None:
     world = Told()
     for member, connection in (("a", 1), ("b", 2)):
-        world.sessions.plan(GROUP, member, 0, [ASKED], [], connection, acknowledges=False)
+        world.sessions.plan(
+            GROUP,
+            member,
+            0,
+            {ASKED: world.sessions.named(ASKED, 0)},
+            [],
+            connection,
+            acknowledges=False,
+        )
     world.acquired("a")
     world.sessions.close(GROUP, "a")
     world.acquired("b")

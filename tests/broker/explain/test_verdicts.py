@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from handler_calls import finished
 from odradek_broker.explain import verdicts
 from odradek_broker.explain.sentences import sentence
 from odradek_broker.explain.verdicts import (
@@ -50,7 +51,7 @@ class World:
     def sample(self) -> Verdict:
         """Take the next sample; returns the verdict."""
         self.now_ms += SAMPLE_INTERVAL_MS
-        self.verdicts.step(self.now_ms)
+        finished(self.verdicts.step(self.now_ms))
         return self.verdict()
 
     def verdict(self, group: str = "g") -> Verdict:
@@ -220,9 +221,9 @@ def test_the_offsets_of_a_sample_are_read_in_steps(
     for index in range(7):
         world.commit(1, ("t", index))
     for steps, count in ((1, 3), (2, 6), (3, 7), (4, 7)):
-        world.verdicts.step(0)
+        finished(world.verdicts.step(0))
         assert len(asked) == count, steps
-    world.verdicts.step(SAMPLE_INTERVAL_MS)
+    finished(world.verdicts.step(SAMPLE_INTERVAL_MS))
     assert len(asked) == 10
 
 

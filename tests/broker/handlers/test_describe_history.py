@@ -6,6 +6,7 @@ import pytest
 
 from acl_rules import Rule, RuleList
 from group_world import GROUP, GroupWorld, part
+from handler_calls import finished
 from history_questions import ask, init, sentences
 from many_cases import looped
 from odradek_broker.coordinator.transactions.decisions import AddCall
@@ -182,7 +183,7 @@ def test_the_verdict_about_a_group_names_partitions_with_describe_only() -> None
     world.commit_later(part(5, topic="other")).result()
     world.end_offsets = {("topic", 1): 105, ("other", 0): 1_005}
     for number in range(15):
-        world.verdicts.step(number * SAMPLE_INTERVAL_MS)
+        finished(world.verdicts.step(number * SAMPLE_INTERVAL_MS))
     world.clock.advance(15 * SAMPLE_INTERVAL_MS)
     stopped = (
         "STOPPED: it has committed nothing for 2.5 min, and 1000 records wait; it has no members"

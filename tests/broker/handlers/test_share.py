@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import pytest
 
 from acl_rules import Rule, RuleList
 from handler_calls import received, send
+from logs import append, make_batch
 from node_world import NodeWorld, SoonScheduler
 from odradek.simulation.clock import StoppedTimer
+from odradek_broker import slices
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers import share_fetch
 from odradek_broker.request import Peer
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_broker.share_state import ShareKey
@@ -419,3 +424,104 @@ def test_h171_open_sessions_begin_again_with_a_recreated_group() -> None:
     world.node.share_state.initialize_all(1, {key: 0})
     world.settle()
     assert acquired(world.fetch(2, {})) == [(0, 0, 9, 1)]
+
+
+# --- In slices ---
+
+
+class SlicedWorld(World):
+    """A node that pauses a ShareFetch at every place. Each partition of "t" has a record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fill(b"old")
+
+    def fill(self, value: bytes) -> None:
+        for index in range(2):
+            partition = self.node.partition("t", index)
+            assert partition is not None
+            append(partition.log, make_batch(1, value=value))
+            self.asked[partition.log.durability] = None
+        self.settle()
+
+    def make_again(self) -> None:
+        self.delete("t")
+        self.settle()
+        self.create("t", 2)
+        self.settle()
+        self.fill(b"new")
+
+    def check(self) -> None:
+        """Nothing waits, and no partition refers to a fetch."""
+        self.settle()
+        assert not self.node.parked_fetches and not self.node.slices.waiting
+        for _, _, partition in self.node.replicas.partitions():
+            assert not partition.data_waiters
+
+
+@pytest.fixture
+def pause_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_fetch, "PARTITIONS_AT_ONCE", -1)
+    for name in ("TURN_STEPS", "SLICE_STEPS", "LATE_STEPS", "_PIECE"):
+        monkeypatch.setattr(slices, name, 1)
+
+
+def at_each_pause(wait_ms: int) -> Iterator[tuple[SlicedWorld, ShareFetchRequest, Any]]:
+    """For each pause of a ShareFetch of both partitions: a world in which it pauses there, the
+    request, and its answer. With `wait_ms`, nothing can be acquired at first."""
+    pauses = 0
+    while True:
+        world = SlicedWorld()
+        if wait_ms:
+            world.fetch(0, {0: (), 1: ()}, member_id="other", max_bytes=10_000, max_wait_ms=0)
+        fields = {"max_bytes": 10_000, "max_wait_ms": wait_ms}
+        request = world.fetching(0, {0: (), 1: ()}, **fields)
+        answer = send(world.node, request, 2)
+        assert isinstance(answer, Deferred)
+        if not all(world.later.turn() for _ in range(pauses)):
+            assert pauses > 10
+            return
+        yield world, request, answer
+        pauses += 1
+
+
+def contents(answer: Any) -> bytes:
+    assert answer.error_code == 0
+    return b"".join(bytes(each.records) for topic in answer.responses for each in topic.partitions)
+
+
+@pytest.mark.usefixtures("pause_everywhere")
+@pytest.mark.parametrize("wait_ms", [0, 500])
+def test_h181_a_topic_that_is_made_again_at_a_pause_of_a_share_fetch(wait_ms: int) -> None:
+    for world, request, answer in at_each_pause(wait_ms):
+        world.make_again()
+        world.clock.now_ms += wait_ms
+        world.later.ring()
+        world.settle()
+        assert b"new" not in contents(received(request, 2, answer))
+        world.check()
+
+
+@pytest.mark.usefixtures("pause_everywhere")
+@pytest.mark.parametrize("wait_ms", [0, 500])
+def test_h184_a_connection_that_is_closed_at_a_pause_of_a_share_fetch_keeps_no_records(
+    wait_ms: int,
+) -> None:
+    for world, _, answer in at_each_pause(wait_ms):
+        answer.abandon()
+        for member in ("m", "other"):
+            world.node.share_sessions.close("g", member)
+        world.check()
+        found = world.fetch(0, {0: (), 1: ()}, member_id="next", max_bytes=10_000)
+        assert [(index, first) for index, first, _, _ in acquired(found)] == [(0, 0), (1, 0)]
+        world.check()
+
+
+@pytest.mark.usefixtures("pause_everywhere")
+def test_h173_records_that_arrive_at_a_pause_end_the_wait_of_a_share_fetch() -> None:
+    for world, request, answer in at_each_pause(500):
+        world.fill(b"more")
+        found = received(request, 2, answer)
+        assert b"more" in contents(found)
+        assert acquired(found)[0][1] == 1
+        world.check()

@@ -10,6 +10,7 @@ import pytest
 from counting_randomness import CountingRandomness
 from fake_node import FakeNode
 from handler_calls import ask
+from node_world import NodeWorld
 from odradek_broker.config.broker import ConfigSource, default_config
 from odradek_broker.metadata import config_resources
 from odradek_broker.metadata.cluster import (
@@ -814,3 +815,17 @@ def test_a80_a_kerberos_setting_is_accepted_for_a_single_broker_only(
         node.metadata, [ResourceChanges(RESOURCE_BROKER, "1", [Change(key, 0, "soon")])]
     )[1]
     assert bad.error is ErrorCode.INVALID_REQUEST
+
+
+def test_n57_an_internal_topic_is_made_in_slices_and_all_wait_for_its_partitions() -> None:
+    world = NodeWorld()
+    first, second = (world.node.ensure_internal_topic(OFFSETS_TOPIC) for _ in range(2))
+    world.flush()
+    made = len(world.node.replicas._partitions[OFFSETS_TOPIC])
+    assert made < 50 and not first.done and not second.done
+    while not first.done:
+        assert not second.done
+        world.soon.turn()
+    assert second.done
+    assert len(world.node.replicas._partitions[OFFSETS_TOPIC]) == 50
+    assert world.node.ensure_internal_topic(OFFSETS_TOPIC).done

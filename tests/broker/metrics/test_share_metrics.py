@@ -12,12 +12,14 @@ from prometheus_client.samples import Sample
 
 from broker_in_loop import RunningBroker, StartBroker
 from fake_node import FakeNode
+from node_world import SoonScheduler
 from odradek import Admin, ConfigResource, NewTopic, Producer, ShareConsumer
 from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.metrics.exposition import Exposition
 from odradek_broker.share.events import LocksExpired, SessionEnd
 from odradek_broker.share_state import ShareKey, StateBatch
+from odradek_broker.slices import Slices
 
 DEADLINE_S = 100.0
 GROUP = "workers"
@@ -191,7 +193,7 @@ def test_h250_h253_expired_locks_count_only_for_existing_groups_and_topics() -> 
         stored = [StateBatch(0, 4, 0, 1), StateBatch(5, 6, 4, 5)]
         expired = LocksExpired(ShareKey(group, each, 0), stored, delivery_count_limit=5)
         statistics.count(expired)
-    statistics.fetched(["jobs", "deleted"], [])
+    Slices(lambda: 0, SoonScheduler()).run(statistics.fetched(["jobs", "deleted"], []))
     shown = {(each.name, each.labels["topic"]) for each in fetches_of(node)}
     assert shown == {("kafka_server_brokertopicmetrics_totalsharefetchrequests_total", "jobs")}
     listed.state = GroupState.EMPTY

@@ -378,6 +378,35 @@ async def test_n15_a_clean_stop_keeps_all_records_and_writes_its_marker_file(
     assert answer.responses[0].partition_responses[0].base_offset == 2
 
 
+async def test_n15_a_stop_answers_fetches_behind_a_parked_fetch(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    client = await broker.client()
+    await client.create_topic("t")
+    for _ in range(3):
+        client.send(long_poll("t", 0), 11)
+    await until(lambda: len(broker.node.parked_fetches) == 1)
+    await broker.server.stop()
+    for _ in range(3):
+        assert (await client.receive()).responses[0].partitions[0].error_code == ErrorCode.NONE
+
+
+async def test_n15_a_stop_completes_what_a_closed_connection_has_begun_to_change(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker(max_partitions="1000")
+    client = await broker.client()
+    names = [f"t{number}" for number in range(300)]
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    client.send(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 5)
+    await until(lambda: "t0" in broker.node.metadata.topics)
+    assert names[-1] not in broker.node.metadata.topics
+    client.close()
+    await broker.stop()
+    again = await start_broker()
+    assert set(names) <= again.node.metadata.topics.keys()
+    assert all(again.node.partition(name, 0) is not None for name in names)
+
+
 async def test_n15_a_stop_answers_parked_joins(start_broker: StartBroker) -> None:
     """Parked joins would delay the stop until the limit for slow peers, and would get no answer."""
     broker = await start_broker(group_initial_rebalance_delay_ms="600000")

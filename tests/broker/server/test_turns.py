@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -169,5 +170,43 @@ def test_n56_n57_a_lost_connection_has_no_further_turn(
             await asyncio.sleep(0)
             connection.world.soon.run()
         assert connection.wire.answers == answered
+
+    played(story)
+
+
+def test_n03_a_chain_of_connections_that_wait_for_each_other_needs_no_deep_stack() -> None:
+    count = 300
+
+    def fetch(partition: int) -> tuple[Message, int]:
+        asked = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+        topics = [FetchTopic(topic="chain", partitions=[asked])]
+        return FetchRequest(max_wait_ms=30_000, min_bytes=1, max_bytes=1 << 20, topics=topics), 11
+
+    def produce(partition: int) -> tuple[Message, int]:
+        data = PartitionProduceData(index=partition, records=make_batch(1))
+        topics = [TopicProduceData(name="chain", partition_data=[data])]
+        return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9
+
+    async def story(first: Connection) -> None:
+        world = first.world
+        world.create("chain", count + 1)
+        world.soon.run()
+        connections = [Connection(world) for _ in range(count)]
+        for number, connection in enumerate(connections):
+            connection.arrive([fetch(number), produce(number + 1)])
+        deepest = 0
+
+        def deep(*_: object) -> None:
+            nonlocal deepest
+            deepest = max(deepest, len(inspect.stack(0)))
+
+        last = world.node.partition("chain", count)
+        assert last is not None
+        last.data_waiters[deep] = None
+        first.arrive([produce(0)])
+        for _ in range(2 * count):
+            await asyncio.sleep(0)
+        assert [connection.wire.answers for connection in connections] == [2] * count
+        assert 0 < deepest < 100
 
     played(story)

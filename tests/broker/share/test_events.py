@@ -96,7 +96,15 @@ def test_h240_the_end_of_a_session_has_an_event_with_its_cause() -> None:
     world = ShareWorld()
     world.produce(10)
     for member, connection in (("a", 1), ("b", 2)):
-        world.sessions.plan(GROUP, member, 0, [ASKED], [], connection, acknowledges=False)
+        world.sessions.plan(
+            GROUP,
+            member,
+            0,
+            {ASKED: world.sessions.named(ASKED, 0)},
+            [],
+            connection,
+            acknowledges=False,
+        )
     world.acquired("a")
     world.sessions.close(GROUP, "a")
     world.acquired("b")
@@ -110,8 +118,12 @@ def test_h240_the_end_of_a_session_has_an_event_with_its_cause() -> None:
 def test_h240_the_end_of_a_session_without_records_has_no_event() -> None:
     world = ShareWorld()
     world.produce(10)
-    world.sessions.plan(GROUP, "a", 0, [ASKED], [], 1, acknowledges=False)
-    world.sessions.plan(GROUP, "b", 0, [ASKED], [], 1, acknowledges=False)
+    world.sessions.plan(
+        GROUP, "a", 0, {ASKED: world.sessions.named(ASKED, 0)}, [], 1, acknowledges=False
+    )
+    world.sessions.plan(
+        GROUP, "b", 0, {ASKED: world.sessions.named(ASKED, 0)}, [], 1, acknowledges=False
+    )
     world.acquired("a")
     world.sessions.close(GROUP, "b")
     assert told(world, RecordsReturned) == []

@@ -68,11 +68,12 @@ class World:
         connection: int = 1,
         acknowledges: bool = False,
     ) -> SharePlan | ErrorCode:
+        asked = [AskedPartition(topic_id, each) for each in partitions]
         return self.sessions.plan(
             group,
             member,
             epoch,
-            [AskedPartition(topic_id, each) for each in partitions],
+            {each: self.sessions.named(each, epoch) for each in asked},
             [AskedPartition(T, each) for each in forgotten],
             connection,
             acknowledges=acknowledges,

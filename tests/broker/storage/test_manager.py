@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from handler_calls import finished
 from logs import NOW_MS, append, headers, make_batch, read_all, small_file
 from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.platform.machine import RealClock, RealFiles, RealRandomness
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
     CorruptCheckpoint,
+    OffsetLines,
     decode_offsets,
     encode_offsets,
     encode_topic_id,
@@ -674,8 +676,8 @@ def test_p24_expired_producers_are_removed(two_topics: LogManager) -> None:
     log = two_topics.get("a", 0)
     assert log is not None
     append(log, make_batch(1, producer_id=4))
-    assert two_topics.remove_expired_producers(NOW_MS + 1) == 0
-    assert two_topics.remove_expired_producers(NOW_MS + 86_400_001) == 1
+    assert finished(two_topics.remove_expired_producers(NOW_MS + 1)) == 0
+    assert finished(two_topics.remove_expired_producers(NOW_MS + 86_400_001)) == 1
 
 
 def test_many_partitions_need_few_open_handles(files: MemoryFiles) -> None:
@@ -701,6 +703,14 @@ def test_offset_checkpoints_survive_encoding() -> None:
     offsets = {("a", 0): 5, ("b-c.d_e", 12): 2**40}
     assert decode_offsets(encode_offsets(offsets).decode()) == offsets
     assert decode_offsets("0\n0\n") == {}
+
+
+def test_kept_lines_of_a_checkpoint_are_those_of_the_present_offsets() -> None:
+    offsets = {("a", 0): 5, ("b", 1): 7}
+    assert encode_offsets({}) == b"0\n0\n"
+    lines = OffsetLines()
+    for change in ({}, offsets, offsets | {("a", 0): 6, ("a", 3): 7}, {("b", 1): 7}, {}):
+        assert lines.encode(change) == encode_offsets(change)
 
 
 def test_l35_checkpoint_entries_without_a_checksum_are_read_and_marked() -> None:
@@ -738,11 +748,11 @@ def test_d11_p24_the_oldest_producers_of_all_partitions_are_removed(
     for number in range(10):
         batch = make_batch(timestamp=NOW_MS + number, producer_id=number, transactional=number == 0)
         append(logs[number % 2], batch)
-    assert manager.forget_producers_beyond(10) == 0
-    assert manager.forget_producers_beyond(6) == 4
+    assert finished(manager.forget_producers_beyond(10)) == 0
+    assert finished(manager.forget_producers_beyond(6)) == 4
     left = [[entry.producer_id for entry in log.producers.entries()] for log in logs]
     assert left == [[0, 6, 8], [5, 7, 9]], "0 has a transaction open"
-    assert manager.forget_producers_beyond(0) == 5
+    assert finished(manager.forget_producers_beyond(0)) == 5
     assert [len(log.producers) for log in logs] == [1, 0]
 
 
@@ -762,7 +772,7 @@ def test_d11_p24_the_oldest_producers_are_chosen_by_order_and_timestamp(files: M
     gone: list[int] = []
     for most in range(5, -1, -1):
         before = set(left())
-        assert manager.forget_producers_beyond(most) == 1
+        assert finished(manager.forget_producers_beyond(most)) == 1
         gone += before - set(left())
     assert gone == [4, 1, 2, 5, 6, 3]
 
@@ -784,14 +794,14 @@ def test_d11_producers_are_not_counted_while_the_limit_cannot_be_reached(
     for number in range(3):
         append(logs[0], make_batch(timestamp=NOW_MS, producer_id=number))
         append(logs[1], make_batch(timestamp=NOW_MS, producer_id=number, base_sequence=0))
-    assert manager.forget_producers_beyond(6) == 0
+    assert finished(manager.forget_producers_beyond(6)) == 0
     assert looks == 0, "no more than 6 were ever made"
     append(logs[0], make_batch(timestamp=NOW_MS + 1, producer_id=7))
-    assert [manager.forget_producers_beyond(6) for _ in range(3)] == [1, 0, 0]
+    assert [finished(manager.forget_producers_beyond(6)) for _ in range(3)] == [1, 0, 0]
     assert looks == 1
     logs[0].remove_expired_producers(NOW_MS + 10**9)
     append(logs[0], make_batch(timestamp=NOW_MS + 2, producer_id=8))
-    assert manager.forget_producers_beyond(6) == 0
+    assert finished(manager.forget_producers_beyond(6)) == 0
     assert (looks, sum(len(log.producers) for log in logs)) == (2, 4), "it counts again"
 
 
@@ -803,6 +813,6 @@ def test_d11_producers_that_a_start_finds_are_counted(files: MemoryFiles) -> Non
     manager.close()
     again, _ = start(files)
     (log,) = again
-    assert again.forget_producers_beyond(2) == 0, "its files are not open yet"
+    assert finished(again.forget_producers_beyond(2)) == 0, "its files are not open yet"
     assert len(log.producers) == 5
-    assert again.forget_producers_beyond(2) == 3
+    assert finished(again.forget_producers_beyond(2)) == 3

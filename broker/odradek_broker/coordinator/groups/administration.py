@@ -260,21 +260,21 @@ class GroupAdministration:
     def _missing(self, group_id: str, group_type: str) -> str:
         return missing_group(group_id, group_type, exists=self._find(group_id) is not None)
 
-    def deletion(self, group_id: str) -> tuple[ErrorCode, list[Record]]:
-        """The error that forbids the deletion of a group, or the tombstones of all its records. The
-        group's own tombstone comes last, so that the deletion can be requested again after a crash
-        has interrupted it."""
+    def deletable(self, group_id: str) -> tuple[ErrorCode, list[TopicPartition]]:
+        """The error that forbids the deletion of a group, or the partitions of its offsets."""
+        error = deletion_error(self._find(group_id))
+        return error, [] if error else self._offsets.partitions_of_group(group_id)
+
+    def without_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> list[Record]:
+        """The tombstones of offsets of a group that is being deleted."""
+        offsets = [(group_id, partition) for partition in partitions]
+        return remove_offsets(offsets, OffsetDeletion.GROUP_DELETED, self._observer)
+
+    def without_group(self, group_id: str) -> list[Record]:
+        """The tombstones of a group's own records; none if the group is gone with its last
+        offset."""
         group = self._find(group_id)
-        error = deletion_error(group)
-        if group is None or error is not ErrorCode.NONE:
-            return error, []
-        partitions = self._offsets.partitions_of_group(group_id)
-        records = remove_offsets(
-            ((group_id, partition) for partition in partitions),
-            OffsetDeletion.GROUP_DELETED,
-            self._observer,
-        )
-        return error, records + remove_group(group)
+        return [] if group is None else remove_group(group)
 
     def offset_deletion(
         self, group_id: str, partitions: list[TopicPartition]

@@ -58,7 +58,6 @@ from odradek_broker.coordinator.groups.streams.heartbeat import (
 )
 from odradek_broker.coordinator.runtime import (
     ProducerIdentity,
-    Record,
     Runtime,
     RuntimeState,
     TransactionalPartition,
@@ -90,6 +89,8 @@ log = structlog.get_logger("odradek.groups")
 
 #: The pause before the next attempt to delete the offsets of a deleted topic.
 DELETE_AGAIN_MS = 5_000
+#: The most offsets of a group that are deleted at once.
+TOMBSTONES_AT_ONCE = 100
 
 A = TypeVar("A")
 
@@ -466,17 +467,36 @@ class GroupCoordinator:
         """Delete a group that has no members, and all its offsets. The states of a share group's
         partitions are deleted first (H-28)."""
         return self.share.delete_all_states(group_id).bind(
-            lambda error: Deferred.of(error) if error else self._delete_group(group_id)
+            lambda error: (
+                Deferred.of(error)
+                if error
+                else self._slices.deferred(
+                    self.shards.hold(group_id, lambda: self._delete_group(group_id))
+                )
+            )
         )
 
-    def _delete_group(self, group_id: str) -> Deferred[ErrorCode]:
+    async def _delete_group(self, group_id: str) -> ErrorCode:
         runtime, error = self.shards.find(group_id)
-        records: list[Record] = []
-        if runtime is not None and error is ErrorCode.NONE:
-            error, records = runtime.core.administration.deletion(group_id)
         if runtime is None or error is not ErrorCode.NONE:
-            return Deferred.of(error)
-        return runtime.write(records, ErrorCode.NONE, _identity)
+            return error
+        administration = runtime.core.administration
+        error, partitions = administration.deletable(group_id)
+        if error is not ErrorCode.NONE:
+            return error
+        written = [
+            runtime.write(
+                administration.without_offsets(group_id, batch), ErrorCode.NONE, _identity
+            )
+            async for batch in paced(in_order(partitions, TOMBSTONES_AT_ONCE), changing=True)
+        ]
+        # The group's own tombstone comes last, so that the deletion can be requested again after a
+        # crash has interrupted it.
+        written.append(
+            runtime.write(administration.without_group(group_id), ErrorCode.NONE, _identity)
+        )
+        errors = [await each async for each in paced(written, changing=True)]
+        return next(filter(None, errors), ErrorCode.NONE)
 
     def delete_offsets(
         self, group_id: str, partitions: list[TopicPartition]

@@ -14,7 +14,6 @@ from base64 import urlsafe_b64decode
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Protocol
 
 import structlog
@@ -33,6 +32,7 @@ from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.share_state import ShareKey, ShareState, StateResult
+from odradek_broker.slices import Slices, in_order, paced
 from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
@@ -49,12 +49,16 @@ _TOO_LONG = f"The group id is longer than {GROUP_ID_MAX_CHARS} characters."
 #: The pause before the next attempt to delete the states of a deleted topic.
 DELETE_AGAIN_MS = 1_000
 #: The limit of share partitions that are handled in one turn of the event loop.
-_TURN_MAX = 100
+_TURN_MAX = 25
 
 Decide = Callable[[ShareShard, Deferred[StateResult], Instant], Outcome]
 DecideEach = Callable[[ShareShard, ShareKey, Deferred[StateResult], Instant], Outcome]
 Results = Mapping[ShareKey, StateResult]
 Answers = Mapping[ShareKey, Deferred[StateResult]]
+
+
+#: The most states of a deleted topic that are deleted at once.
+DELETED_AT_ONCE = 50
 
 
 class Topics(PartitionCounts, Protocol):
@@ -102,8 +106,9 @@ class _Turn(NamedTuple):
     """The share partitions of one call that are handled in one turn of the event loop."""
 
     decide: DecideEach
-    answers: dict[ShareKey, Deferred[StateResult]]
+    keys: Sequence[ShareKey]
     decided: Callable[[Answers], None]
+    done: Deferred[Results]
 
 
 class ShareCoordinator:
@@ -127,7 +132,9 @@ class ShareCoordinator:
         state_changed: Callable[[ShareKey], None],
         clock: Clock,
         scheduler: Scheduler,
+        slices: Slices,
     ) -> None:
+        self._slices = slices
         self._settings = settings
         self._metadata = metadata
         self._ensure_topic = ensure_topic
@@ -284,24 +291,24 @@ class ShareCoordinator:
         of share partitions, and writes the records of each shard as one batch. An earlier call of
         this function is carried out before a later one. `decided` is called with the answers of
         share partitions whose records are being written."""
-        answers: dict[ShareKey, Deferred[StateResult]] = {key: Deferred() for key in keys}
-        if not answers:
+        turns = [
+            _Turn(decide, some, decided, Deferred())
+            for some in in_order(list(dict.fromkeys(keys)), _TURN_MAX)
+        ]
+        if not turns:
             return Deferred.of({})
 
         def begin(error: ErrorCode) -> None:
-            left = iter(answers.items())
-            while some := dict(islice(left, _TURN_MAX)):
-                if error:
-                    _refuse(some.values(), StateResult(error))
-                else:
-                    self._turns.append(_Turn(decide, some, decided))
+            if error:
+                for turn in turns:
+                    turn.done.resolve(dict.fromkeys(turn.keys, StateResult(error)))
+                return
+            self._turns += turns
             if not self._scheduled:
                 self._take_turn()
 
         self._when_usable().then(begin)
-        return gather(list(answers.values())).map(
-            lambda found: dict(zip(answers, found, strict=True))
-        )
+        return gather([turn.done for turn in turns]).map(_merged)
 
     def _take_turn(self) -> None:
         """Carry out the oldest of the turns, and schedule the next one."""
@@ -318,7 +325,11 @@ class ShareCoordinator:
 
     def _carry_out_turn(self, turn: _Turn) -> None:
         by_shard: dict[int | None, dict[ShareKey, Deferred[StateResult]]] = {}
-        for key, answer in turn.answers.items():
+        all_answers: dict[ShareKey, Deferred[StateResult]] = {key: Deferred() for key in turn.keys}
+        gather(list(all_answers.values())).then(
+            lambda found: turn.done.resolve(dict(zip(all_answers, found, strict=True)))
+        )
+        for key, answer in all_answers.items():
             problem = _problem_of(key)
             if problem:
                 answer.resolve(StateResult(ErrorCode.INVALID_REQUEST, problem))
@@ -348,19 +359,19 @@ class ShareCoordinator:
         self._delete_states({each for each in found if self._metadata.topic_name(each) is None})
 
     def _delete_states(self, topic_ids: set[bytes]) -> Deferred[None]:
+        return self._slices.deferred(self._delete_in_slices(topic_ids))
+
+    async def _delete_in_slices(self, topic_ids: set[bytes]) -> None:
         written: list[Deferred[ErrorCode]] = []
-        for runtime in self.shards:
-            if runtime.state is not RuntimeState.ACTIVE:
-                continue
-            records = runtime.core.delete_topics(topic_ids)
-            if records:
-                written.append(runtime.write(records, ErrorCode.NONE, lambda error: error))
-
-        def deleted(errors: Sequence[ErrorCode]) -> None:
-            if any(errors):
-                self._delete_again(topic_ids)
-
-        return gather(written).map(deleted)
+        async for runtime in paced(self.shards, changing=True):
+            if runtime.state is RuntimeState.ACTIVE:
+                keys = runtime.core.of_topics(topic_ids)
+                async for batch in paced(in_order(keys, DELETED_AT_ONCE), changing=True):
+                    records = runtime.core.without(batch)
+                    written.append(runtime.write(records, ErrorCode.NONE, lambda error: error))
+        errors = [await each async for each in paced(written, changing=True)]
+        if any(errors):
+            self._delete_again(topic_ids)
 
     def _delete_again(self, topic_ids: set[bytes]) -> None:
         """Delete the states later, when the disk may have room again."""
@@ -393,6 +404,13 @@ class ShareCoordinator:
 def _refuse(answers: Iterable[Deferred[StateResult]], result: StateResult) -> None:
     for answer in answers:
         answer.resolve(result)
+
+
+def _merged(parts: Iterable[Results]) -> Results:
+    merged: dict[ShareKey, StateResult] = {}
+    for part in parts:
+        merged.update(part)
+    return merged
 
 
 def _together(

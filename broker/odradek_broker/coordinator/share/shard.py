@@ -52,6 +52,7 @@ STATE_BATCHES_MAX = 50_000
 #: The greatest size of a batch with snapshots of rarely changed share partitions; further snapshots
 #: are written in another batch.
 _COLD_BATCH_BYTES = 256 * 1024
+_COLD_BATCH_RECORDS = 20
 
 _UNINITIALIZED = "operation on uninitialized share partition not allowed."
 _MESSAGES = {
@@ -83,6 +84,8 @@ class Periodic(Enum):
     """The work that a shard does from time to time."""
 
     SNAPSHOTS = "Snapshots"
+    #: Not periodic: the next batch of snapshots.
+    MORE_SNAPSHOTS = "More snapshots"
     PRUNING = "Pruning"
 
 
@@ -114,6 +117,8 @@ class ShareShard:
         self.index = index
         self._settings = settings
         self._exists = exists
+        #: The share partitions that the present snapshots have yet to cover.
+        self._cold: deque[ShareKey] = deque()
         self.timers: Timers[Periodic] = Timers()
         self.partitions: dict[ShareKey, StoredPartition] = {}
         self.next_offset = 0
@@ -291,24 +296,31 @@ class ShareShard:
 
     # --- Deleted topics ---
 
-    def delete_topics(self, topic_ids: set[bytes]) -> list[Record]:
-        """The records that delete the state of all partitions of these topics (H-108)."""
-        return [tombstone_record(key) for key in self.partitions if key.topic_id in topic_ids]
+    def of_topics(self, topic_ids: set[bytes]) -> list[ShareKey]:
+        """The share partitions of these topics."""
+        return [key for key in self.partitions if key.topic_id in topic_ids]
+
+    def without(self, keys: Sequence[ShareKey]) -> list[Record]:
+        """The records that delete the states of share partitions (H-108)."""
+        return [tombstone_record(key) for key in keys if key in self.partitions]
 
     # --- Periodic work ---
 
     def loaded(self, now: Instant) -> Outcome:
         """See `runtime.Core`."""
-        for name in Periodic:
+        for name in (Periodic.SNAPSHOTS, Periodic.PRUNING):
             self._set_timer(name, now)
         return Outcome()
 
     def on_timer(self, name: Periodic, now: Instant) -> Outcome:
         """See `runtime.Core`."""
+        if name is Periodic.MORE_SNAPSHOTS:
+            return self._snapshot_some(now)
         self._set_timer(name, now)
         if name is Periodic.PRUNING:
             return self._prune()
-        return self._snapshot_some(self._cold_partitions(now), now)
+        self._cold = self._cold_partitions(now)
+        return self._snapshot_some(now)
 
     def closed(self, error: ErrorCode) -> Outcome:
         """See `runtime.Core`; no request is parked here."""
@@ -336,7 +348,7 @@ class ShareShard:
 
     def redundant_until(self) -> int:
         """The offset below which no load needs a record."""
-        needed = (stored.needed_from for stored in self.partitions.values())
+        needed = [stored.needed_from for stored in self.partitions.values()]
         return min(needed, default=self._deleted_until)
 
     def _cold_partitions(self, now: Instant) -> deque[ShareKey]:
@@ -344,17 +356,20 @@ class ShareShard:
         has written the last snapshot of every share partition (H-107)."""
         interval_ms = self._settings.share_coordinator_cold_partition_snapshot_interval_ms
         states = [(key, stored.state) for key, stored in self.partitions.items()]
-        if all(state.created_ms != state.written_ms for _, state in states):
+        if not [key for key, state in states if state.created_ms == state.written_ms]:
             return deque()
-        return deque(key for key, state in states if now.wall_ms - state.written_ms >= interval_ms)
+        return deque(
+            [key for key, state in states if now.wall_ms - state.written_ms >= interval_ms]
+        )
 
-    def _snapshot_some(self, keys: deque[ShareKey], now: Instant) -> Outcome:
-        """Write snapshots of these share partitions in batches of a limited size. The next batch is
-        written once the previous batch is durable. After an error, the next call of the timer
-        writes the rest."""
+    def _snapshot_some(self, now: Instant) -> Outcome:
+        """Write snapshots of the cold share partitions in batches of a limited size. The next batch
+        is written in another turn of the loop, once the previous batch is durable. After an error,
+        the next call of the timer writes the rest."""
+        keys = self._cold
         records: list[Record] = []
         size_bytes = 0
-        while keys and size_bytes < _COLD_BATCH_BYTES:
+        while keys and size_bytes < _COLD_BATCH_BYTES and len(records) < _COLD_BATCH_RECORDS:
             key = keys.popleft()
             stored = self.partitions.get(key)
             if stored is None:
@@ -373,7 +388,9 @@ class ShareShard:
             return Outcome()
 
         def durable(error: ErrorCode, later: Instant) -> Outcome:
-            return self._snapshot_some(keys, later) if error is _E.NONE else Outcome()
+            if error is _E.NONE and keys:
+                self.timers.set(Periodic.MORE_SNAPSHOTS, later.monotonic_ms)
+            return Outcome()
 
         return Outcome(records=records, after_append=durable)
 

@@ -321,6 +321,10 @@ _SCAN = TimerName(Deadline.TIMEOUTS)
 EXPIRY_SLICE_IDS = 1_000
 TOMBSTONES_MAX = 100
 _EXPIRY_PAUSE_MS = 100
+#: The most transactions that a scan for timeouts aborts; others are left to the next scan, after a
+#: pause.
+TIMED_OUT_MAX = 200
+_SCAN_PAUSE_MS = 1_000
 
 
 class TransactionShard:
@@ -587,11 +591,14 @@ class TransactionShard:
             self._set_scan(now.monotonic_ms)
         transactions, now_ms = self.transactions, now.monotonic_ms
         # Most have time left, and one look at two numbers shows it.
-        for name in [
+        late = [
             name
             for name, began_ms in self._ongoing.items()
             if began_ms + transactions[name].timeout_ms < now_ms
-        ]:
+        ]
+        if len(late) > TIMED_OUT_MAX:
+            self.timers.set(_SCAN, now_ms + _SCAN_PAUSE_MS)
+        for name in late[:TIMED_OUT_MAX]:
             if self._timed_out(name, now):
                 # Each has a deadline of its own, because many may have timed out at a time.
                 self.timers.set(TimerName(Deadline.TIMED_OUT, name), now.monotonic_ms)

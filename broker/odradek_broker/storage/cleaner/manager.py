@@ -138,7 +138,9 @@ class LogCleaner:
         self._busy = True
         self.at_work = None
         self.statistics.looked_at_ms = self._clock.monotonic_ms()
-        self._look_on(iter([log for log in self._logs if log.config.compacted]), [])
+        # Without a call for each log, of which there may be thousands.
+        compacted = [log for log in self._logs if "compact" in log.config.cleanup_policy]
+        self._look_on(iter(compacted), [])
 
     def _look_on(self, logs: Iterator[PartitionLog], found: list[LogToClean]) -> None:
         if self._closed:

@@ -405,6 +405,7 @@ def test_h107_many_snapshots_are_written_in_several_batches(
     world.write_later([(0, 5, 2, 1)], key=keys[9])
     while len(world.log.records) > world.log.durable:
         world.log.flush()
+        world.wait(0)
     assert [world.stored(key).snapshot_epoch for key in keys] == [1] * 10
     assert world.batches(keys[9]) == [(0, 5, 2, 1)], "the write between two batches counts"
 
