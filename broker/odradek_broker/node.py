@@ -6,7 +6,7 @@ so that the simulator can run the node unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from itertools import count
 
@@ -434,6 +434,7 @@ class Node:
         self.publisher.loaded(self.metadata_log.state().log_end_offset)
         self.replicas.load(self.metadata_log.removed_topic_ids, report)
         report.problems += self.metadata_log.problems
+        self.producer_ids.leave_out(self._producer_ids_of_logs())
         if self.metadata.config_problem:
             report.problems.append(
                 "the broker's dynamic settings are not all used, for they do not fit together:"
@@ -444,6 +445,17 @@ class Node:
         self.groups.shards.load()
         self._begin_transactions()
         return report
+
+    def _producer_ids_of_logs(self) -> Iterator[int]:
+        """The producer ids in the logs. After a crash all logs are open. After a clean stop they
+        are opened only if the metadata log has lost records."""
+        all_known = self.metadata_log.ends_as_stopped
+        for log in self.logs:
+            if log.offline or log.topic == METADATA_TOPIC or (all_known and not log.loaded):
+                continue
+            with suppress(StorageError):
+                log.load(self.clock.wall_ms())
+                yield from (entry.producer_id for entry in log.producers.entries())
 
     def _begin_transactions(self) -> None:
         """Raise the leader epochs of the transaction partitions, and load the transaction
@@ -470,6 +482,13 @@ class Node:
     def _continue_loading_transactions(self) -> None:
         if not self.transactions.shards.load_some():
             self.scheduler.call_later(0, self._continue_loading_transactions)
+            return
+        self.producer_ids.leave_out(
+            producer_id
+            for core in self.transactions.shards.cores
+            for each in core.transactions.values()
+            for producer_id in (each.producer_id, each.next_producer_id)
+        )
 
     def _config_at_start(self, topic: str) -> LogConfig:
         """The settings of a topic's logs. They are in the metadata log, which is loaded first."""

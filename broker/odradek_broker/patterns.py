@@ -25,21 +25,31 @@ from typing import Any
 PATTERN_CHARACTERS_MAX = 4_096
 #: The limit of the instructions of a compiled expression. Repetitions multiply instructions.
 PROGRAM_STEPS_MAX = 10_000
-#: The limit of the memory of one compiled expression, with the states that matches make.
-_MEMORY_BYTES_MAX = 1 << 20
+#: The limit of classes such as `\pL`. RE2 makes a list of hundreds of ranges for each, before it
+#: notices that the expression is too large: without this limit 4,096 characters take 0.3 s.
+CLASSES_MAX = 32
+#: The limit of the steps of one match, which cannot pause; about ten milliseconds. Every topic has
+#: fewer with every expression, but a transactional id may have 32,767 characters.
+MATCH_STEPS_MAX = 3_000_000
+#: The limit of the memory of one compiled expression, with the states that matches make. With more
+#: memory, RE2 compiles longer before it refuses, and accepts nothing more.
+_MEMORY_BYTES_MAX = 1 << 18
 _REPEAT_MAX = 1_000
 _PATTERNS_KEPT = 64
 
 #: The parts of an expression that matter here: a quoted text, an escape, the beginning of a named
 #: group, a class, a repetition with bounds, or any other character.
 _PARTS = re.compile(
-    r"\\Q.*?(?:\\E|\Z)|\\[pPx]\{[^}]*\}|\\."
+    # Plain characters are skipped together.
+    r"(?:[^\\(\[{]|\((?!\?))+"
+    r"|\\Q.*?(?:\\E|\Z)|\\[pPx]\{[^}]{0,64}\}|\\."
     r"|\(\?P?<(?P<name>\w+)>"
     r"|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]?"
     r"|\{(?P<least>0|[1-9]\d*)(?:,(?P<most>0|[1-9]\d*)?)?\}"
     r"|.",
     re.DOTALL,
 )
+_CLASSES = re.compile(r"\\[pP]")
 _ESCAPED_LITERAL = re.compile(r"\\([^\x00-\x7f])")
 
 
@@ -56,7 +66,10 @@ class Pattern:
         self._size: int = compiled.programsize
 
     def matches(self, name: str) -> bool:
-        """True if the whole name matches."""
+        """True if the whole name matches; False for a name with which a match would take more than
+        MATCH_STEPS_MAX."""
+        if self.steps(name) > MATCH_STEPS_MAX:
+            return False
         text = name.encode("utf-8", "surrogatepass")
         return self._compiled.fullmatch(text) is not None
 
@@ -72,6 +85,8 @@ def compile_pattern(text: str) -> Pattern:
     expression if the package google-re2 is missing."""
     if len(text) > PATTERN_CHARACTERS_MAX:
         raise PatternError(f"it has {len(text)} characters; at most {PATTERN_CHARACTERS_MAX}")
+    if len(_CLASSES.findall(text)) > CLASSES_MAX:
+        raise PatternError(f"it has more than {CLASSES_MAX} classes of Unicode (\\p, \\P)")
     try:
         import re2
     except ImportError:
@@ -111,13 +126,13 @@ def _translated(text: str) -> str:
         bounds = [int(each) for each in (found["least"], found["most"]) if each]
         if max(bounds, default=0) > _REPEAT_MAX:
             raise PatternError(f"a repetition out of bounds: {part[:40]}")
-        if parts[-1:] == ["{"] and (bounds or part in ("*", "+", "?")):
+        if parts[-1:] == ["{"] and (bounds or part[0] in "*+?"):
             raise PatternError(f"a repetition of {{, in {text[:200]!r}")
         if name is not None:
             if not name.isascii() or name in names:
                 raise PatternError(f"{name[:40]!r} is no name, or names another group")
             names.add(name)
-        if part[0] in "\\[" and not part.startswith("\\Q"):
+        if not part.isascii() and part[0] in "\\[" and not part.startswith("\\Q"):
             part = _ESCAPED_LITERAL.sub(r"\1", part)
         parts.append(part)
     return "".join(parts)

@@ -3,6 +3,7 @@ number of repetitions, and the number of all lines is limited."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,24 +15,38 @@ REMEMBERED_MAX = 1_000
 
 
 class RepeatedLines:
-    """Lines of one logger of structlog, at most `lines_max` in AGAIN_S. `now_s`: a monotonic
-    clock."""
+    """Lines of one logger of structlog, at most `lines_max` in AGAIN_S, and `lines_per_source_max`
+    of one source. `now_s`: a monotonic clock."""
 
-    def __init__(self, log: Any, lines_max: int, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        log: Any,
+        lines_max: int,
+        now_s: Callable[[], float],
+        lines_per_source_max: int | None = None,
+    ) -> None:
         self._log = log
         self._lines_max = lines_max
+        self._lines_per_source_max = lines_max
+        if lines_per_source_max is not None:
+            self._lines_per_source_max = lines_per_source_max
         self._now_s = now_s
         #: The time at which each line was last written, and the number of repetitions since then.
         self._told: dict[tuple[str, ...], tuple[float, int]] = {}
         self._began_s = now_s()
-        self._lines = 0
+        self._lines: Counter[str] = Counter()
         self._left_out = 0
 
     def say(
-        self, level: str, event: str, same: tuple[str, ...], details: Mapping[str, object]
+        self,
+        level: str,
+        event: str,
+        same: tuple[str, ...],
+        details: Mapping[str, object],
+        source: str = "",
     ) -> None:
         """Write the line, unless it was written recently. Lines with equal `same` count as the same
-        line.
+        line. `source`: the peer that causes the line, which may choose a part of its text.
         """
         now_s = self._now_s()
         told_s, more = self._told.pop(same, (now_s - AGAIN_S, 0))
@@ -39,11 +54,15 @@ class RepeatedLines:
             self._told[same] = told_s, more + 1
             return
         if now_s - self._began_s >= AGAIN_S:
-            self._began_s, self._lines = now_s, 0
-        if self._lines >= self._lines_max:
+            self._began_s = now_s
+            self._lines.clear()
+        if (
+            self._lines.total() >= self._lines_max
+            or self._lines[source] >= self._lines_per_source_max
+        ):
             self._left_out += 1
             return
-        self._lines += 1
+        self._lines[source] += 1
         while len(self._told) >= REMEMBERED_MAX:
             del self._told[next(iter(self._told))]
         self._told[same] = now_s, 0

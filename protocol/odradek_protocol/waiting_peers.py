@@ -4,9 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from ipaddress import IPv6Address
 
+_NETWORK_BITS = 64
 #: Closes a connection.
 Close = Callable[[], object]
+
+
+def counted_as(address: str) -> str:
+    """The text by which a peer with this IP address is counted: for IPv6 its network of 64 bits,
+    since one machine may use all addresses there; otherwise the address, or any other text."""
+    if ":" not in address:
+        return address
+    try:
+        parsed = IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    if parsed.is_link_local or parsed.is_loopback:
+        # All networks have the same number there.
+        return address
+    return f"{IPv6Address(int(parsed) >> _NETWORK_BITS << _NETWORK_BITS)}/{_NETWORK_BITS}"
 
 
 class WaitingPeers:
@@ -34,6 +53,7 @@ class WaitingPeers:
         """Add a connection, and close the oldest one of its address, or of all, if there are too
         many. False, and the connection is not added, if all of these are kept. The caller has to
         call `ended` when the peer no longer waits, or the connection is closed."""
+        address = counted_as(address)
         there = self._by_address.get(address, {})
         if len(there) + self._kept_by_address[address] >= self._most_per_address:
             if not there:

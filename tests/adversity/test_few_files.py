@@ -14,9 +14,14 @@ PARTITIONS = 400
 
 
 @pytest.mark.full
-def test_n15_a_broker_with_fewer_descriptors_than_partitions_stops_cleanly(tmp_path: Path) -> None:
-    """Before, the flushes of all logs opened all files together, and each waited for the others."""
-    broker = BrokerProcess(tmp_path, ["log.durability=page-cache"])
+@pytest.mark.parametrize("durability", ["page-cache", "fsync"])
+def test_n15_a_broker_with_fewer_descriptors_than_partitions_stops_cleanly(
+    tmp_path: Path, durability: str
+) -> None:
+    """Before, the flushes of all logs opened all files together, and each waited for the others;
+    and with fsync, the logs that waited for a flush kept all files open, so that it could open no
+    directory."""
+    broker = BrokerProcess(tmp_path, [f"log.durability={durability}"])
     broker.start(open_files_max=160)
     try:
         with Admin(bootstrap_servers=broker.address) as admin:

@@ -181,6 +181,64 @@ def test_l54_the_metadata_log_is_never_set_aside() -> None:
     assert world.end("t") == 5
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_p29_no_producer_id_of_a_log_is_given_out_again(clean: bool) -> None:
+    """The metadata log has lost the records of blocks whose ids were used."""
+    world = NodeWorld(**SETTINGS)
+    world.create("t")
+    world.flush()
+
+    def begin_producer(of: NodeWorld) -> int:
+        given = of.node.producer_ids.next()
+        of.flush()
+        producer_id = given.result()
+        assert producer_id is not None
+        return producer_id
+
+    for _ in range(3):
+        producer_id = begin_producer(world)
+        partition = world.node.partition("t", 0)
+        assert partition is not None
+        append(partition.log, make_batch(1, producer_id=producer_id))
+        partition.log.durability.flush()
+        world.node.close()
+        world.logs.close()
+        last, _ = producer_id, world.start()
+    world.node.close()
+    world.logs.close()
+    if not clean:
+        world.files.remove("data/.kafka_cleanshutdown")
+    content = world.files.content(METADATA_LOG)
+    kept = 0
+    for end in batch_ends(content):
+        damaged = world.files.copy()
+        damaged.put(METADATA_LOG, content[:end])
+        found = start(damaged)
+        assert found is not None
+        if "t" not in found.node.metadata.topics or found.end("t") < 3:
+            continue
+        kept += 1
+        assert begin_producer(found) > last, end
+        # What was given out is durable.
+        found.crash()
+        assert begin_producer(found) > last + 1, end
+    assert kept > 2
+
+
+def test_p29_a_made_up_producer_id_uses_up_no_others() -> None:
+    world = NodeWorld(**SETTINGS)
+    world.create("t")
+    world.flush()
+    partition = world.node.partition("t", 0)
+    assert partition is not None
+    append(partition.log, make_batch(1, producer_id=2**63 - 1))
+    partition.log.durability.flush()
+    world.crash()
+    given = world.node.producer_ids.next()
+    world.flush()
+    assert given.result() == 0
+
+
 def damages(content: bytes, step: int) -> Iterator[bytes]:
     """The content cut, with changed bytes, zeroed, empty, and with something behind it."""
     for at in range(0, len(content), step):

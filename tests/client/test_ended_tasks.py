@@ -538,12 +538,13 @@ def test_c83_the_calls_of_a_client_whose_loop_is_closed_say_so(
     async def go_on() -> None:
         producer, consumer, shared = clients["producer"], clients["consumer"], clients["share"]
         transactional = clients["transactional"]
-        # A record for the open batch is still taken, and its delivery fails.
-        other = (delivery.owner.tp.partition + 1) % 3
+        # The batch of the first partition is open and has room.
+        first = delivery.owner.tp.partition
         for call in (
             lambda: delivery,
             producer.flush,
-            partial(producer.send, topic, b"x", partition=other),
+            partial(producer.send, topic, b"x", partition=first),
+            partial(producer.send, topic, b"x", partition=(first + 1) % 3),
             lambda: transactional.send_offsets_to_transaction({(topic, 0): 0}, topic),
             transactional.commit_transaction,
             consumer.poll,

@@ -106,7 +106,10 @@ def _compare(world: World, held: State) -> None:
     """Compare a running or stopped broker's state with the present contents of its disk."""
     broker = world.broker
     for problem in compare_with_disk(broker.config, held, broker.disk, broker.clock.wall_ms()):
-        world.violated("replay", problem)
+        # If the metadata log has lost blocks of producer ids, a client may have written with such
+        # an id since the start; the next start leaves the id out.
+        if not (broker.cut_topics and problem.startswith("next producer id:")):
+            world.violated("replay", problem)
 
 
 async def _watch(world: World) -> None:
@@ -117,7 +120,7 @@ async def _watch(world: World) -> None:
         if world.broker.running and hasattr(world.broker.server, "node"):
             if world.broker.starts != starts:
                 starts = world.broker.starts
-                checker.restarted(promised=promised)
+                checker.restarted(promised=promised, cut=world.broker.cut_topics)
             promised = world.broker.survives_power_cuts
             for problem in checker.check(world.broker.server.node):
                 world.violated("watermarks", problem)

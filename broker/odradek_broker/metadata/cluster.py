@@ -508,7 +508,7 @@ class ClusterMetadata:
     def producer_id_block(self) -> list[MetadataRecord]:
         """The record that reserves the next block; the record must be durable before the block is
         used."""
-        first = self._next_producer_id
+        first = max(self._next_producer_id, self._first_own_producer_id)
         self._coming_block = range(first, first + PRODUCER_ID_BLOCK)
         return [
             ProducerIdsRecord(broker_id=self.node_id, next_producer_id=first + PRODUCER_ID_BLOCK)
@@ -525,8 +525,9 @@ class ClusterMetadata:
         return self._next_producer_id
 
     def leave_producer_ids_to_others(self, highest: int) -> list[MetadataRecord]:
-        """Assign no producer id up to `highest`, because another cluster may have assigned it.
-        Returns the record that makes this durable, if one is needed."""
+        """Assign no producer id up to `highest`, because another cluster may have assigned it, or
+        this one, in a record that is lost. Returns the record that makes this durable, if one is
+        needed."""
         self._first_own_producer_id = max(self._first_own_producer_id, highest + 1)
         self._block = self._own_ids(self._block)
         if highest < self._next_producer_id:

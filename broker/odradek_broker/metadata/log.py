@@ -80,6 +80,8 @@ class MetadataLog:
         self._scheduler = scheduler
         self._image = MetadataImage()
         self._partition: Partition | None = None
+        #: The log end when the log was opened.
+        self._first_end_offset = 0
         self._snapshotter: MetadataSnapshotter | None = None
         #: The problems with snapshots that `load` could not use.
         self.problems: list[str] = []
@@ -104,6 +106,14 @@ class MetadataLog:
                 f" {METADATA_TOPIC}-0 from a backup, or start with an empty data directory"
             ) from problem
 
+    @property
+    def ends_as_stopped(self) -> bool:
+        """True if the log ends where the last run, which was stopped cleanly, has left it."""
+        assert self._partition is not None
+        log = self._partition.log
+        start = log.durability.start
+        return start.clean and start.log_end_offset == self._first_end_offset
+
     def _replay(self) -> None:
         """Replay the newest usable snapshot, and the records of the log after it."""
         log = self._logs.create(
@@ -114,6 +124,7 @@ class MetadataLog:
             self._logs.metadata_directory,
         )
         log.load(self._clock.wall_ms())
+        self._first_end_offset = log.log_end_offset
         self._partition = partition = self._lead(log, 0)
         deleted_files = self._logs.metadata_directory.deleted_files
         directory = SnapshotDirectory(log.directory, self._logs.files, deleted_files)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.platform.fault_points import FaultPoint, FaultPoints
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
+
+#: The number of ids in the blocks whose records a metadata log may have lost. Higher ids in logs are
+#: not the broker's: clients can make up an id, and must not use up all that are left.
+LOST_IDS_MAX = 2**40
 
 
 class ProducerIdManager:
@@ -49,6 +54,17 @@ class ProducerIdManager:
             self._reserving = True
             reserved.then(self._block_durable)
         return deferred
+
+    def leave_out(self, stored: Iterable[int]) -> None:
+        """Give out none of the producer ids that logs have, even if the metadata log has lost the
+        records of their blocks: batches of the next producer would be taken for duplicates."""
+        end = self._metadata.producer_ids_end + LOST_IDS_MAX
+        highest = max((each for each in stored if each < end), default=-1)
+        records = self._metadata.leave_producer_ids_to_others(highest)
+        if records:
+            # On a full disk the next block, which is recorded before its use, leaves them out too.
+            with suppress(StorageError):
+                self._commit(records)
 
     def _block_durable(self, _: None) -> None:
         self._fault_points.reach(FaultPoint.PRODUCER_ID_BLOCK_DURABLE)

@@ -212,7 +212,10 @@ class AuditLog:
     clock."""
 
     def __init__(self, now_ms: Callable[[], float], logs_allowed: Callable[[], bool]) -> None:
-        self._denied = RepeatedLines(log, _DENIED_LINES_MAX, lambda: now_ms() / 1000)
+        # Half of the lines are for others than a user who asks for ever more names.
+        self._denied = RepeatedLines(
+            log, _DENIED_LINES_MAX, lambda: now_ms() / 1000, _DENIED_LINES_MAX // 2
+        )
         self._allowed = RepeatedLines(log, _ALLOWED_LINES_MAX, lambda: now_ms() / 1000)
         self._logs_allowed = logs_allowed
 
@@ -225,7 +228,7 @@ class AuditLog:
     ) -> None:
         """Log a denial."""
         decision = (principal, host, operation, _cut(resource), rule)
-        self._denied.say("info", "denied", decision, _details(*decision, request))
+        self._denied.say("info", "denied", decision, _details(*decision, request), principal)
 
     def allowed(
         self, principal: str, host: str, operation: str, resource: str, rule: str, request: str

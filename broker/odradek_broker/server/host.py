@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import resource
 import socket
 import ssl
@@ -401,10 +402,13 @@ class FileBudget(NamedTuple):
     """The numbers of open files for segments and for connections.
 
     If connections used the last open file, no log could be opened or made durable any more.
+    `scarce`: called before a segment beyond its number is opened; True if the rest is needed for
+    making logs durable.
     """
 
     segments: int
     connections: int
+    scarce: Callable[[], bool] = lambda: False
 
 
 def divide_files(open_files_max: int) -> FileBudget:
@@ -412,7 +416,18 @@ def divide_files(open_files_max: int) -> FileBudget:
     files."""
     segments = min(_SEGMENT_FILES_MAX, open_files_max // 4)
     others = min(_OTHER_FILES, open_files_max // 4)
-    return FileBudget(segments, max(open_files_max - segments - others, 1))
+    connections = max(open_files_max - segments - others, 1)
+    return FileBudget(segments, connections, partial(_is_scarce, open_files_max - others // 2))
+
+
+def _is_scarce(most: int) -> bool:
+    """True if `most` files are open. The system gives each file the lowest free number."""
+    try:
+        number = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    os.close(number)
+    return number >= most
 
 
 def raise_open_files_limit() -> int:

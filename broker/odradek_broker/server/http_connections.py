@@ -29,7 +29,7 @@ from odradek_broker.server.http_messages import (
     response,
 )
 from odradek_protocol.repeated_lines import RepeatedLines
-from odradek_protocol.waiting_peers import WaitingPeers
+from odradek_protocol.waiting_peers import WaitingPeers, counted_as
 
 log = structlog.get_logger("odradek.http")
 
@@ -141,13 +141,14 @@ class HttpConnections:
                 except Refused as refused:
                     head = refused
                 self._waiting.ended(close)
-                self._in_progress[peer] += 1
+                counted = counted_as(peer)
+                self._in_progress[counted] += 1
                 try:
                     exchange, parts = await self._answered(head, peer, reader, limit)
                 finally:
-                    self._in_progress[peer] -= 1
-                    if not self._in_progress[peer]:
-                        del self._in_progress[peer]
+                    self._in_progress[counted] -= 1
+                    if not self._in_progress[counted]:
+                        del self._in_progress[counted]
                 self._leaving.begin(peer, close)
                 await _send(exchange, parts, writer)
                 await _linger(reader, writer)
@@ -185,7 +186,7 @@ class HttpConnections:
         if request.path in self._probes:
             return
         if (
-            self._in_progress[request.peer] > self._most_per_address
+            self._in_progress[counted_as(request.peer)] > self._most_per_address
             or self._in_progress.total() > self._most
         ):
             raise Refused(503, "too many requests are in progress; try again later")

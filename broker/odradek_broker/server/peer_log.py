@@ -7,12 +7,16 @@ from collections.abc import Callable
 import structlog
 
 from odradek_protocol.repeated_lines import RepeatedLines
+from odradek_protocol.waiting_peers import counted_as
 
 log = structlog.get_logger("odradek.peers")
 
 #: The maximum number of lines per minute about all peers together. A limit for each address would
 #: not help, because one peer may have many addresses.
 _LINES_MAX = 200
+#: The maximum number of lines per minute about one peer: reasons may have what the peer has chosen,
+#: and a peer that chooses another text each time must not use up the lines about others.
+_LINES_PER_PEER_MAX = 20
 #: The maximum number of pairs (event, reason) that `warn_once` remembers. It logs further pairs as
 #: `warn` does: once per interval for each peer.
 _ONCE_MAX = 100
@@ -22,7 +26,7 @@ class PeerLog:
     """Logs problems of peers. `now_s`: a monotonic clock."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        self._lines = RepeatedLines(log, _LINES_MAX, now_s)
+        self._lines = RepeatedLines(log, _LINES_MAX, now_s, _LINES_PER_PEER_MAX)
         self._once: set[tuple[str, str]] = set()
 
     def warn(self, event: str, peer: str, reason: str = "", *, listener: str = "") -> None:
@@ -49,4 +53,4 @@ class PeerLog:
             details["reason"] = reason
         if listener:
             details["listener"] = listener
-        self._lines.say(level, event, (event, peer, reason), details)
+        self._lines.say(level, event, (event, peer, reason), details, counted_as(peer))

@@ -39,7 +39,7 @@ from odradek_broker.server.peer_log import PeerLog
 from odradek_protocol.sasl.scram import ScramMechanism
 from odradek_protocol.tls import files
 from odradek_protocol.tls.settings import TlsError
-from odradek_protocol.waiting_peers import Close, WaitingPeers
+from odradek_protocol.waiting_peers import Close, WaitingPeers, counted_as
 
 if TYPE_CHECKING:
     from odradek_broker.config.broker import BrokerConfig
@@ -74,7 +74,7 @@ class UnauthenticatedConnections:
 
     def failed(self, host: str, delay_ms: int) -> int:
         """Count a failure; returns the delay of its answer, in ms."""
-        now_ms = self._now_ms()
+        host, now_ms = counted_as(host), self._now_ms()
         times, last_ms = self._failures.pop(host, (0, now_ms))
         times = times + 1 if now_ms - last_ms < _FAILURES_MS else 1
         while len(self._failures) >= _ADDRESSES_MAX:

@@ -30,6 +30,7 @@ from odradek_broker.server.dispatch import HANDLERS, Dispatcher, Handler
 from odradek_broker.server.hangup import handle_hangup
 from odradek_broker.server.host import (
     Background,
+    FileBudget,
     Host,
     Listener,
     LoopScheduler,
@@ -196,7 +197,7 @@ class Server:
         bound = self._bind()
         try:
             budget = self._host.open_files()
-            self._open(loop, budget.segments)
+            self._open(loop, budget)
         except BaseException:
             for listener in bound.values():
                 listener.close()
@@ -376,7 +377,7 @@ class Server:
 
         return emulated_handlers(profile, HANDLERS)
 
-    def _open(self, loop: asyncio.AbstractEventLoop, segment_files_max: int) -> None:
+    def _open(self, loop: asyncio.AbstractEventLoop, budget: FileBudget) -> None:
         config = with_token_key(self.config)
         host = self._host
         if host.armed:
@@ -386,7 +387,7 @@ class Server:
             )
         self._run_in_background = host.background(loop)
         self._commit = host.group_commit(loop, self.metrics.flushed, self.metrics.journal_written)
-        self._commit.files_max = max(segment_files_max // 2, 1)
+        self._commit.files_max = max(budget.segments // 2, 1)
         manager = LogManager(
             config.log_dirs,
             host.files,
@@ -396,7 +397,8 @@ class Server:
             metadata_dir=config.data_dir,
             node_id=config.node_id,
             cluster_id=config.cluster_id or None,
-            max_open_files=segment_files_max,
+            max_open_files=budget.segments,
+            files_scarce=budget.scarce,
             producer_expiration_ms=config.producer_id_expiration_ms,
             background=self._run_in_background,
             in_parallel=host.in_parallel,

@@ -6,6 +6,7 @@ same order. A handle is opened again, and an index is loaded again, when it is n
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,10 +63,13 @@ class HandleCache:
         limit: int = 256,
         index_bytes_max: int = INDEX_BYTES_MAX,
         background: BackgroundRunner | None = None,
+        scarce: Callable[[], bool] = lambda: False,
     ) -> None:
         """`background` runs long work outside of the event loop. If it is None, `run` does the work
-        before it returns."""
+        before it returns. `scarce`: True if no file may be opened beyond the limit, because a flush
+        needs the rest; with pinned handles only, no flush could open a directory."""
         self.files = files
+        self._scarce = scarce
         self.background = background
         #: Set when the broker stops: scans in the background end at their next block.
         self.halted = False
@@ -101,9 +105,12 @@ class HandleCache:
         return len(self._owners)
 
     def open(self, owner: HandleOwner, *, create: bool = False) -> File:
-        """Open the owner's file, closing others first. Raises OSError as the system gives it."""
+        """Open the owner's file, closing others first. Raises OSError as the system gives it, or
+        for too many open files."""
         if len(self._owners) >= self.limit:
             self._make_room()
+            if len(self._owners) >= self.limit and self._scarce():
+                raise OSError(errno.EMFILE, "Too many open files", owner.path)
         file = self.files.open(owner.path, create=create)
         owner.used = True
         self._owners[id(owner)] = owner

@@ -72,6 +72,7 @@ class LogManager:
         node_id: int = 1,
         cluster_id: str | None = None,
         max_open_files: int = 512,
+        files_scarce: Callable[[], bool] = lambda: False,
         max_producer_ids: int = 100_000,
         producer_expiration_ms: int = 86_400_000,
         background: BackgroundRunner | None = None,
@@ -80,7 +81,8 @@ class LogManager:
     ) -> None:
         """`metadata_dir`: the metadata log's directory; None: the first of `data_dirs`.
         `cluster_id`: the cluster id of new directories; None: a random one. `max_producer_ids`: the
-        limit of each partition. `in_parallel` runs the syncs of the start."""
+        limit of each partition. `files_scarce`: see `HandleCache`. `in_parallel` runs the syncs of
+        the start."""
         self.default_config = default_config
         self.files = files
         self._clock = clock
@@ -96,7 +98,7 @@ class LogManager:
         self._producers_counted = self._producers_made = 0
         #: The time for which producers are kept; a dynamic setting (P-24).
         self.producer_expiration_ms = producer_expiration_ms
-        handles = HandleCache(files, max_open_files, background=background)
+        handles = HandleCache(files, max_open_files, background=background, scarce=files_scarce)
         self._options = LogOptions(
             files,
             handles,

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from odradek_protocol.foreign_lines import limit_lines_of
-from odradek_protocol.waiting_peers import WaitingPeers
+from odradek_protocol.waiting_peers import WaitingPeers, counted_as
 
 #: The limits of connections that wait for a request, of all addresses and of one.
 WAITING_MAX = 256
@@ -133,7 +133,7 @@ class Admission:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        host = (scope.get("client") or ("",))[0]
+        host = counted_as((scope.get("client") or ("",))[0])
         if (
             self._in_progress[host] >= REQUESTS_PER_ADDRESS_MAX
             or self._in_progress.total() >= REQUESTS_MAX

@@ -23,6 +23,7 @@ from odradek.console.live import Feed, Hub
 from odradek.console.sessions import ClientSettings, Session
 from odradek_client.errors import AuthenticationFailed
 from odradek_client.sasl.tokens import claims_of
+from odradek_protocol.waiting_peers import counted_as
 
 _log = structlog.get_logger("odradek.console")
 _audit = structlog.get_logger("odradek.console.audit")
@@ -113,7 +114,7 @@ class _Tries:
             self._times.pop(next(iter(self._times)))
 
     def _limits(self, host: str, user: str | None) -> list[tuple[tuple[str, str], int]]:
-        limits = [(("host", host), FAILURES_OF_HOST), (("all", ""), FAILURES_OF_ALL)]
+        limits = [(("host", counted_as(host)), FAILURES_OF_HOST), (("all", ""), FAILURES_OF_ALL)]
         if user is not None:
             limits.append((("user", user), FAILURES_OF_USER))
         return limits

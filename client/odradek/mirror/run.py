@@ -149,7 +149,7 @@ class _Run:
             prefix=f"{MIRROR_PREFIX}{job.options.name}.",
             keep_epochs=job.plan.mode is Mode.SAME_OFFSETS,
         )
-        notes = SettingsNotes(job.target, job.options.name)
+        notes = SettingsNotes(job.target, job.options.name, job.plan.source_cluster)
         self._settings = SettingsCopier(job.target, job.tell, notes, job.options.selection)
         self._loop = job.source._network.loop
         self._barrier: dict[TopicPartition, int] | None = None

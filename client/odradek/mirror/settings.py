@@ -293,19 +293,26 @@ class SettingsCopier:
 
 class SettingsNotes:
     """The settings topic of the mirror `name`, `odradek-mirror-NAME.settings`, a compacted topic at
-    the target. It has the settings of each topic and group as the mirror has copied them last, so
-    that the next run can tell a change at the source from a change at the target. Raises
-    OdradekError."""
+    the target. It has the settings of each topic and group as the mirror has copied them last from
+    this source, so that the next run can tell a change at the source from a change at the target.
+    A mirror of the same name that copies from another source has notes of its own. Raises
+    OdradekError.
 
-    def __init__(self, target: Admin, name: str) -> None:
+    `source_cluster`: the cluster id of the source.
+    """
+
+    def __init__(self, target: Admin, name: str, source_cluster: str) -> None:
         self._target, self._name = target, f"{name}.settings"
+        self._source_cluster = source_cluster
 
     async def read(self) -> dict[ConfigResource, Mapping[str, str]]:
         """The settings by topic and group; creates the settings topic unless it exists. Records of
         another form are ignored."""
         await make_map_topic(self._target, self._name)
         stored = await stored_records(self._target, TopicPartition(map_topic(self._name), 0))
-        found = (_decoded(key, value) for key, (_, _, value) in stored.items())
+        found = (
+            _decoded(key, value, self._source_cluster) for key, (_, _, value) in stored.items()
+        )
         return dict(each for each in found if each is not None)
 
     async def write(self, copied: Mapping[ConfigResource, Mapping[str, str]]) -> None:
@@ -315,7 +322,8 @@ class SettingsNotes:
         try:
             sent = []
             for resource, settings in copied.items():
-                key = json.dumps([resource.type.name, resource.name]).encode()
+                names = [resource.type.name, resource.name, self._source_cluster]
+                key = json.dumps(names).encode()
                 value = json.dumps(dict(settings)).encode()
                 sent.append(await producer.send(map_topic(self._name), value, key, partition=0))
             for each in sent:
@@ -325,16 +333,17 @@ class SettingsNotes:
 
 
 def _decoded(
-    key: bytes | None, value: bytes | None
+    key: bytes | None, value: bytes | None, source_cluster: str
 ) -> tuple[ConfigResource, Mapping[str, str]] | None:
     try:
-        kind, name = json.loads(key or b"")
+        kind, name, source = json.loads(key or b"")
         settings = json.loads(value or b"")
         resource = ConfigResource(ResourceType[kind], name)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     is_valid = isinstance(settings, dict) and all(isinstance(v, str) for v in settings.values())
-    return (resource, settings) if is_valid and isinstance(name, str) else None
+    is_valid = is_valid and isinstance(name, str) and source == source_cluster
+    return (resource, settings) if is_valid else None
 
 
 def _named(resource: ConfigResource) -> str:

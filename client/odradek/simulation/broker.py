@@ -233,6 +233,8 @@ class SimulatedBroker:
         self.clock = LoopClock(asyncio.get_running_loop())
         self.disk = MemoryFiles(now_ms=self.clock.wall_ms())
         self.starts = 0
+        #: The topics of logs that have lost records while the broker was down, on purpose.
+        self.cut_topics: set[str] = set()
         #: The minimum and maximum duration of an fsync.
         self.sync_delay_ms = (0.0, 2.0)
 

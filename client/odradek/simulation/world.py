@@ -162,14 +162,17 @@ class World:
             await self.sleep(100)
         raise Violation(f"start: the broker does not start any more: {why}")
 
-    async def kill_broker(self, *, power_lost: bool, down_ms: int) -> None:
+    async def kill_broker(
+        self, *, power_lost: bool, down_ms: int, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
         """Kill the broker, and start it again later. With page-cache durability the power is not
-        cut, because nothing is promised for that case."""
+        cut, because nothing is promised for that case. `meanwhile` is called before the start."""
         async with self._restarting:
             power_lost = power_lost and self.broker.survives_power_cuts
             self.note("broker", "loses its power" if power_lost else "is killed")
             self.broker.kill(power_lost=power_lost)
             await self.sleep(down_ms)
+            meanwhile()
             await self.start_broker()
 
     async def switch_durability(self, *, stop: bool) -> None:

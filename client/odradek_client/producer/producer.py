@@ -101,6 +101,7 @@ class Producer:
         self._appender: Appender | None = None
         self._sender: Sender | None = None
         self._loop: SenderLoop | None = None
+        self._event_loop: asyncio.AbstractEventLoop
         self._closing = False
         self._pid = -1
 
@@ -115,7 +116,7 @@ class Producer:
             return
         await self._network.start(timeout_ms)
         config = self.config
-        loop = asyncio.get_running_loop()
+        loop = self._event_loop = asyncio.get_running_loop()
 
         def new_future() -> Waiter:
             require_running(loop)
@@ -551,7 +552,7 @@ class Producer:
                 return None
             # Like PartitionQueue.try_append, without the call.
             batch = queue.open
-            if batch is None:
+            if batch is None or self._event_loop.is_closed():
                 return None
             if not headers:
                 index = batch.put(timestamp_ms, key, value, None, batch.limit_bytes)

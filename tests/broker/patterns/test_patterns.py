@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import budget
-from odradek_broker.patterns import PROGRAM_STEPS_MAX, PatternError, compile_pattern
+from odradek_broker.patterns import (
+    MATCH_STEPS_MAX,
+    PROGRAM_STEPS_MAX,
+    PatternError,
+    compile_pattern,
+)
+from odradek_broker.topic_partition import TOPIC_NAME_MAX
 
 NAMES = st.text(alphabet="abAB01._-", max_size=8)
 ATOMS = st.sampled_from(
@@ -79,7 +85,7 @@ def test_g117_the_syntax_of_re2_is_supported(text: str, name: str, matches: bool
     ["(", ")", "a)", "[", "[a", "*", "a**", "(?=a)", "(?!a)", "(?<!a)b", r"(a)\1", "\\", r"\p{Foo}", r"\p{L", r"\8", r"\1",
          r"\x4", "{1}", "a{*", "|{2}", "a{1234567890123}", "(?-)", "(?i-)", "(?i)*", r"[\Qa\E]", r"\x\Q41\E", r"(?\Qi\E)", "(?P<n>a)(?P<n>b)",
      "a{3,2}", "a{1001}", "[b-a]", "(?x)a", "(?P<>a)", "[[:nothing:]]", r"\xzz", "(" * 200,
-     "a" * 5_000, "((a{100}){100}){100}"],
+     "a" * 5_000, "((a{100}){100}){100}", r"\pL" * 1_300, r"[\pL\PN]" * 17, "(?i)" + r"\pN" * 33],
 )  # fmt: skip
 def test_g117_an_invalid_or_too_large_expression_is_refused(text: str) -> None:
     with pytest.raises(PatternError) as caught:
@@ -162,6 +168,19 @@ def test_g117_without_the_library_an_expression_is_refused_with_what_to_install(
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(PatternError, match=r"pip install 'odradek\[regex\]'"):
         compile_pattern("one that no other test compiles")
+
+
+def test_g117_a_match_that_would_take_too_long_is_none() -> None:
+    """A transactional id may be long, and nothing can be done during a match."""
+    pattern = compile_pattern(".*a.{100}")
+    length = MATCH_STEPS_MAX // pattern.steps("")
+    assert pattern.matches("a" * (length - 1))
+    assert not pattern.matches("a" * length)
+    assert compile_pattern(".*b").matches("a" * 32_766 + "b")
+
+
+def test_g117_every_name_of_a_topic_can_be_matched() -> None:
+    assert PROGRAM_STEPS_MAX * (TOPIC_NAME_MAX + 1) <= MATCH_STEPS_MAX
 
 
 def test_g117_the_memory_of_an_expression_is_limited() -> None:

@@ -309,6 +309,8 @@ def test_n27_repeated_failures_of_an_address_lengthen_the_delay() -> None:
     assert waits[5:8] == [300, 500, 900]
     assert waits[-1] == 5_100
     assert connections.failed("b", 100) == 100
+    several = [connections.failed(f"2001:db8::{number}", 100) for number in range(8)]
+    assert several == waits[:8]
     now_ms = 60_000
     assert connections.failed("a", 100) == 100
 

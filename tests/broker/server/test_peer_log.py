@@ -48,6 +48,23 @@ def test_n23_many_peers_do_not_fill_the_log_or_the_memory() -> None:
     assert len(told._lines._told) <= REMEMBERED_MAX
 
 
+def test_n23_a_peer_with_ever_new_problems_leaves_lines_for_others() -> None:
+    """Reasons may have what the peer has chosen, such as the length of a frame."""
+    clock = Clock()
+    told = PeerLog(clock)
+    with capture_logs() as lines:
+        for number in range(5_000):
+            told.warn("closed a connection", "2001:db8::1", f"a frame of {number} bytes")
+            told.warn("closed a connection", f"2001:db8::{number:x}", f"{number} bytes")
+        told.warn("refused an authentication", "1.2.3.4", "a wrong password")
+    assert len(lines) == peer_log._LINES_PER_PEER_MAX + 1
+    assert lines[-1]["peer"] == "1.2.3.4"
+    clock.now_s = 61.0
+    with capture_logs() as lines:
+        told.warn("closed a connection", "2001:db8::1", "once more")
+    assert len(lines) == 1
+
+
 def test_n06_the_number_of_remembered_log_reasons_is_limited() -> None:
     clock = Clock()
     told = PeerLog(clock)
@@ -60,5 +77,5 @@ def test_n06_the_number_of_remembered_log_reasons_is_limited() -> None:
     with capture_logs() as lines:
         for number in range(5_000):
             told.warn_once("closed a connection", "1.2.3.4", f"key {number}")
-    assert len(lines) <= peer_log._LINES_MAX
+    assert len(lines) <= peer_log._LINES_PER_PEER_MAX
     assert len(told._once) == peer_log._ONCE_MAX

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -349,6 +350,16 @@ def test_d11_connections_leave_file_descriptors_for_the_logs(open_files: int) ->
     assert budget.segments >= open_files // 8 or budget.segments == 512
     assert budget.connections >= open_files // 4
     assert budget.segments + budget.connections < open_files
+
+
+def test_d11_the_last_file_descriptors_are_for_flushes() -> None:
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(80)]
+    try:
+        assert divide_files(64).scarce()
+        assert not divide_files(10_000).scarce()
+    finally:
+        for each in opened:
+            os.close(each)
 
 
 async def test_n04_an_idle_connection_is_closed_unless_a_fetch_is_parked(

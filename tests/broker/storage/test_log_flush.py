@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from logs import (
@@ -18,7 +20,7 @@ from logs import (
 )
 from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage.errors import AppendRejected, PartitionOffline
-from odradek_broker.storage.handles import LOOKS_MAX
+from odradek_broker.storage.handles import LOOKS_MAX, HandleCache
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.segment import Segment
@@ -169,6 +171,27 @@ def test_handle_that_a_flush_holds_is_not_closed(files: MemoryFiles) -> None:
     log.durability.finish_flush(ticket, None)
     log.durability.flush()
     assert log.high_watermark == 6
+
+
+def test_segments_with_unsynced_bytes_leave_files_for_their_flushes(files: MemoryFiles) -> None:
+    files.make_dirs("t-0")
+    handles = HandleCache(files, 2, scarce=lambda: files.open_handles >= 10)
+    made = []
+    for base in range(20):
+        segment = Segment(handles, "t-0", base, created_ms=0)
+        segment.pin_dirty = True
+        try:
+            segment.create()
+        except OSError as problem:
+            assert problem.errno == errno.EMFILE
+            continue
+        segment.size_bytes = 1
+        made.append(segment)
+    assert len(made) == files.open_handles == 10
+    made[0].synced_bytes = 1
+    assert made[-1].file is not None
+    Segment(handles, "t-0", 99, created_ms=0).create()
+    assert files.open_handles == 10
 
 
 def test_opening_a_segment_checks_few_of_many_pinned_handles(

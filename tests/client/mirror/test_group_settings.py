@@ -330,11 +330,26 @@ async def test_i43_a_mirror_without_a_settings_topic_copies_and_tells_once() -> 
 async def test_i43_the_settings_topic_outlives_the_mirror(live_bootstrap: str) -> None:
     topic, group = ConfigResource.topic("orders"), ConfigResource.group("orders")
     async with Admin(bootstrap_servers=live_bootstrap) as admin:
-        notes = SettingsNotes(admin, "notes")
+        notes = SettingsNotes(admin, "notes", "A")
         assert await notes.read() == {}
         await notes.write({topic: {SESSION: "1"}, group: {}})
         await notes.write({topic: {SESSION: "2", "a": "b"}})
-        assert await SettingsNotes(admin, "notes").read() == {
+        assert await SettingsNotes(admin, "notes", "A").read() == {
             topic: {SESSION: "2", "a": "b"},
             group: {},
         }
+
+
+async def test_i43_a_mirror_with_another_source_leaves_the_settings_of_the_first(
+    live_bootstrap: str, unique_topic: str
+) -> None:
+    """Groups that the second source does not have are not taken for groups without settings."""
+    resource = ConfigResource.group(unique_topic)
+    async with Admin(bootstrap_servers=live_bootstrap) as admin:
+        for source, groups in (("A", [GroupSettings(unique_topic, {SESSION: "50000"})]), ("B", [])):
+            notes = SettingsNotes(admin, unique_topic, source)
+            copier = SettingsCopier(admin, lambda _: None, notes, Selection())
+            await copier.begin([])
+            await copier.copy_groups(groups, is_whole=True)
+        found = (await admin.describe_configs(resource))[resource]
+        assert found[SESSION].value == "50000"

@@ -3,7 +3,7 @@ broker runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,16 +22,18 @@ class WatermarkChecker:
         #: `log.durability` does not promise to keep the high watermark.
         self._shown: dict[tuple[str, int, bytes], int] = {}
 
-    def restarted(self, *, promised: bool) -> None:
+    def restarted(self, *, promised: bool, cut: Collection[str] = ()) -> None:
         """Called when the broker was restarted: a log may now end earlier, but not below its
         earlier high watermark.
 
         `promised`: True if the last run's `log.durability` promises to keep the high watermark.
+        `cut`: the topics of which this does not hold, because records were removed on purpose.
         """
         if promised:
             for key, offsets in self._seen.items():
                 self._shown[key] = max(self._shown.get(key, 0), offsets[2])
         self._seen.clear()
+        self._shown = {key: mark for key, mark in self._shown.items() if key[0] not in cut}
 
     def check(self, node: Node) -> Iterator[str]:
         """Yield watermarks that are out of order, or lower than at the last check."""

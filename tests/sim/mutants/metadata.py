@@ -11,8 +11,13 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.metadata import log
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.log import MetadataLog
+from odradek_broker.metadata.producer_ids import ProducerIdManager
 from odradek_broker.mirror.appends import MirrorAppend, MirrorAppends
+from odradek_broker.storage import startup
+from odradek_broker.storage.log_directory import LastRun
 from odradek_broker.storage.manager import LogManager
+from odradek_broker.storage.startup import LogStartup
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 
@@ -42,7 +47,28 @@ def _recorded_by_partition(
     return [record for each in wanted for record in _to_record(self, [each])]
 
 
+def _any_topic_of_the_name(
+    self: LogStartup, key: TopicPartition, found: Sequence[LastRun], _: bytes | None
+) -> tuple[LastRun, bytes]:
+    path = found[0].directory.path_of(f"{key[0]}-{key[1]}")
+    return found[0], startup._read_topic_id(self._files, path, [])
+
+
 METADATA = (
+    Mutant(
+        "a directory is taken for the topic of its name, whatever topic id it has",
+        "lost-metadata",
+        1,
+        {(LogStartup, "_choose"): _any_topic_of_the_name},
+        ("start: ",),
+    ),
+    Mutant(
+        "producer ids are assigned a second time after the metadata log has lost their block",
+        "lost-metadata",
+        17,
+        {(ProducerIdManager, "leave_out"): _nothing},
+        ("does not have",),
+    ),
     Mutant(
         "a topic that is created again has the records of the deleted one",
         "admin-churn",

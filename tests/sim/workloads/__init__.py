@@ -17,6 +17,7 @@ from tests.sim.workloads.groups import GroupsWorkload
 from tests.sim.workloads.jepsen import JepsenWorkload
 from tests.sim.workloads.late_commits import LateCommitsWorkload
 from tests.sim.workloads.lone_producers import LoneProducersWorkload
+from tests.sim.workloads.lost_metadata import LostMetadataWorkload
 from tests.sim.workloads.mirror import MirrorWorkload
 from tests.sim.workloads.mirror_out import MirrorOutWorkload
 from tests.sim.workloads.mirror_sources import MirrorSourcesWorkload
@@ -57,6 +58,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         TwoDirectoriesWorkload,
         FullDiskWorkload,
         RecreatedTopicsWorkload,
+        LostMetadataWorkload,
         EverythingWorkload,
     )
 }
