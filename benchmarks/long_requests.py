@@ -24,6 +24,7 @@ from benchmarks.waits import address_of, others_wait
 from odradek.broker import SubprocessBroker
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.message import Message
+from odradek_protocol.schemas.metadata import MetadataRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 import raw_client
@@ -62,8 +63,8 @@ def _asking(key: ApiKey, elements: int) -> Message:
     inner = [
         other for other in array_paths(api.request, api.versions.last) if other[: len(path)] == path
     ]
-    request: Any = large_request(key, path, elements // len(inner), lambda number: f"n{number}")
-    if key is ApiKey.METADATA:
+    request = large_request(key, path, elements // len(inner), lambda number: f"n{number}")
+    if isinstance(request, MetadataRequest):
         request.allow_auto_topic_creation = False
         for topic in request.topics:
             topic.topic_id = bytes(16)

@@ -635,8 +635,9 @@ class Server:
             session.abort()
         await asyncio.sleep(0)
         # Requests of closed connections that have begun to change something.
-        ends_s = asyncio.get_running_loop().time() + _DRAIN_S
-        while self.node.slices.unfinished and asyncio.get_running_loop().time() < ends_s:
+        for _ in range(round(_DRAIN_S / _LOOK_S)):
+            if not self.node.slices.unfinished:
+                break
             await asyncio.sleep(_LOOK_S)
 
     async def _repeat(
