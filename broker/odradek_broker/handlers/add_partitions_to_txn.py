@@ -33,6 +33,9 @@ from odradek_protocol.schemas.add_partitions_to_txn import (
 #: Requests of clients are always for transactions of version 1.
 _CLIENT_VERSION = 1
 
+#: The errors of partitions with which the coordinator is not asked.
+_REFUSED_BEFORE = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
 _Codes = Mapping[TopicPartition, ErrorCode]
 
 
@@ -88,7 +91,9 @@ async def _between_brokers(
         results_by_transaction=[
             AddPartitionsToTxnResult(
                 transactional_id=each.transactional_id,
-                topic_results=await _results(each.topics, await codes, context.api_version),
+                topic_results=await _results(
+                    each.topics, await codes, context.api_version, verified=each.verify_only
+                ),
             )
             async for each, codes in paced(asked)
         ]
@@ -99,8 +104,6 @@ async def _for_broker(
     node: TransactionAndMetadataParts, asked: AddPartitionsToTxnTransaction
 ) -> Deferred[_Codes]:
     parts = await _partitions(asked.topics)
-    if not asked.transactional_id:
-        return Deferred.of(dict.fromkeys(parts, ErrorCode.INVALID_REQUEST))
     codes = {part: _known(node, part) async for part in paced(parts)}
     if any(code is not ErrorCode.NONE for code in codes.values()):
         return Deferred.of(_none_attempted(codes))
@@ -147,14 +150,23 @@ async def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPa
 
 
 async def _results(
-    topics: Sequence[AddPartitionsToTxnTopic], codes: _Codes, version: int
+    topics: Sequence[AddPartitionsToTxnTopic],
+    codes: _Codes,
+    version: int,
+    *,
+    verified: bool = False,
 ) -> list[AddPartitionsToTxnTopicResult]:
+    """The results in the order of the request and with its repetitions; as in Kafka without them if
+    the partitions were only verified, or if the coordinator was not asked."""
+
     def code_of(part: TopicPartition) -> ErrorCode:
         code = codes[part]
         if code is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_SINCE:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return code
 
+    if verified or any(code in codes.values() for code in _REFUSED_BEFORE):
+        topics = await _each_once(topics)
     return [
         AddPartitionsToTxnTopicResult(
             name=asked.name,
@@ -166,4 +178,16 @@ async def _results(
             ],
         )
         async for asked in paced(topics)
+    ]
+
+
+async def _each_once(topics: Sequence[AddPartitionsToTxnTopic]) -> list[AddPartitionsToTxnTopic]:
+    """The topics that have partitions, each partition once."""
+    found: dict[str, dict[int, None]] = {}
+    async for asked in paced(topics):
+        if asked.partitions:
+            found.setdefault(asked.name, {}).update(dict.fromkeys(asked.partitions))
+    return [
+        AddPartitionsToTxnTopic(name=name, partitions=list(indexes))
+        async for name, indexes in paced(found.items())
     ]

@@ -31,15 +31,17 @@ async def handle(
     per partition."""
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
     error, message = ErrorCode.NONE, None
+    may_change = request.allow_replication_factor_change
     if not allowed:
         error, message = (
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             denial(Operation.ALTER, CLUSTER),
         )
     elif not request.topics:
-        message = ""  # As in Kafka, not null if there are no topics.
+        # As in Kafka, these two are not null and not the request's if there are no topics.
+        message, may_change = "", True
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
+        allow_replication_factor_change=may_change,
         error_code=error,
         error_message=message,
         responses=[

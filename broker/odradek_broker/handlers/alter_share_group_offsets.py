@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.share.requests import AlteredOffsets
 from odradek_broker.handlers._share_offsets import ShareOffsetParts, error_text, tell_reset
+from odradek_broker.handlers.offset_commit import one_entry_each
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_broker.slices import paced, pause_in_change
@@ -44,14 +45,12 @@ async def handle(
     async for topic in paced(request.topics):
         if not node.metadata.partition_count(topic.topic_name):
             codes.setdefault(topic.topic_name, _E.UNKNOWN_TOPIC_OR_PARTITION)
-    offsets = {
-        topic.topic_name: {
-            partition.partition_index: partition.start_offset
-            async for partition in paced(topic.partitions)
-        }
-        async for topic in paced(request.topics)
-        if topic.topic_name not in codes
-    }
+    offsets: dict[str, dict[int, int]] = {}
+    async for topic in paced(request.topics):
+        if topic.topic_name not in codes:
+            starts = offsets.setdefault(topic.topic_name, {})
+            async for partition in paced(topic.partitions):
+                starts[partition.partition_index] = partition.start_offset
 
     await pause_in_change()
     altered = await node.groups.share.alter_offsets(request.group_id, offsets)
@@ -63,11 +62,12 @@ async def handle(
             tell_reset(node, request.group_id, topic_id, index, offsets[name][index])
     refused = [topic for topic in request.topics if topic.topic_name in codes]
     others = [topic for topic in request.topics if topic.topic_name not in codes]
+    responses = [
+        await _topic(node, topic, altered, codes.get(topic.topic_name))
+        async for topic in paced((*refused, *others))
+    ]
     return AlterShareGroupOffsetsResponse(
-        responses=[
-            await _topic(node, topic, altered, codes.get(topic.topic_name))
-            async for topic in paced((*refused, *others))
-        ]
+        responses=await one_entry_each(responses, lambda topic: topic.topic_name)
     )
 
 

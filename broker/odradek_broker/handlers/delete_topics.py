@@ -64,6 +64,13 @@ async def handle(
         known = ids.setdefault(ref.name, node.metadata.topic_id(ref.name))
         return ref.name if known == ZERO_UUID else known
 
+    # As in Kafka, a reference to no topic is refused as often as it is in the request.
+    invalid = [
+        delete_topics(node.metadata, [ref])[1][0]
+        async for ref in paced(allowed)
+        if not _is_valid(ref)
+    ]
+    allowed = await _valid(allowed)
     async for batch in paced(await batches(allowed, topic_id), changing=True):
         # A topic that was created meanwhile may only be deleted with the right.
         found_late = [ref for ref in batch if ref in missing and ref.name in node.metadata.topics]
@@ -74,7 +81,7 @@ async def handle(
         found.update(((result.name, result.topic_id), result) for result in deleted)
         if records:
             recorded.append(committed(node, records, request.timeout_ms))
-    results = list(found.values())
+    results = [*found.values(), *invalid]
     if not recorded:
         recorded.append(committed(node, (), request.timeout_ms))
     if not await all_committed(recorded):
@@ -84,11 +91,13 @@ async def handle(
     return await _response(results + refused)
 
 
+def _is_valid(ref: TopicRef) -> bool:
+    """True for a reference that has either a name or an id."""
+    return (ref.name is None) is not (ref.topic_id == ZERO_UUID)
+
+
 async def _valid(wanted: Iterable[TopicRef]) -> list[TopicRef]:
-    """The references that have either a name or an id."""
-    return [
-        ref async for ref in paced(wanted) if (ref.name is None) is not (ref.topic_id == ZERO_UUID)
-    ]
+    return [ref async for ref in paced(wanted) if _is_valid(ref)]
 
 
 async def _sort_out(

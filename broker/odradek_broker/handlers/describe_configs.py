@@ -43,6 +43,15 @@ async def handle(
     Groups and subscriptions need not exist: only the size of the answer limits their number.
     """
     resources = await _each_once(request.resources)
+    try:
+        async for resource in paced(resources):
+            if resource.resource_type != RESOURCE_BROKER_LOGGER:
+                resource_kind(resource.resource_type)
+    except AdminError as error:
+        # As in Kafka, a resource of an unknown type is an error for all.
+        return DescribeConfigsResponse(
+            results=[_failed(resource, error) async for resource in paced(resources)]
+        )
     results: list[DescribeConfigsResult] = []
     unmeasured: list[DescribeConfigsResult] = []
     size_bytes = 0

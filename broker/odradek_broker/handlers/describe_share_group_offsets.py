@@ -95,11 +95,13 @@ async def _some(
         node.authorizer, context, Operation.DESCRIBE, [topic.topic_name for topic in topics]
     )
     existing: dict[str, bytes] = {}
+    indexes: dict[bytes, dict[int, None]] = {}
     wanted: dict[tuple[bytes, int], None] = {}
     async for topic in paced(topics):
         topic_name = topic.topic_name
         if topic_name not in denied and node.metadata.partition_count(topic_name):
             topic_id = existing.setdefault(topic_name, node.metadata.topic_id(topic_name))
+            indexes.setdefault(topic_id, {}).update(dict.fromkeys(topic.partitions))
             async for index in paced(topic.partitions):
                 wanted[topic_id, index] = None
     offsets = await node.groups.share.describe_offsets(name, wanted)
@@ -111,8 +113,8 @@ async def _some(
             hidden.append(await _same(topic, refused))
         elif known_id is None:
             missing.append(await _same(topic, DescribedOffset()))
-        else:
-            described = {index: offsets[known_id, index] for index in topic.partitions}
+        elif known_id in indexes:
+            described = {index: offsets[known_id, index] for index in indexes.pop(known_id)}
             found.append(await _topic(topic.topic_name, known_id, described))
     return _answer(name, *found, *missing, *hidden)
 

@@ -580,9 +580,12 @@ def _unknown(requested: RequestedPartition, error: ErrorCode) -> PartitionData:
 
 
 async def _failed_as_a_whole(request: FetchRequest, version: int) -> FetchResponse:
-    """Kafka's answer to an isolation level that does not exist."""
+    """Kafka's answer to an isolation level that does not exist, with the session id of the
+    request."""
     error = ErrorCode.UNKNOWN_SERVER_ERROR
-    response = FetchResponse(error_code=error if version >= TOP_LEVEL_ERROR_SINCE else 0)
+    response = FetchResponse()
+    if version >= TOP_LEVEL_ERROR_SINCE:
+        response.error_code, response.session_id = error, request.session_id
     if version < TOPIC_IDS_SINCE:
         response.responses = [
             FetchableTopicResponse(

@@ -37,6 +37,8 @@ async def handle(
 ) -> ListOffsetsResponse:
     """The offsets; errors are per partition, and a partition that is named twice is refused
     once."""
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return await _refused(request)
     seen: dict[tuple[str, int], int] = {}
     async for topic in paced(request.topics):
         async for asked in paced(topic.partitions):
@@ -57,14 +59,26 @@ async def handle(
                 continue
             if topic.name in denied:
                 answer = _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            elif request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-                answer = _failed(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
             elif times > 1:
                 answer = _failed(asked, ErrorCode.INVALID_REQUEST)
             else:
                 answer = _partition(node, context, request.isolation_level, topic.name, asked)
             partitions.append(answer)
     return ListOffsetsResponse(topics=list(answers.values()))
+
+
+async def _refused(request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """The answer to an unknown isolation level, with all entries of the request, as in Kafka."""
+    error = ErrorCode.UNKNOWN_SERVER_ERROR
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[_failed(asked, error) async for asked in paced(topic.partitions)],
+            )
+            async for topic in paced(request.topics)
+        ]
+    )
 
 
 def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -38,14 +38,15 @@ async def handle(
     node: _Parts, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     """The transactions that match every filter and that the client may describe."""
-    unknown = [label for label in request.state_filters if label not in STATE_OF_LABEL]
+    states_asked = dict.fromkeys(request.state_filters)
+    unknown = [label for label in states_asked if label not in STATE_OF_LABEL]
     pattern: Pattern | None = None
     if request.transactional_id_pattern:
         try:
             pattern = compile_pattern(request.transactional_id_pattern)
         except PatternError:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    states = {STATE_OF_LABEL[label] for label in request.state_filters if label in STATE_OF_LABEL}
+    states = {STATE_OF_LABEL[label] for label in states_asked if label in STATE_OF_LABEL}
     producer_ids = set(request.producer_id_filters)
     now_ms = node.clock.wall_ms()
 

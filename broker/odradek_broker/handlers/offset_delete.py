@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.handlers._parts import GroupAndMetadataParts
+from odradek_broker.handlers.offset_commit import one_entry_each
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_broker.slices import paced
@@ -24,15 +25,16 @@ async def handle(
     if not node.authorizer.allows(context, Operation.DELETE, group(request.group_id)):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response = OffsetDeleteResponse(error_code=ErrorCode.NONE)
-    topics: dict[str, OffsetDeleteResponseTopic] = {}
     fit: list[tuple[OffsetDeleteResponsePartition, TopicPartition]] = []
+    count = 0
     names = [asked.name for asked in request.topics]
     denied = await denied_topics(node.authorizer, context, Operation.READ, names)
     async for asked in paced(request.topics):
-        # All partitions of a topic are answered in one entry.
-        answers = topics.setdefault(
-            asked.name, OffsetDeleteResponseTopic(name=asked.name)
-        ).partitions
+        if not asked.partitions and node.metadata.partition_count(asked.name):
+            continue
+        count += len(asked.partitions)
+        answers: list[OffsetDeleteResponsePartition] = []
+        response.topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=answers))
         async for part in paced(asked.partitions):
             index = part.partition_index
             error = ErrorCode.NONE
@@ -44,7 +46,8 @@ async def handle(
             answers.append(answer)
             if error is ErrorCode.NONE:
                 fit.append((answer, (asked.name, index)))
-    response.topics = list(topics.values())
+    if len(fit) < count:
+        response.topics = await one_entry_each(response.topics, lambda topic: topic.name)
 
     # The coordinator is asked even without an offset to delete, because its answer shows whether
     # the group exists.

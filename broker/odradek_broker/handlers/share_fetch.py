@@ -50,8 +50,8 @@ from odradek_protocol.schemas.share_fetch import (
 )
 
 _E = ErrorCode
-#: The ShareAcquireMode in which MaxRecords is an exact limit (KIP-1206).
-_RECORD_LIMIT = 1
+#: ShareAcquireMode: in the second mode MaxRecords is an exact limit (KIP-1206).
+_BATCH_OPTIMIZED, _RECORD_LIMIT = 0, 1
 
 
 class ShareFetchParts(ShareParts, Protocol):
@@ -76,7 +76,10 @@ async def handle(
     """Carry out the acknowledgements, and answer with acquired records, now or when there are
     enough (H-173)."""
     error = refusal(node, context, request.group_id, request.member_id)
-    if error is _E.NONE and request.is_renew_ack and _asks_for_records(request):
+    if error is _E.NONE and (
+        request.share_acquire_mode not in (_BATCH_OPTIMIZED, _RECORD_LIMIT)
+        or (request.is_renew_ack and _asks_for_records(request))
+    ):
         error = _E.INVALID_REQUEST
     if error is not _E.NONE:
         return ShareFetchResponse(error_code=error)

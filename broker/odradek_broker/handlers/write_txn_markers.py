@@ -84,7 +84,7 @@ async def _response(
     done: Iterable[tuple[WritableTxnMarker, list[Deferred[MarkerResults]] | None]],
 ) -> WriteTxnMarkersResponse:
     """An error code for each partition of a producer. If a partition has several codes, the answer
-    has the last one, as in Kafka.
+    has the last one, as in Kafka, and markers without partitions are left out.
 
     The results of a marker are None if the client has no right to write the marker (A-08).
     """
@@ -93,8 +93,11 @@ async def _response(
         codes: dict[tuple[str, int], ErrorCode] = {}
         async for result in paced(results or ()):
             codes.update(await result)
-        topics = found.setdefault(marker.producer_id, {})
+        topics = found.get(marker.producer_id, {})
         async for topic in paced(marker.topics):
+            if not topic.partition_indexes:
+                continue
+            found[marker.producer_id] = topics
             partitions = topics.setdefault(topic.name, {})
             async for index in paced(topic.partition_indexes):
                 partitions[index] = (

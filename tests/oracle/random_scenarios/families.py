@@ -7,6 +7,7 @@ from random import Random
 
 from tests.oracle.random_scenarios import (
     administration,
+    borders,
     converted_groups,
     group_kinds,
     groups,
@@ -37,6 +38,7 @@ FAMILIES: Mapping[str, Callable[[Random], list[Step]]] = {
     "broker-settings": administration.broker_settings,
     "client-quotas": administration.client_quotas,
     "scram-credentials": administration.scram_credentials,
+    "borders": borders.borders,
 }
 
 

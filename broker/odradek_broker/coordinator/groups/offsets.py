@@ -28,6 +28,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.offset_commit import CONSUMER_GROUPS_SINCE
+from odradek_protocol.settings import INT64_MAX
 from odradek_protocol.stored.offset_commit import OffsetCommitValue, encode_key, encode_value
 
 #: The limit of the length of an offset's metadata, even if the settings have a higher limit: the
@@ -378,7 +379,9 @@ def commit_records(
 ) -> tuple[list[Record], list[ErrorCode]]:
     """The records of the parts that can be stored, and the error of each part (O-06). `topic_id`:
     the present id of a topic."""
-    expire_ms = NO_EXPIRY if call.retention_ms < 0 else wall_ms + call.retention_ms
+    expire_ms = NO_EXPIRY
+    if call.retention_ms >= 0:
+        expire_ms = min(wall_ms + call.retention_ms, INT64_MAX)
     records: list[Record] = []
     errors = []
     for part in call.parts:

@@ -211,6 +211,8 @@ class TransactionCoordinator:
         call = AddCall(
             transactional_id, producer_id, producer_epoch, frozenset(partitions), VERSION_2
         )
+        if not transactional_id:
+            return Deferred.of(dict.fromkeys(call.partitions, ErrorCode.INVALID_REQUEST))
         if add:
             return self._add(call, PARK_MS)
         return self.shards.ask(

@@ -497,14 +497,21 @@ def test_o14_an_empty_group_id_is_invalid_for_offset_delete(world: GroupWorld) -
     assert delete_offsets(world, "") == (E.INVALID_GROUP_ID, {})
 
 
-def test_o14_offset_delete_answers_a_topic_once_though_it_is_named_twice(world: GroupWorld) -> None:
+def test_o14_offset_delete_joins_a_topic_named_twice_if_a_partition_is_missing(
+    world: GroupWorld,
+) -> None:
     world.commit_later(part(5), part(6, partition=1))
     request = offset_delete_request(topic=[0])
     request.topics += offset_delete_request(other=[0], topic=[1]).topics
-    answer = ask(world, request, 0)
-    assert [
-        (topic.name, [one.partition_index for one in topic.partitions]) for topic in answer.topics
-    ] == [("topic", [0, 1]), ("other", [0])]
+
+    def answered() -> list[tuple[str, list[int]]]:
+        topics = ask(world, request, 0).topics
+        return [(each.name, [one.partition_index for one in each.partitions]) for each in topics]
+
+    assert answered() == [("topic", [0]), ("other", [0]), ("topic", [1])]
+    world.commit_later(part(5))
+    request.topics += offset_delete_request(topic=[99]).topics
+    assert answered() == [("topic", [0, 1, 99]), ("other", [0])]
 
 
 def test_o06_offset_delete_has_an_error_for_each_missing_partition(world: GroupWorld) -> None:

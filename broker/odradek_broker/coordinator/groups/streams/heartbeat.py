@@ -85,6 +85,8 @@ def _check_unsupported(request: StreamsGroupHeartbeatRequest) -> None:
 
 
 def _check_topology(topology: StreamsTopology) -> None:
+    if topology.epoch < 0:
+        raise invalid_topology(f"The topology has the epoch {topology.epoch}, which is below 0.")
     ids = [each.subtopology_id for each in topology.subtopologies]
     if len(set(ids)) < len(ids):
         raise invalid_topology(f"Two subtopologies have the same id, of {', '.join(ids)}.")
