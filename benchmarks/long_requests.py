@@ -66,7 +66,7 @@ def _asking(key: ApiKey, elements: int) -> Message:
     request = large_request(key, path, elements // len(inner), lambda number: f"n{number}")
     if isinstance(request, MetadataRequest):
         request.allow_auto_topic_creation = False
-        for topic in request.topics:
+        for topic in request.topics or ():
             topic.topic_id = bytes(16)
     return request
 
