@@ -348,7 +348,7 @@ class ReplicaManager:
             {key: (dropped[index], delta) for key, index in zip(keys, dropped, strict=True)}
         )
         delta.dropped += keys
-        while delta.dropped and len(delta.retired) < _AT_ONCE_MAX:
+        for _ in range(min(len(delta.dropped), _AT_ONCE_MAX)):
             self._retire(delta.dropped.popleft())
 
     def _retire(self, key: TopicPartition) -> None:

@@ -32,6 +32,7 @@ from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_options import LogOptions
 from odradek_broker.telemetry.manager import ClientTelemetry
+from odradek_protocol.stored.cluster_metadata import encode_record
 
 
 def done_at_once(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
@@ -135,7 +136,7 @@ class FakeMetadataLog:
 
     def commit(self, records: list[Any]) -> Deferred[None]:
         for record in records:
-            self._node.recorded.append(self._node.metadata.encode(record))
+            self._node.recorded.append(encode_record(record))
             self._node.metadata.replay(record)
         return self.durable()
 

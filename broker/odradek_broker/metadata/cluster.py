@@ -59,7 +59,6 @@ from odradek_protocol.stored.cluster_metadata import (
     TopicRecord,
     UserScramCredentialRecord,
     decode_record,
-    encode_record,
 )
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -541,10 +540,6 @@ class ClusterMetadata:
         return range(max(block.start, self._first_own_producer_id), block.stop)
 
     # --- Replay: the only place where state changes ---
-
-    def encode(self, record: Message) -> bytes:
-        """A record as the value of a log record."""
-        return encode_record(record)
 
     def replay_bytes(self, value: bytes | memoryview) -> None:
         """Replay an encoded record. Raises DecodeError if it is not valid."""

@@ -30,6 +30,7 @@ from odradek_protocol.stored.cluster_metadata import (
     RemoveTopicRecord,
     TopicRecord,
     decode_record,
+    encode_records,
 )
 
 #: The metadata topic has a fixed id, as in Kafka, since no record can give it an id.
@@ -234,7 +235,7 @@ class MetadataLog:
             deferred.resolve(None)
             return deferred
         self._check(records)
-        encoded = [self._metadata.encode(record) for record in records]
+        encoded = encode_records(records)
         partition = self._loaded()
         now_ms = self._clock.wall_ms()
         appended = partition.append_internal([(None, value) for value in encoded], now_ms)

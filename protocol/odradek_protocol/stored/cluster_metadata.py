@@ -7,6 +7,9 @@ does not need are left out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from struct import Struct as Packer
+
 from odradek_protocol import codec
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import (
@@ -207,6 +210,41 @@ def encode_record(record: Message) -> bytes:
     version = type(record).versions.last
     head = encode_uvarint(FRAME_VERSION) + encode_uvarint(record.api_key) + encode_uvarint(version)
     return head + codec.encode_bytes(record, version)
+
+
+#: The bytes of an encoded PartitionRecord before the partition's number, and the number's format.
+_FRAME_BYTES = 3
+_NUMBER = Packer(">i")
+
+
+def encode_records(records: Sequence[Message]) -> list[bytes]:
+    """The values of log records. Of the partitions of a topic, of which there may be ten thousand,
+    only the first is encoded: the others mostly differ in their number alone."""
+    values: list[bytes] = []
+    first: PartitionRecord | None = None
+    head = tail = b""
+    for record in records:
+        if (
+            first is not None
+            and isinstance(record, PartitionRecord)
+            and record.topic_id == first.topic_id
+            and record.leader == first.leader
+            and record.leader_epoch == first.leader_epoch
+            and record.partition_epoch == first.partition_epoch
+            and record.leader_recovery_state == first.leader_recovery_state
+            and record.replicas == first.replicas
+            and record.isr == first.isr
+            and record.removing_replicas == first.removing_replicas
+            and record.adding_replicas == first.adding_replicas
+            and record.unknown_tags == first.unknown_tags
+        ):
+            values.append(head + _NUMBER.pack(record.partition_id) + tail)
+            continue
+        value = encode_record(record)
+        values.append(value)
+        first = record if isinstance(record, PartitionRecord) else None
+        head, tail = value[:_FRAME_BYTES], value[_FRAME_BYTES + _NUMBER.size :]
+    return values
 
 
 def decode_record(value: bytes | memoryview) -> Message:
