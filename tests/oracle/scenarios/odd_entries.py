@@ -277,7 +277,7 @@ _FAILING = [
                 for session in (-1, 1, _MOST, -_MOST - 1)
             ),
         ],
-        versions="7-18",
+        versions="18",
     ),
     Scenario(
         "share-offsets-described-at-the-edges",
