@@ -100,8 +100,8 @@ def _error_walker(struct: type[Struct]) -> ErrorWalker | None:
         return None
 
     def walk(part: Struct) -> Iterator[int]:
-        if own:
-            yield part.error_code  # type: ignore[attr-defined]
+        # Also for parts without an error: of these there may be thousands, and the caller pauses.
+        yield part.error_code if own else 0  # type: ignore[attr-defined]
         for name, inner in nested:
             for item in getattr(part, name) or ():
                 yield from inner(item)
