@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
@@ -17,6 +18,7 @@ from odradek_broker.coordinator.groups.offsets import (
 from odradek_broker.partition import StoredRecord
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.codec import encode_bytes
+from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored import group_metadata, offset_commit
@@ -507,6 +509,26 @@ def test_o17_a_commit_marker_applies_offsets_newer_than_the_stored_ones() -> Non
         ("topic", 0): 2,
         ("topic", 1): 20,
     }
+
+
+def test_o15_the_groups_with_offsets_of_a_topic_id_are_those_that_a_walk_finds() -> None:
+    ids = [bytes([number]) * 16 for number in range(3)]
+    store = OffsetStore(lambda name: ids[0])
+    random = Random(57)
+    for _ in range(2_000):
+        group, place = f"g{random.randrange(4)}", ("topic", random.randrange(3))
+        producer_id = random.choice((NO_PRODUCER_ID, 7, 8))
+        event = random.randrange(6)
+        if event == 0:
+            store.replay(group, place, None)
+        elif event == 1:
+            store.end_transaction(producer_id, random.random() < 0.5)
+        else:
+            value = OffsetCommitValue(topic_id=random.choice(ids), metadata="")
+            store.replay(group, place, value, producer_id)
+        for topic_id in ids:
+            found = {each[0] for each in store._all() if each[2].value.topic_id == topic_id}
+            assert set(store.groups_of(topic_id)) == found
 
 
 def test_o17_an_abort_marker_drops_pending_offsets() -> None:
