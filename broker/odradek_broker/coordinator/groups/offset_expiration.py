@@ -21,9 +21,9 @@ from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_topics
 
 #: The limits of groups that are looked at, and of tombstones, in one turn of the loop. The check
 #: for expired offsets goes on in the next turn, or after a pause if it has found so many.
-EXPIRY_SLICE_GROUPS = 64
-TOMBSTONES_MAX = 250
-EXPIRY_PAUSE_MS = 250
+EXPIRY_SLICE_GROUPS = 8
+TOMBSTONES_MAX = 50
+EXPIRY_PAUSE_MS = 50
 
 
 # --- Removal --------------------------------------------------------------------------------------

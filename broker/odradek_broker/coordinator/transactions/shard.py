@@ -318,9 +318,9 @@ class Parking:
 _SCAN = TimerName(Deadline.TIMEOUTS)
 #: The limits of ids that are looked at, and of tombstones, in one turn of the loop. The check for
 #: expired ids goes on in the next turn, or after a pause if it has found so many.
-EXPIRY_SLICE_IDS = 1_000
-TOMBSTONES_MAX = 100
-_EXPIRY_PAUSE_MS = 100
+EXPIRY_SLICE_IDS = 200
+TOMBSTONES_MAX = 25
+_EXPIRY_PAUSE_MS = 25
 #: The most transactions that a scan for timeouts aborts; others are left to the next scan, after a
 #: pause.
 TIMED_OUT_MAX = 200
