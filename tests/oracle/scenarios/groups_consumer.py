@@ -767,7 +767,7 @@ _MIXED = [
                     version=9,
                 )
             ),
-            Wait(100),
+            Wait(500),
             # The members' ids are in another order in each run, and so are the assignments.
             replace(consumer_heartbeat(), ignore=("assignment",)),
             Receive("b"),
