@@ -93,7 +93,7 @@ def check_portable(codec: Codec, data: Buffer) -> None:
             raise CompressionError("lz4 data that does not begin with a frame")
         if not view[4] & _LZ4_INDEPENDENT:
             raise CompressionError("an lz4 frame of linked blocks, which not every client reads")
-        end, _ = _lz4_frame(view, 0)
+        end, _, _ = _lz4_frame(view, 0)
         if end < len(view):
             raise BytesBehind(f"{len(view) - end} bytes behind the lz4 frame")
     except (StructError, IndexError) as error:
@@ -187,6 +187,18 @@ def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+#: The limit of blocks and frames of one batch; full blocks have hundreds of megabytes then. Each
+#: takes microseconds, and an empty one has three bytes: a megabyte of them took a second.
+_PARTS_MAX = 8 * 1024
+#: More blocks of snappy, whose full blocks are the smallest, may come if they have so much content.
+_PART_BYTES_MIN = 1024
+
+
+def _check_parts(parts: int, content_bytes: int = 0) -> None:
+    if parts > _PARTS_MAX and content_bytes < parts * _PART_BYTES_MIN:
+        raise CompressionError(f"more than {_PARTS_MAX} blocks in one batch")
+
+
 # --- snappy -----------------------------------------------------------------------------------
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -237,6 +249,7 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
         position += length
         total += len(part)
         parts.append(part)
+        _check_parts(len(parts), total)
     if position > size:
         raise CompressionError("snappy data ends within a xerial header")
     return b"".join(parts)
@@ -299,8 +312,9 @@ def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
     return _fill(Codec.LZ4, cramjam.lz4.decompress_into, data, bound_bytes, max_bytes)
 
 
-def _lz4_frame(view: memoryview, position: int) -> tuple[int, int]:
-    """(position after the frame, upper bound of its content) of the frame at `position`."""
+def _lz4_frame(view: memoryview, position: int) -> tuple[int, int, int]:
+    """(position after the frame, upper bound of its content, number of its blocks) of the frame at
+    `position`."""
     flags = view[position + 4]
     if flags >> 6 != 1:
         raise CompressionError(f"lz4 frame of unknown version {flags >> 6}")
@@ -316,12 +330,14 @@ def _lz4_frame(view: memoryview, position: int) -> tuple[int, int]:
         raise CompressionError("lz4 frame that needs a dictionary")
     position += 1
     block_trailer_bytes = 4 if flags & 0x10 else 0
-    bound_bytes = 0
+    bound_bytes = blocks = 0
     while True:
         (size,) = _UINT32.unpack_from(view, position)
         position += 4
         if size == 0:
             break
+        blocks += 1
+        _check_parts(blocks)
         if size & _LZ4_STORED:
             size &= ~_LZ4_STORED
             bound_bytes += size
@@ -332,7 +348,9 @@ def _lz4_frame(view: memoryview, position: int) -> tuple[int, int]:
         position += size + block_trailer_bytes
     if flags & 0x04:
         position += 4
-    return position, bound_bytes if content_bytes is None else min(bound_bytes, content_bytes)
+    if content_bytes is not None:
+        bound_bytes = min(bound_bytes, content_bytes)
+    return position, bound_bytes, blocks
 
 
 # --- zstd -------------------------------------------------------------------------------------
@@ -356,7 +374,7 @@ def _zstd_compress(data: Buffer) -> bytes:
 def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
     import cramjam
 
-    def frame(view: memoryview, position: int) -> tuple[int, int]:
+    def frame(view: memoryview, position: int) -> tuple[int, int, int]:
         return _zstd_frame(view, position, max_bytes)
 
     if not len(data):
@@ -365,8 +383,9 @@ def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
     return _fill(Codec.ZSTD, cramjam.zstd.decompress_into, data, bound_bytes, max_bytes)
 
 
-def _zstd_frame(view: memoryview, position: int, max_bytes: int) -> tuple[int, int]:
-    """(position after the frame, upper bound of its content) of the frame at `position`.
+def _zstd_frame(view: memoryview, position: int, max_bytes: int) -> tuple[int, int, int]:
+    """(position after the frame, upper bound of its content, number of its blocks) of the frame at
+    `position`.
 
     Layout: RFC 8878, section 3.1.1. The header of a raw or run-length block has the size of the
     content. A compressed block contains at most 128 KiB, or the window size if that is smaller.
@@ -400,9 +419,11 @@ def _zstd_frame(view: memoryview, position: int, max_bytes: int) -> tuple[int, i
         if content_bytes > max_bytes:
             raise DecompressionLimitExceeded(Codec.ZSTD, max_bytes)
     max_block_bytes = min(_ZSTD_MAX_BLOCK_BYTES, window_bytes)
-    bound_bytes = 0
+    bound_bytes = blocks = 0
     last = 0
     while not last:
+        blocks += 1
+        _check_parts(blocks)
         block = view[position] | view[position + 1] << 8 | view[position + 2] << 16
         last, kind, size = block & 1, block >> 1 & 3, block >> 3
         position += 3
@@ -419,30 +440,35 @@ def _zstd_frame(view: memoryview, position: int, max_bytes: int) -> tuple[int, i
             raise CompressionError("zstd block of the reserved type")
     if descriptor & 0x04:
         position += 4
-    return position, bound_bytes if content_bytes is None else min(bound_bytes, content_bytes)
+    if content_bytes is not None:
+        bound_bytes = min(bound_bytes, content_bytes)
+    return position, bound_bytes, blocks
 
 
 # --- lz4 and zstd ---------------------------------------------------------------------------------
 
 
 def _walk_frames(
-    data: Buffer, magic: int, frame: Callable[[memoryview, int], tuple[int, int]]
+    data: Buffer, magic: int, frame: Callable[[memoryview, int], tuple[int, int, int]]
 ) -> int:
     """An upper bound of the content of all frames. Raises CompressionError for bytes outside of
     frames."""
     view = memoryview(data)
     size = len(view)
     position = 0
-    bound_bytes = 0
+    bound_bytes = parts = 0
     while True:
         (found,) = _UINT32.unpack_from(view, position)
+        parts += 1
         if found == magic:
-            position, frame_bytes = frame(view, position)
+            position, frame_bytes, blocks = frame(view, position)
             bound_bytes += frame_bytes
+            parts += blocks
         elif found & ~0xF == _SKIPPABLE_MAGIC:
             position += 8 + _UINT32.unpack_from(view, position + 4)[0]
         else:
             raise CompressionError(f"no frame starts at byte {position} (magic 0x{found:08x})")
+        _check_parts(parts)
         if position > size:
             raise CompressionError("the data ends within a frame")
         if position == size:

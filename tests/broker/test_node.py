@@ -252,6 +252,7 @@ def test_d4_an_internal_topic_can_be_used_when_its_creation_is_durable(world: No
     second = world.node.ensure_internal_topic(OFFSETS_TOPIC)
     assert not first.done
     assert not second.done
+    world.soon.run()
     world.flush()
     assert first.done
     assert second.done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import gc
@@ -793,11 +794,11 @@ def test_imports_run_without_garbage_collection_and_are_frozen(
     for name in ("disable", "freeze", "enable"):
         monkeypatch.setattr(gc, name, partial(calls.append, name))
 
-    def run(main: Coroutine[None, None, None]) -> None:
-        main.close()
+    async def serves(*_: object, **__: object) -> None:
         calls.append("serves")
 
-    monkeypatch.setattr("odradek_broker.server.host.run", run)
+    monkeypatch.setattr("odradek_broker.server.server.serve", serves)
+    monkeypatch.setattr("odradek_broker.server.host.run", asyncio.run)
     monkeypatch.setattr("odradek_broker.platform.log_lines.configure_logging", lambda *_: None)
     serving.serve(ServeOptions(data_dir=tmp_path / "data"))
     assert calls == ["disable", "freeze", "enable", "serves"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import io
 import logging
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -188,6 +189,35 @@ def test_only_few_modules_print() -> None:
         # Records as they are, if the user asks for that.
         "consume", "share_consume",
     }  # fmt: skip
+
+
+def test_no_traceback_or_log_line_of_a_command_has_a_stranger_s_text() -> None:
+    program = f"""
+import logging, sys
+from odradek import cli
+def command():
+    import typer
+    app = typer.Typer(pretty_exceptions_enable=False)
+    @app.command()
+    def run():
+        log = logging.getLogger("odradek.client")
+        log.warning("the group %s is gone", {HOSTILE!r})
+        try:
+            raise ValueError({HOSTILE!r})
+        except ValueError:
+            log.exception({HOSTILE!r})
+        raise ValueError({HOSTILE!r})
+    app()
+cli._command = command
+sys.argv[1:] = []
+cli.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and done.stderr.count("evil\\x1b") == 4, done.stderr
+    for line in done.stderr.split("\n"):
+        assert line.isprintable(), repr(line)
 
 
 def test_no_line_of_the_brokers_log_for_people_has_a_stranger_s_text(

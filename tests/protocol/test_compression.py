@@ -172,6 +172,39 @@ def test_number_of_gzip_members_is_limited() -> None:
         decompress(Codec.GZIP, gzip.compress(b"") * 1025, LIMIT)
 
 
+def _empty_blocks(codec: Codec, count: int) -> bytes:
+    """Data of so many blocks, or frames, without content."""
+    match codec:
+        case Codec.SNAPPY:
+            return compress(Codec.SNAPPY, b"")[:16] + b"\0\0\0\1\0" * count
+        case Codec.LZ4:
+            return compress(Codec.LZ4, b"") * count
+        case _:
+            return compress(Codec.ZSTD, b"x") + b"\x50\x2a\x4d\x18\0\0\0\0" * count
+
+
+@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_r12_the_number_of_blocks_without_content_is_limited(codec: Codec) -> None:
+    assert decompress(codec, _empty_blocks(codec, 1)) in (b"", b"x")
+    with pytest.raises(CompressionError, match="more than 8192 blocks"):
+        decompress(codec, _empty_blocks(codec, 8_193))
+
+
+def test_r12_blocks_within_one_frame_are_counted_too() -> None:
+    raw = bytes(cramjam.zstd.compress(b""))
+    head = raw[:-3]
+    with pytest.raises(CompressionError, match="more than 8192 blocks"):
+        decompress(Codec.ZSTD, head + b"\0\0\0" * 8_192 + b"\1\0\0")
+    with pytest.raises(CompressionError, match="more than 8192 blocks"):
+        decompress(Codec.LZ4, compress(Codec.LZ4, b"")[:7] + b"\1\0\0\x80a" * 8_193 + bytes(4))
+
+
+def test_r12_many_blocks_of_snappy_with_content_are_read() -> None:
+    block = bytes(cramjam.snappy.compress_raw(bytes(1024)))
+    data = compress(Codec.SNAPPY, b"")[:16] + (len(block).to_bytes(4, "big") + block) * 9_000
+    assert decompress(Codec.SNAPPY, data) == bytes(1024 * 9_000)
+
+
 def test_gzip_checksum_is_verified() -> None:
     packed = bytearray(gzip.compress(b"hello" * 10))
     packed[-6] ^= 1

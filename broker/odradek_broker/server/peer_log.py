@@ -17,6 +17,7 @@ _LINES_MAX = 200
 #: The maximum number of lines per minute about one peer: reasons may have what the peer has chosen,
 #: and a peer that chooses another text each time must not use up the lines about others.
 _LINES_PER_PEER_MAX = 20
+_REASON_CHARACTERS = 200
 #: The maximum number of pairs (event, reason) that `warn_once` remembers. It logs further pairs as
 #: `warn` does: once per interval for each peer.
 _ONCE_MAX = 100
@@ -46,6 +47,12 @@ class PeerLog:
     def tell(self, event: str, peer: str, reason: str = "", *, listener: str = "") -> None:
         """Log an event that is no fault of the peer, unless it was logged recently."""
         self._say("info", event, peer, reason, listener)
+
+    def failed(self, event: str, peer: str, error: Exception) -> None:
+        """Log an unexpected error that a peer has caused, with its traceback, unless it was logged
+        recently. To be called where the error is handled."""
+        same = (event, peer, repr(error)[:_REASON_CHARACTERS])
+        self._lines.say("exception", event, same, {"peer": peer}, counted_as(peer))
 
     def _say(self, level: str, event: str, peer: str, reason: str, listener: str) -> None:
         details = {"peer": peer}

@@ -20,8 +20,6 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-import structlog
-
 from odradek_broker.deferred import Deferred
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.quotas.connections import Admission
@@ -36,8 +34,6 @@ from odradek_protocol.frames import FrameReceiver, FrameTooLarge, TlsBytes
 
 if TYPE_CHECKING:
     from odradek_broker.server.sasl_listeners import SaslListener
-
-log = structlog.get_logger("odradek.session")
 
 Answer = Callable[[memoryview], EncodedReply | Deferred[EncodedReply]]
 
@@ -374,9 +370,9 @@ class Session(asyncio.BufferedProtocol):
         except CloseConnection as error:
             self._end(error)
             return False
-        except Exception:
+        except Exception as error:  # noqa: BLE001 - logged, and others are served
             self.peer.end = "a request failed in the broker; its log has the cause"
-            log.exception("a request failed unexpectedly", peer=self.peer.host)
+            self._peer_log.failed("a request failed unexpectedly", self.peer.host, error)
             self.abort()
             return False
         if isinstance(reply, CloseConnection):

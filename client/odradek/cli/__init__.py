@@ -29,9 +29,10 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
 
 def main() -> NoReturn:
     """The console script `odradek`."""
-    from odradek.cli.streams import open_missing, run_to_end
+    from odradek.cli.streams import open_missing, run_to_end, show_visibly
 
     open_missing()
+    show_visibly()
     run_to_end(_command)
 
 

@@ -7,10 +7,13 @@ nothing, never a traceback.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable
+from types import TracebackType
 from typing import NoReturn
 
 from odradek_protocol.visible import visible
@@ -31,6 +34,29 @@ def open_missing() -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
+
+
+class _VisibleLines(logging.Formatter):
+    """Log lines of the client, which may have names and errors that strangers chose."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = visible(record.getMessage())
+        if record.exc_info:
+            text += "\n" + visible(self.formatException(record.exc_info), keep="\n")
+        return text
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    text = "".join(traceback.format_exception(kind, error, trace))
+    print(visible(text, keep="\n"), end="", file=sys.stderr)
+
+
+def show_visibly() -> None:
+    """Let tracebacks and lines of logs without a handler have no character that a terminal acts
+    on. To be called before typer is imported, which keeps the present hook."""
+    sys.excepthook = _show
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_VisibleLines())
 
 
 def drop_output() -> None:

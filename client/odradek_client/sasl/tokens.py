@@ -86,5 +86,9 @@ def claims_of(value: str) -> Mapping[str, object]:
 
 
 def _time_ms(seconds: object) -> float | None:
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return float(seconds) * 1000 if number else None  # type: ignore[arg-type]
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        return None
+    try:
+        return float(seconds) * 1000
+    except OverflowError:
+        return None

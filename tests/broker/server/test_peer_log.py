@@ -65,6 +65,18 @@ def test_n23_a_peer_with_ever_new_problems_leaves_lines_for_others() -> None:
     assert len(lines) == 1
 
 
+def test_n23_errors_that_a_peer_causes_do_not_fill_the_log() -> None:
+    told = PeerLog(Clock())
+    with capture_logs() as lines:
+        for number in range(500):
+            try:
+                raise ValueError(number % 100)
+            except ValueError as error:
+                told.failed("a request failed unexpectedly", "1.2.3.4", error)
+    assert len(lines) == peer_log._LINES_PER_PEER_MAX
+    assert all(line["exc_info"] for line in lines)
+
+
 def test_n06_the_number_of_remembered_log_reasons_is_limited() -> None:
     clock = Clock()
     told = PeerLog(clock)

@@ -32,6 +32,11 @@ def test_other_tokens_have_an_unknown_lifetime(odd: str) -> None:
     assert token_of(odd) == Token(odd)
 
 
+def test_c74_a_time_that_no_clock_reaches_is_no_time() -> None:
+    endless = jwt({"exp": 10**400, "iat": -(10**400)})
+    assert token_of(endless) == Token(endless)
+
+
 def test_an_invalid_token_is_refused() -> None:
     with pytest.raises(AuthenticationFailed, match="empty"):
         token_of(" \n")
