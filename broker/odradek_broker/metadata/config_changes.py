@@ -25,6 +25,10 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+#: A separate constant, because a request may have very many changes.
+_DELETE = int(Operation.DELETE)
+
+
 @dataclass(frozen=True)
 class Change:
     """A requested change of one setting."""
@@ -92,8 +96,8 @@ def _alter_one(
     type that get their first settings earlier in the request."""
     kind = resource_kind(changes.resource_type)
     name = changes.resource_name
-    keys = Counter(change.name for change in changes.changes)
-    twice = sorted(key for key, times in keys.items() if times > 1)
+    keys = Counter([change.name for change in changes.changes])
+    twice = sorted([key for key, times in keys.items() if times > 1])
     if twice:
         raise AdminError(
             ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}"
@@ -110,11 +114,11 @@ def _alter_one(
     after: dict[str, str | None] = {} if changes.replaces else dict(before)
     try:
         for change in changes.changes:
-            text = _apply(metadata, kind, name, change)
-            if text is None:
+            # As in Kafka, a change may also remove a setting that is unknown or not set.
+            if change.operation == _DELETE:
                 after.pop(change.name, None)
             else:
-                after[change.name] = text
+                after[change.name] = _apply(metadata, kind, name, change)
         # In Kafka the controller decides about operations before it looks at the name.
         kind.check_name(name)
         for change in changes.changes:
@@ -139,18 +143,14 @@ def _alter_one(
     ]
 
 
-def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Change) -> str | None:
-    """The setting's text after the change; None if the change removes the setting. As in Kafka, a
-    change may also remove a setting that is unknown or not set.
-    """
+def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Change) -> str:
+    """The setting's text after a change that does not remove it."""
     try:
         operation = Operation(change.operation)
     except ValueError:
         raise AdminError(
             ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation} for {change.name}."
         ) from None
-    if operation is Operation.DELETE:
-        return None
     assert change.value is not None
     if operation is Operation.SET:
         return change.value
