@@ -251,15 +251,7 @@ class Node:
         self.verification = _new_verification(metadata, self.transactions, clock, scheduler)
         #: The last creation of each internal topic; its partitions are made in slices.
         self._internal_topics: dict[str, Deferred[None]] = {}
-        self.fetch_sessions = _new_fetch_sessions(metadata, clock, randomness, self.slices)
-        #: The time-outs of requests that wait for the disk or a coordinator.
-        self.request_timeouts = Timeouts(clock, scheduler)
-        self.parked_fetches = ParkedFetches(self.request_timeouts)
-        self.share_partitions = self._new_share_partitions()
-        self.share_sessions = self._new_share_sessions()
-        #: The number of bytes of further responses that may wait for slow peers. The first batch of
-        #: a fetch is sent in any case, since no consumer would make progress without it (D11).
-        self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
+        self._begin_fetches(randomness)
         self.cleaner = _new_cleaner(
             metadata, logs, clock, scheduler, CompactionRecorder(self.partition_history), cleaner
         )
@@ -267,6 +259,20 @@ class Node:
         self._next_expiry_ms = 0
         #: The work of `maintain` that takes turns at present.
         self._under_way: set[str] = set()
+
+    def _begin_fetches(self, randomness: Randomness) -> None:
+        """Make what Fetch and ShareFetch use."""
+        self.fetch_sessions = _new_fetch_sessions(
+            self.metadata, self.clock, randomness, self.slices
+        )
+        #: The time-outs of requests that wait for the disk or a coordinator.
+        self.request_timeouts = Timeouts(self.clock, self.scheduler)
+        self.parked_fetches = ParkedFetches(self.request_timeouts)
+        self.share_partitions = self._new_share_partitions()
+        self.share_sessions = self._new_share_sessions()
+        #: The number of bytes of further responses that may wait for slow peers. The first batch of
+        #: a fetch is sent in any case, since no consumer would make progress without it (D11).
+        self.answer_room_bytes: Callable[[], int] = lambda: self.config.fetch_max_bytes
 
     def _begin_histories(self, clock: Clock) -> None:
         """Begin to keep recent events of groups, producer ids, transactional ids, partitions and

@@ -301,8 +301,8 @@ turn_of = attrgetter("turn")
 
 
 class Claim:
-    """The right of a fetch in slices to change its session. Other requests of the session wait until
-    it is `released`; `is_wanted`: true if one does."""
+    """The right of a fetch in slices to change its session. Other requests of the session wait
+    until it is `released`; `is_wanted`: true if one does."""
 
     def __init__(self) -> None:
         self._session: Session | None = None

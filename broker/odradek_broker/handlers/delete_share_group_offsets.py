@@ -34,7 +34,7 @@ async def handle(
         return _failed(_E.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return _failed(_E.INVALID_GROUP_ID)
-    names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
+    names = list(dict.fromkeys([topic.topic_name for topic in request.topics]))
     denied = await denied_topics(node.authorizer, context, Operation.READ, names)
 
     allowed = [name for name in names if name not in denied]

@@ -311,10 +311,10 @@ class Fetch:
         return log.readable_bytes(offset, bound) if offset < bound else 0
 
     async def wait_in_slices(self, max_wait_ms: int, replica_id: int, claim: Claim) -> None:
-        """Wait until the fetch is satisfied, at most for `max_wait_ms`, and not at all if the client
-        has sent the next fetch of its session (`claim`), or the session is gone. Unlike `satisfied`, this
-        does not look at which of the partitions is the first one with records (F-06), so the answer
-        may come with fewer bytes."""
+        """Wait until the fetch is satisfied, at most for `max_wait_ms`, and not at all if the
+        client has sent the next fetch of its session (`claim`), or the session is gone. Unlike
+        `satisfied`, this does not look at which of the partitions is the first one with records
+        (F-06), so the answer may come with fewer bytes."""
         plan, node = self._plan, self._node
         gone = plan.session is not None and not node.fetch_sessions.has(plan.session)
         if gone or claim.is_wanted:
