@@ -61,6 +61,7 @@ def check_empty(server: Server) -> Iterator[str]:
         "bytes of unfinished requests": server._limits.unfinished_bytes,
         "connections that wait for memory": len(server._limits.waiting),
         "parked fetches": len(node.parked_fetches),
+        "requests in slices": node.slices.unfinished,
         "share sessions": len(node.share_sessions),
         "share partitions without a session": len(node.share_partitions),
         "flushes": len(server._commit._asked) + len(server._commit._running),

@@ -19,6 +19,7 @@ from tests.sim.mutants.delegation_tokens import DELEGATION_TOKENS
 from tests.sim.mutants.everything import EVERYTHING
 from tests.sim.mutants.full_disk import FULL_DISK
 from tests.sim.mutants.groups import GROUPS
+from tests.sim.mutants.long_requests import LONG_REQUESTS
 from tests.sim.mutants.metadata import METADATA
 from tests.sim.mutants.mirror import MIRROR
 from tests.sim.mutants.mirror_out import MIRROR_OUT
@@ -41,6 +42,7 @@ MUTANTS: dict[str, Mutant] = {
         *SHARE,
         *STREAMS,
         *METADATA,
+        *LONG_REQUESTS,
         *DELEGATION_TOKENS,
         *MIRROR,
         *RETENTION,

@@ -17,6 +17,7 @@ from tests.sim.workloads.groups import GroupsWorkload
 from tests.sim.workloads.jepsen import JepsenWorkload
 from tests.sim.workloads.late_commits import LateCommitsWorkload
 from tests.sim.workloads.lone_producers import LoneProducersWorkload
+from tests.sim.workloads.long_requests import LongRequestsWorkload
 from tests.sim.workloads.lost_metadata import LostMetadataWorkload
 from tests.sim.workloads.mirror import MirrorWorkload
 from tests.sim.workloads.mirror_out import MirrorOutWorkload
@@ -49,6 +50,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         ShareAddedWorkload,
         StreamsGroupsWorkload,
         AdminChurnWorkload,
+        LongRequestsWorkload,
         DelegationTokensWorkload,
         LateCommitsWorkload,
         LoneProducersWorkload,
