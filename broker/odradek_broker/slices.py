@@ -21,6 +21,7 @@ are not long have turns of their own between those of long works.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Iterator, Sequence
 from functools import partial
@@ -127,15 +128,6 @@ def in_order(items: Sequence[T], size: int = _BATCH) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-#: The most items of a piece, for work that is short for each item.
-_PIECE = 32
-
-
-def in_pieces(items: Iterable[T]) -> paced[Sequence[T]]:
-    """The items in pieces of some, with a pause before each piece."""
-    return paced(in_order(list(items), _PIECE))
-
-
 #: The most items of a batch whose items have the same key, so that all but one are refused.
 _ALIKE_BATCH = 128
 
@@ -190,6 +182,33 @@ class paced(Generic[T]):
         return item
 
 
+class in_pieces(Generic[T]):
+    """The items in pieces of SIZE, for work that is short for each item, with a pause between two
+    pieces. They are copied first. A few items are one piece, without a pause."""
+
+    __slots__ = ("_items", "_start")
+    SIZE = 32
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = tuple(items)
+        self._start = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Self:
+        return self
+
+    def __await__(self) -> Generator[_Step, None, tuple[T, ...]]:
+        start = self._start
+        if start >= len(self._items):
+            raise StopAsyncIteration
+        if start:
+            yield _PAUSE
+        self._start = start + self.SIZE
+        return self._items[start : self._start]
+
+
 class Work(Deferred[T]):
     """The result of a coroutine that needs more than one slice, or waits. `busy_us`: the time of
     its slices so far."""
@@ -208,9 +227,17 @@ class Work(Deferred[T]):
 
 
 class Slices:
-    """Runs coroutines in turns. `now_us`: a clock that never goes back."""
+    """Runs coroutines in turns. `now_us`: a clock that never goes back. `counts_steps`: false if
+    only the clock ends a slice."""
 
-    def __init__(self, now_us: Callable[[], int], scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        now_us: Callable[[], int],
+        scheduler: Scheduler,
+        *,
+        counts_steps: bool = True,
+    ) -> None:
+        self._counts_steps = counts_steps
         self._now_us = now_us
         self._scheduler = scheduler
         #: Works that were interrupted in their first slice.
@@ -248,13 +275,14 @@ class Slices:
         assert self._running is not None, "only a coroutine asks"
         return self._running.busy_us + self._now_us() - self._began_us
 
-    def run(self, steps: Coroutine[Any, Any, T]) -> T | Work[T]:
+    def run(self, steps: Coroutine[Any, Any, T], *, is_shared: bool = False) -> T | Work[T]:
         """The result of a coroutine, or a `Deferred` of it. Raises what the coroutine raises in its
-        first slice. A later exception is logged and closes the connection."""
+        first slice. A later exception is logged and closes the connection. `is_shared`: true if
+        several requests wait for the work, so that it waits for none of the long ones to end."""
         work = Work(steps)
         # A part of a long work is long too: else it would wait for other long works to end, while
         # the request is in memory.
-        work.is_long = self._running is not None and self._running.is_long
+        work.is_long = is_shared or (self._running is not None and self._running.is_long)
         try:
             self._advance(work)
         except StopIteration as ended:
@@ -306,21 +334,25 @@ class Slices:
             self._begin_turn()
         began_us = self._began_us
         return (
-            min(SLICE_STEPS, max(self._steps_left, LATE_STEPS)),
+            min(SLICE_STEPS, max(self._steps_left, LATE_STEPS))
+            if self._counts_steps
+            else sys.maxsize,
             min(began_us + SLICE_US, max(self._turn_ends_us, began_us + LATE_US)),
         )
 
     def _interrupted(self, work: Work[Any], steps: int) -> None:
         if work.is_long:
             self._long.append(work)
-        elif steps >= SLICE_STEPS or self._now_us() - self._began_us >= SLICE_US:
+        elif (
+            self._counts_steps and steps >= SLICE_STEPS
+        ) or self._now_us() - self._began_us >= SLICE_US:
             self._later.append(work)
         else:
             self._short.append(work)
 
     def _begin_turn(self) -> None:
         self._turn_ends_us = self._now_us() + TURN_US
-        self._steps_left = TURN_STEPS
+        self._steps_left = TURN_STEPS if self._counts_steps else sys.maxsize
         self._scheduler.call_later(0, self._take_turns)
 
     def _take_turns(self) -> None:

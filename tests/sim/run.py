@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
+from pytest import MonkeyPatch
 from tests.sim.checkers.client_queues import check_clients
 from tests.sim.checkers.queues import check_empty, check_limits
 from tests.sim.checkers.replayed import State, compare_with_disk, durable_state
@@ -17,8 +19,11 @@ from tests.sim.workloads.base import DURATION_MS, Workload
 from odradek.simulation.faults import Fault, draw_faults, play
 from odradek.simulation.simulate import DeadlockError, simulate
 from odradek.simulation.world import LIVENESS_MS, Violation, World
+from odradek_broker import slices
 
 _LOOK_EVERY_MS = 37
+#: The share of the seeds in which only long work is interrupted.
+_UNINTERRUPTED_SEEDS = 0.7
 #: The time after which all sessions and open transactions of ended clients have timed out.
 _DEADLINES_MS = 90_000
 
@@ -65,14 +70,29 @@ def run_seed(
         await _play(world, WORKLOADS[workload](world), played)
 
     try:
-        result.virtual_ms = simulate(
-            workload, seed, story, WORKLOADS[workload].settings, explain=explain, begun=begun
-        )
+        with _turns(seed):
+            result.virtual_ms = simulate(
+                workload, seed, story, WORKLOADS[workload].settings, explain=explain, begun=begun
+            )
     except (Violation, DeadlockError) as problem:
         result.violations.append(str(problem))
     except Exception as problem:  # noqa: BLE001 - the broker's start and the workload may raise any error
         result.violations.append(f"unexpected: {problem!r}")
     return result
+
+
+@contextmanager
+def _turns(seed: int) -> Iterator[None]:
+    """Let all work of some seeds be interrupted at each pause, with a pause after each item (N-57).
+    In the simulator a slice takes no time, so that else only very long work would be."""
+    if Random(f"{seed}/turns").random() < _UNINTERRUPTED_SEEDS:
+        yield
+        return
+    with MonkeyPatch.context() as patch:
+        for name in ("TURN_STEPS", "SLICE_STEPS", "LATE_STEPS"):
+            patch.setattr(slices, name, 1)
+        patch.setattr(slices.in_pieces, "SIZE", 1)
+        yield
 
 
 async def _play(world: World, workload: Workload, faults: Sequence[Fault]) -> None:

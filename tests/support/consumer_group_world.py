@@ -51,7 +51,8 @@ def send(world: GroupWorld, **fields: Any) -> Deferred[ConsumerGroupHeartbeatRes
     """Send a heartbeat of this version with exactly these fields."""
     version = fields.pop("version", 1)
     request = ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, **fields})
-    return world.groups.consumer_heartbeat(request, version, "client", "/127.0.0.1")
+    work = world.groups.consumer_heartbeat(request, version, "client", "/127.0.0.1")
+    return world.slices.deferred(work)
 
 
 def shard(world: GroupWorld) -> GroupShard:

@@ -173,7 +173,8 @@ class CoordinatorWorld(ABC):
         self.turns = SoonScheduler()
         #: The clock that measures the turns, in microseconds.
         self.now_us: Callable[[], int] = lambda: 0
-        self.slices = Slices(lambda: self.now_us(), self.turns)
+        # Only the clock ends a slice.
+        self.slices = Slices(lambda: self.now_us(), self.turns, counts_steps=False)
         if topic_exists:
             metadata.counts[internal_topic] = partitions
 

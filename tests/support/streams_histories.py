@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from random import Random
 from typing import NamedTuple
 
+from at_once import at_once
 from odradek_broker.coordinator.groups.partitions import Tasks, each_partition, partitions_of
 from odradek_broker.coordinator.groups.streams.assignor import AssignmentMember, assign_sticky
 from odradek_broker.coordinator.groups.streams.tasks import TaskSet
@@ -24,7 +25,7 @@ class AssignorCase(NamedTuple):
 
     def assigned(self) -> dict[str, TaskSet]:
         """The assignment that our assignor computes."""
-        return assign_sticky(self.subtopologies, self.members, self.standby_replicas)
+        return at_once(assign_sticky(self.subtopologies, self.members, self.standby_replicas))
 
     def line(self) -> str:
         """The case as a line for the program `StickyTasks.java`."""

@@ -18,7 +18,7 @@ reports it (`Runtime.appended`). A load replays records and markers in the same 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from math import inf
@@ -102,16 +102,22 @@ class Outcome:
     durable. `after_append` is called with NONE when the answers are sent, or with the error of the
     answers when the append fails; it may return another decision. `append_errors`: storage error to
     error of the answer. `producer`: the records are part of this producer's transaction; only for
-    cores that run in a `TransactionalRuntime`.
+    cores that run in a `TransactionalRuntime`. `is_divisible`: true if the records may be appended
+    in as many batches as they need; only for cores that run in a `SlicedRuntime`.
     """
 
     records: list[Record] = field(default_factory=list)
     replies: list[Reply[Any]] = field(default_factory=list)
-    after_append: Callable[[ErrorCode, Instant], Outcome] | None = None
+    after_append: Callable[[ErrorCode, Instant], Decision] | None = None
     append_errors: Mapping[ErrorCode, ErrorCode] = field(
         default_factory=lambda: GROUP_APPEND_ERRORS
     )
     producer: ProducerIdentity | None = None
+    is_divisible: bool = False
+
+
+Decision = Outcome | Coroutine[Any, Any, Outcome]
+"""A decision, or a coroutine that makes it; only a `SlicedRuntime` takes coroutines."""
 
 
 def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
@@ -155,11 +161,11 @@ class Core(Protocol):
         """Apply one record; only this method changes durable state. Unknown keys are skipped."""
         ...
 
-    def loaded(self, now: Instant) -> Outcome:
+    def loaded(self, now: Instant) -> Decision:
         """Build the state that is not durable, and set timers, after all records were replayed."""
         ...
 
-    def on_timer(self, name: Any, now: Instant) -> Outcome:
+    def on_timer(self, name: Any, now: Instant) -> Decision:
         """Act on a deadline of `timers` that has passed."""
         ...
 
@@ -260,11 +266,16 @@ class Runtime(Generic[C]):
 
     # --- In service ---
 
-    def run(self, decide: Callable[[Instant], Outcome]) -> None:
-        """Carry out one decision. The caller has checked that `error` is NONE."""
+    def run(
+        self,
+        decide: Callable[[Instant], Decision],
+        refuse: Callable[[ErrorCode], None] = lambda error: None,
+    ) -> None:
+        """Carry out one decision. The caller has checked that `error` is NONE. `refuse` is called
+        if the runtime stops before it has decided."""
         if self.state is not RuntimeState.ACTIVE:
             raise RuntimeStep(f"a decision in state {self.state.value}")
-        self._process(decide(self._clock()))
+        self._process(_made(decide(self._clock())))
         self._follow_up()
 
     def write(
@@ -303,11 +314,15 @@ class Runtime(Generic[C]):
                 break
             self._release(self._waiting.pop(number), _E.COORDINATOR_NOT_AVAILABLE)
             acted += 1
+        return acted + self._run_timers(now, deadlines_max - acted)
+
+    def _run_timers(self, now: Instant, deadlines_max: float) -> int:
+        acted = 0
         while acted < deadlines_max and self.state is RuntimeState.ACTIVE:
             name = self.core.timers.pop_due(now.monotonic_ms)
             if name is None:
                 break
-            self._process(self.core.on_timer(name, now))
+            self._process(_made(self.core.on_timer(name, now)))
             acted += 1
         return acted
 
@@ -315,13 +330,13 @@ class Runtime(Generic[C]):
         """The time of the earliest deadline; None if there is none."""
         if self._due_answers:
             return self._clock().monotonic_ms
-        append_ms = self._append_timeouts.next_deadline()
-        if self.state is not RuntimeState.ACTIVE:
-            return append_ms
-        core_ms = self.core.timers.next_deadline()
+        append_ms, core_ms = self._append_timeouts.next_deadline(), self._core_deadline_ms()
         if append_ms is None or core_ms is None:
             return core_ms if append_ms is None else append_ms
         return min(append_ms, core_ms)
+
+    def _core_deadline_ms(self) -> int | None:
+        return self.core.timers.next_deadline() if self.state is RuntimeState.ACTIVE else None
 
     def appended(self, replay: Callable[[C], None], written: Deferred[ErrorCode]) -> None:
         """Replay records that another part of the broker appended to the partition. Answers wait
@@ -391,8 +406,7 @@ class Runtime(Generic[C]):
             self._append_timeouts.cancel(number)
             replies = self._waiting.pop(number, [])
             if error is _E.NONE:
-                self._run_after_append(outcome, error)
-                self._release(replies, error)
+                self._durable(outcome, replies)
             else:
                 self._release(replies, outcome.append_errors.get(error, error))
                 self._fail(GROUP_APPEND_ERRORS.get(error, error))
@@ -400,15 +414,21 @@ class Runtime(Generic[C]):
 
         written.then(finished)
 
+    def _durable(self, outcome: Outcome, replies: list[Reply[Any]]) -> None:
+        """Go on when the records of an outcome are durable. `replies`: the answers that have
+        waited."""
+        self._run_after_append(outcome, _E.NONE)
+        self._release(replies, _E.NONE)
+
     def _run_after_append(self, outcome: Outcome, error: ErrorCode) -> None:
         if outcome.after_append is not None and self.state is RuntimeState.ACTIVE:
-            self._process(outcome.after_append(error, self._clock()))
+            self._process(_made(outcome.after_append(error, self._clock())))
 
     def _release(self, replies: list[Reply[Any]], error: ErrorCode) -> None:
         """Send the answers, as the last step: a client may immediately send its next request. Of
         many answers, `run_due` sends those after the first ones."""
         waited = bool(self._due_answers)
-        self._due_answers += ((reply, error) for reply in replies)
+        self._due_answers += [(reply, error) for reply in replies]
         if not waited:
             self._send_some()
 
@@ -430,6 +450,11 @@ class Runtime(Generic[C]):
         if was_active:
             self._release(self.core.closed(error).replies, _E.NONE)
             self._send_some(inf)
+
+
+def _made(decision: Decision) -> Outcome:
+    assert isinstance(decision, Outcome), "only a `SlicedRuntime` waits for decisions"
+    return decision
 
 
 class OffsetPartition(InternalPartition, Protocol):

@@ -15,6 +15,7 @@ import structlog
 
 from odradek_broker.coordinator.runtime import (
     Core,
+    Decision,
     Instant,
     InternalPartition,
     Outcome,
@@ -154,7 +155,7 @@ class Shards(Generic[C]):
         internal_partition: Callable[[str, int], InternalPartition | None],
         clock: Clock,
         scheduler: Scheduler,
-        runtime_class: type[Runtime[C]] = Runtime,
+        runtime_class: Callable[..., Runtime[C]] = Runtime,
         carry_out: Callable[[Runtime[C]], None] = lambda runtime: None,
         check_key: Callable[[str], ErrorCode] = lambda key: ErrorCode.NONE,
         is_stale: Callable[[int, C], bool] = lambda index, core: False,
@@ -176,8 +177,6 @@ class Shards(Generic[C]):
         self._runtimes: dict[int, Runtime[C]] = {}
         #: The partitions that could not be loaded (G-92).
         self._reloads: dict[int, _Reload] = {}
-        #: The keys of `hold`.
-        self._held: dict[str, Deferred[None]] = {}
         self._timer = DeadlineTimer(clock, scheduler, self.run_due)
         #: The error for every key; NONE once the load has begun.
         self._error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -286,44 +285,45 @@ class Shards(Generic[C]):
     def ask(
         self,
         key: str,
-        decide: Callable[[C, Deferred[A], Instant], Outcome],
+        decide: Callable[[C, Deferred[A], Instant], Decision],
         refuse: Callable[[ErrorCode], A],
     ) -> Deferred[A]:
         """Let the core of the key decide a request; the core gives the answer or parks it.
 
         `refuse` makes the answer if the core is not available.
         """
-        held = self._held.get(key)
-        if held is not None:
-            return held.bind(lambda _: self.ask(key, decide, refuse))
-        deferred: Deferred[A] = Deferred()
         runtime, error = self.find(key)
         if runtime is None or error is not ErrorCode.NONE:
-            deferred.resolve(refuse(error))
-        else:
-            runtime.run(lambda now: decide(runtime.core, deferred, now))
+            return Deferred.of(refuse(error))
+        return self.ask_core(runtime, decide, refuse)
+
+    def ask_core(
+        self,
+        runtime: Runtime[C],
+        decide: Callable[[C, Deferred[A], Instant], Decision],
+        refuse: Callable[[ErrorCode], A],
+    ) -> Deferred[A]:
+        """Like `ask`, for a runtime that is active."""
+        deferred: Deferred[A] = Deferred()
+
+        def stopped(error: ErrorCode) -> None:
+            if not deferred.done:
+                deferred.resolve(refuse(error))
+
+        runtime.run(lambda now: decide(runtime.core, deferred, now), stopped)
         return deferred
 
-    async def hold(self, key: str, work: Callable[[], Coroutine[Any, Any, A]]) -> A:
-        """Do work about a key in slices. Requests about the key wait until it ends."""
-        while (held := self._held.get(key)) is not None:
-            await held
-        ended: Deferred[None] = Deferred()
-        self._held[key] = ended
-        try:
-            return await work()
-        finally:
-            del self._held[key]
-            ended.resolve(None)
-
     def read(
-        self, key: str, select: Callable[[C], A], refuse: Callable[[ErrorCode], A]
+        self,
+        key: str,
+        select: Callable[[C], A | Coroutine[Any, Any, A]],
+        refuse: Callable[[ErrorCode], A],
     ) -> Deferred[A]:
         """The result of `select` for the core of the key, once the state that `select` reads is
         durable."""
         return self.ask(
             key,
-            lambda core, deferred, _: Outcome(replies=[Reply(deferred, select(core), refuse)]),
+            lambda core, deferred, _: _selected(select(core), deferred, refuse),
             refuse,
         )
 
@@ -348,8 +348,8 @@ class Shards(Generic[C]):
         deferred: Deferred[ErrorCode] = Deferred()
         if runtime.error is not ErrorCode.NONE:
             return Deferred.of(runtime.error)
-        reply = Reply(deferred, ErrorCode.NONE, lambda error: error)
-        runtime.run(lambda _: Outcome(replies=[reply]))
+        reply = Reply(deferred, ErrorCode.NONE, _identity)
+        runtime.run(lambda _: Outcome(replies=[reply]), deferred.resolve)
         return deferred
 
     def partition_of(self, key: str) -> int | None:
@@ -386,7 +386,7 @@ class Shards(Generic[C]):
         return self._error is ErrorCode.NOT_COORDINATOR
 
     def _new_runtime(self, index: int, partition: InternalPartition) -> Runtime[C]:
-        runtime = self._runtime_class(
+        runtime: Runtime[C] = self._runtime_class(
             self._new_core(index),
             partition,
             self._now,
@@ -433,3 +433,20 @@ class Shards(Generic[C]):
     def _now(self) -> Instant:
         clock = self._clock
         return Instant(clock.monotonic_ms(), clock.wall_ms())
+
+
+def _identity(error: ErrorCode) -> ErrorCode:
+    return error
+
+
+def _selected(
+    found: A | Coroutine[Any, Any, A], deferred: Deferred[Any], refuse: Callable[[ErrorCode], Any]
+) -> Decision:
+    """The decision to answer with what was found."""
+    if not isinstance(found, Coroutine):
+        return Outcome(replies=[Reply(deferred, found, refuse)])
+
+    async def wait() -> Outcome:
+        return Outcome(replies=[Reply(deferred, await found, refuse)])
+
+    return wait()

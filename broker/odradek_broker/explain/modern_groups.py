@@ -3,6 +3,7 @@ state."""
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from typing import Any
 
 from odradek_broker.coordinator.groups.consumer.group import ConsumerMember, MemberState
@@ -43,7 +44,7 @@ def record_replayed(history: History, topics: Topics, event: RecordReplayed) -> 
             group.group_id,
             EventKind.CONSUMER_ASSIGNED,
             epoch=group.assignment_epoch,
-            members=tuple(f"{each} ({_amount(group.target(each))})" for each in group.members),
+            members=_assigned(group),
             state=group.state.value,
         )
     elif kind == "MEMBER" and after is not None:
@@ -73,6 +74,13 @@ def record_replayed(history: History, topics: Topics, event: RecordReplayed) -> 
         )
 
 
+def _assigned(group: Group) -> tuple[str, ...]:
+    """The members with the sizes of their targets, as far as they are shown."""
+    ids = list(group.members)
+    shown = [f"{each} ({_amount(group.target(each))})" for each in ids[:LIST_MAX]]
+    return (*shown, *ids[LIST_MAX:])
+
+
 def _instance_id(member: Member) -> str | None:
     return None if isinstance(member, ShareMember) else member.instance_id
 
@@ -82,7 +90,8 @@ def _subscription(member: Member) -> tuple[str, ...] | None:
     group's topology."""
     if isinstance(member, StreamsMember):
         return None
-    topics = tuple(sorted(member.topics))
+    # A history shows the first names, and the number of the others.
+    topics = (*nsmallest(LIST_MAX, member.topics), *[""] * (len(member.topics) - LIST_MAX))
     if isinstance(member, ConsumerMember) and member.pattern:
         return (*topics, f"all that match {member.pattern}")
     return topics

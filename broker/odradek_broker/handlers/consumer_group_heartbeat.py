@@ -4,7 +4,6 @@ G-133)."""
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.consumer.heartbeat import heartbeat_error
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import (
@@ -34,11 +33,10 @@ async def handle(
         return heartbeat_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     # Kafka shows the host of a member in the form of a Java address.
     host = f"/{context.host}"
-    answer = node.groups.consumer_heartbeat(
+    return await node.groups.consumer_heartbeat(
         request,
         context.api_version,
         context.client_id or "",
         host,
         visible_topics(authorizer, context),
     )
-    return await answer if isinstance(answer, Deferred) else answer

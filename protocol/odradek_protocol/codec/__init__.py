@@ -130,6 +130,15 @@ def encode_bytes(instance: Message, version: int) -> bytes:
     return b"".join(encode(instance, version))
 
 
+def encode_bytes_with_pauses(instance: Message, version: int) -> Generator[None, None, bytes]:
+    """Like `encode_bytes`, as a generator that yields after some elements and returns the bytes."""
+    parts: list[Buffer] = []
+    for buffers in encode_with_pauses(instance, version):
+        parts += buffers
+        yield
+    return b"".join(parts)
+
+
 def gather(parts: Sequence[Buffer]) -> list[Buffer]:
     """The bytes of `parts` in fewer buffers: small buffers are joined, large buffers (record sets)
     are not copied."""

@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from struct import Struct as Packer
 
 from odradek_protocol import codec
@@ -66,6 +67,12 @@ def encode_value(value: GroupMetadataValue) -> bytes:
     return _INT16.pack(WRITTEN_VERSION) + codec.encode_bytes(value, WRITTEN_VERSION)
 
 
+def encode_value_with_pauses(value: GroupMetadataValue) -> Generator[None, None, bytes]:
+    """Like `encode_value`, as a generator that yields after some members and returns the value."""
+    encoded = yield from codec.encode_bytes_with_pauses(value, WRITTEN_VERSION)
+    return _INT16.pack(WRITTEN_VERSION) + encoded
+
+
 def decode_key(key: Buffer) -> GroupMetadataKey:
     """The key in bytes that begin with the record type. Raises DecodeError for invalid bytes."""
     return codec.decode(GroupMetadataKey, 0, key, _INT16.size)
@@ -73,6 +80,19 @@ def decode_key(key: Buffer) -> GroupMetadataKey:
 
 def decode_value(value: Buffer) -> GroupMetadataValue:
     """The value. Raises DecodeError for invalid bytes, or an unknown version."""
+    return codec.decode(GroupMetadataValue, _version(value), value, _INT16.size)
+
+
+def decode_value_with_pauses(value: Buffer) -> Generator[None, None, GroupMetadataValue]:
+    """Like `decode_value`, as a generator that yields after some members and returns the value."""
+    found = yield from codec.decode_with_pauses(
+        GroupMetadataValue, _version(value), value, _INT16.size, codec.MAX_MESSAGE_ELEMENTS
+    )
+    return found
+
+
+def _version(value: Buffer) -> int:
     if len(value) < _INT16.size:
         raise DecodeError(f"{len(value)} bytes are too few for a group")
-    return codec.decode(GroupMetadataValue, _INT16.unpack_from(value)[0], value, _INT16.size)
+    version: int = _INT16.unpack_from(value)[0]
+    return version

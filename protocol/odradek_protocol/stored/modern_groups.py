@@ -3,7 +3,7 @@ and `VALUES` have the classes of the keys and values for each record type."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from odradek_protocol.codec import Buffer
@@ -29,6 +29,15 @@ def encode_record(value: Message, **key: str) -> tuple[bytes, bytes]:
     return encode_key(value.api_key, **key), typed_records.encode_value(value)
 
 
+def encode_record_with_pauses(
+    value: Message, **key: str
+) -> Generator[None, None, tuple[bytes, bytes]]:
+    """Like `encode_record`, as a generator that yields after some elements and returns the
+    record."""
+    encoded = yield from typed_records.encode_value_with_pauses(value)
+    return encode_key(value.api_key, **key), encoded
+
+
 def encode_key(kind: int, **key: str) -> bytes:
     """The key of a record. `kind`: the record type; `key`: the fields of the key."""
     key_class: Any = KEYS[kind]
@@ -45,3 +54,9 @@ def decode_value(kind: int, value: Buffer) -> Message:
     """The value, an instance of `VALUES[kind]`. Raises DecodeError for invalid bytes, or an unknown
     version."""
     return typed_records.decode_value(VALUES[kind], value)
+
+
+def decode_value_with_pauses(kind: int, value: Buffer) -> Generator[None, None, Message]:
+    """Like `decode_value`, as a generator that yields after some elements and returns the value."""
+    found = yield from typed_records.decode_value_with_pauses(VALUES[kind], value)
+    return found

@@ -4,6 +4,7 @@ removed."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from struct import Struct as Packer
 from typing import TypeVar
 
@@ -29,6 +30,12 @@ def encode_value(value: Message) -> bytes:
     return _INT16.pack(WRITTEN_VERSION) + codec.encode_bytes(value, WRITTEN_VERSION)
 
 
+def encode_value_with_pauses(value: Message) -> Generator[None, None, bytes]:
+    """Like `encode_value`, as a generator that yields after some elements and returns the value."""
+    encoded = yield from codec.encode_bytes_with_pauses(value, WRITTEN_VERSION)
+    return _INT16.pack(WRITTEN_VERSION) + encoded
+
+
 def decode_key(cls: type[M], key: Buffer) -> M:
     """The key in bytes that begin with the record type of `cls`. Raises DecodeError for invalid
     bytes."""
@@ -38,9 +45,21 @@ def decode_key(cls: type[M], key: Buffer) -> M:
 def decode_value(cls: type[M], value: Buffer) -> M:
     """The value, an instance of `cls`. Raises DecodeError for invalid bytes, or an unknown
     version."""
+    return codec.decode(cls, _version(cls, value), value, _INT16.size)
+
+
+def decode_value_with_pauses(cls: type[M], value: Buffer) -> Generator[None, None, M]:
+    """Like `decode_value`, as a generator that yields after some elements and returns the value."""
+    found = yield from codec.decode_with_pauses(
+        cls, _version(cls, value), value, _INT16.size, codec.MAX_MESSAGE_ELEMENTS
+    )
+    return found
+
+
+def _version(cls: type[M], value: Buffer) -> int:
     if len(value) < _INT16.size:
         raise DecodeError(f"{len(value)} bytes are too few for a {cls.__name__}")
-    version = _INT16.unpack_from(value)[0]
+    version: int = _INT16.unpack_from(value)[0]
     if version != WRITTEN_VERSION:
         raise DecodeError(f"version {version} of a {cls.__name__}")
-    return codec.decode(cls, version, value, _INT16.size)
+    return version

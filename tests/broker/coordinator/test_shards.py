@@ -197,30 +197,6 @@ def test_n57_many_deadlines_that_pass_together_take_several_turns(node: Node) ->
     assert sorted(expired()) == sorted([*words, *(f"late {word}" for word in words)])
 
 
-def test_n57_requests_about_a_key_wait_while_it_is_changed_in_slices(node: Node) -> None:
-    node.take("a")
-    other = "b"
-    goes_on: Deferred[None] = Deferred()
-    done: list[str] = []
-
-    async def work(name: str) -> str:
-        done.append(f"{name} begins")
-        await goes_on
-        done.append(f"{name} ends")
-        return name
-
-    slices = Slices(lambda: 0, SoonScheduler())
-    first = slices.deferred(node.shards.hold("a", lambda: work("first")))
-    second = slices.deferred(node.shards.hold("a", lambda: work("second")))
-    waiting = node.take("a")
-    assert node.read("a") is None and node.read(other) == ""
-    assert not waiting.done and done == ["first begins"]
-    goes_on.resolve(None)
-    assert (first.result(), second.result(), waiting.result()) == ("first", "second", "a")
-    assert done == ["first begins", "first ends", "second begins", "second ends"]
-    assert node.read("a") == "a,a"
-
-
 def listed(shards: Shards[Words]) -> Deferred[tuple[ErrorCode, list[str]]]:
     slices = Slices(lambda: 0, SoonScheduler())
     return slices.deferred(shards.read_all(lambda core: core.words, str))

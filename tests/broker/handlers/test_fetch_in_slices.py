@@ -31,8 +31,9 @@ WAIT_MS = 500
 @pytest.fixture(autouse=True)
 def pause_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupt fetches at every pause, and let them pause for each partition."""
-    for name in ("TURN_STEPS", "SLICE_STEPS", "LATE_STEPS", "_PIECE", "_SORTED_AT_ONCE"):
+    for name in ("TURN_STEPS", "SLICE_STEPS", "LATE_STEPS", "_SORTED_AT_ONCE"):
         monkeypatch.setattr(slices, name, 1)
+    monkeypatch.setattr(slices.in_pieces, "SIZE", 1)
 
 
 class World(FetchWorld):

@@ -462,8 +462,9 @@ class SlicedWorld(World):
 @pytest.fixture
 def pause_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_fetch, "PARTITIONS_AT_ONCE", -1)
-    for name in ("TURN_STEPS", "SLICE_STEPS", "LATE_STEPS", "_PIECE"):
+    for name in ("TURN_STEPS", "SLICE_STEPS", "LATE_STEPS"):
         monkeypatch.setattr(slices, name, 1)
+    monkeypatch.setattr(slices.in_pieces, "SIZE", 1)
 
 
 def at_each_pause(wait_ms: int) -> Iterator[tuple[SlicedWorld, ShareFetchRequest, Any]]:
@@ -479,7 +480,7 @@ def at_each_pause(wait_ms: int) -> Iterator[tuple[SlicedWorld, ShareFetchRequest
         answer = send(world.node, request, 2)
         assert isinstance(answer, Deferred)
         if not all(world.later.turn() for _ in range(pauses)):
-            assert pauses > 10
+            assert pauses > 8
             return
         yield world, request, answer
         pauses += 1

@@ -19,15 +19,17 @@ from odradek_broker.coordinator.groups.offsets import (
 )
 from odradek_broker.coordinator.groups.offsets import commit_records as _commit_records
 from odradek_broker.coordinator.runtime import Runtime
+from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.partition import Partition
 from odradek_protocol.errors import ErrorCode
 
 
-def _nothing(*_: Any, **__: Any) -> None:
+async def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
+_await_disk = Runtime._await_disk
 _check_member = ClassicGroup.check_member
 _OLD_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH)
 _read_stored = Partition.read_stored
@@ -52,8 +54,7 @@ def _resets_are_not_written(call: Any, *rest: Any) -> Any:
 
 
 def _answered_before_it_is_durable(self: Runtime[Any], outcome: Any, written: Any) -> None:
-    self._run_after_append(outcome, ErrorCode.NONE)
-    self._release(outcome.replies, ErrorCode.NONE)
+    _await_disk(self, outcome, Deferred.of(ErrorCode.NONE))
 
 
 def _offline_is_empty(self: Partition, first_offset: int = 0) -> Iterator[Any]:
@@ -95,10 +96,10 @@ def _upgraded_from_the_first_epoch(classic: Any, *rest: Any) -> Any:
     return _upgraded(_FirstGeneration(classic), *rest)  # type: ignore[arg-type]
 
 
-def _downgraded_to_the_first_generation(group: ConsumerGroup, *rest: Any) -> Any:
+async def _downgraded_to_the_first_generation(group: ConsumerGroup, *rest: Any) -> Any:
     epoch, group.epoch = group.epoch, 1
     try:
-        return _downgraded(group, *rest)
+        return await _downgraded(group, *rest)
     finally:
         group.epoch = epoch
 
@@ -160,7 +161,7 @@ GROUPS = (
     Mutant(
         "a change of the group protocol forgets which member owns which partition",
         "groups",
-        36,
+        11,
         {(conversion, "_has_assignment"): lambda classic, member: False},
     ),
     Mutant(
@@ -186,7 +187,7 @@ GROUPS = (
     Mutant(
         "an upgrade to the consumer protocol starts over with the first epoch",
         "groups",
-        36,
+        3,
         {(conversion, "upgraded"): _upgraded_from_the_first_epoch},
         ("ownership: ",),
     ),

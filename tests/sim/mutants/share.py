@@ -27,6 +27,7 @@ from odradek_broker.share_state import ShareKey, StateResult
 from odradek_protocol.errors import ErrorCode
 
 _S = RecordState
+_await_disk = Runtime._await_disk
 _acquire, _give_back = Run.acquire, Run.give_back
 _initialize, _delete = ShareShard.initialize, ShareShard.delete
 
@@ -120,8 +121,7 @@ def _undone_if_its_state_is_not_written(self: _Job, result: StateResult) -> None
 
 
 def _answered_before_it_is_durable(self: Runtime[Any], outcome: Any, written: Any) -> None:
-    self._run_after_append(outcome, ErrorCode.NONE)
-    self._release(outcome.replies, ErrorCode.NONE)
+    _await_disk(self, outcome, Deferred.of(ErrorCode.NONE))
 
 
 SHARE = (

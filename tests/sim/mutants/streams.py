@@ -20,7 +20,7 @@ def _never(*_: Any) -> bool:
     return False
 
 
-def _nothing(*_: Any, **__: Any) -> None:
+async def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 

@@ -25,6 +25,7 @@ from odradek_broker.coordinator.groups.refusals import missing_group
 from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, Topics
 from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.runtime import Record
+from odradek_broker.slices import in_pieces
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -41,7 +42,7 @@ _CLASSIC_MEMBER = 0
 _CONSUMER_MEMBER = 1
 
 
-def consumer_described(
+async def consumer_described(
     group: ConsumerGroup, config: ConsumerGroupSettings, topics: Topics
 ) -> DescribedConsumerGroup:
     """The group and its members, in the form of ConsumerGroupDescribe."""
@@ -52,7 +53,11 @@ def consumer_described(
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=choose_assignor(group.members, config),
-        members=[_consumer_member(group, member, topics) for member in group.members.values()],
+        members=[
+            _consumer_member(group, member, topics)
+            async for some in in_pieces(group.members.values())
+            for member in some
+        ],
     )
 
 
@@ -135,7 +140,7 @@ def summary(group: AnyGroup) -> GroupSummary:
 # --- Describe -------------------------------------------------------------------------------------
 
 
-def described(group: ClassicGroup) -> DescribedGroup:
+async def described(group: ClassicGroup) -> DescribedGroup:
     """The group in its current state. As in Kafka, only a stable group shows its protocol and the
     metadata of its members; the last assignments are shown until there are new ones."""
     stable = group.state is GroupState.STABLE
@@ -145,7 +150,11 @@ def described(group: ClassicGroup) -> DescribedGroup:
         group_state=group.state.value,
         protocol_type=group.protocol_type,
         protocol_data=(group.protocol or "") if stable else "",
-        members=[_described_member(group, member, stable) for member in group.members.values()],
+        members=[
+            _described_member(group, member, stable)
+            async for some in in_pieces(group.members.values())
+            for member in some
+        ],
     )
 
 
@@ -201,14 +210,14 @@ def offset_deletion_error(group: AnyGroup | None) -> ErrorCode:
     return error
 
 
-def topics_in_use(group: AnyGroup) -> frozenset[str] | None:
+async def topics_in_use(group: AnyGroup) -> frozenset[str] | None:
     """The topics that members use; None if a classic group has an unreadable subscription, which
     could name any topic."""
     if isinstance(group, ModernGroup):
         return group.subscribed_names
     if group.protocol_type != PROTOCOL_TYPE:
         return frozenset()
-    return subscribed_topics(group)
+    return await subscribed_topics(group)
 
 
 # --- The groups of a shard ------------------------------------------------------------------------
@@ -239,44 +248,44 @@ class GroupAdministration:
         """All groups."""
         return chain.from_iterable(groups.values() for groups in self._by_type)
 
-    def describe(self, group_id: str) -> DescribedGroup:
+    async def describe(self, group_id: str) -> DescribedGroup:
         """The description of a classic group; GROUP_ID_NOT_FOUND with a message if there is no
         classic group of this id."""
         group = self._groups.get(group_id)
         if group is None:
             message = self._missing(group_id, CLASSIC_TYPE)
             return not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
-        return described(group)
+        return await described(group)
 
-    def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
+    async def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
         """The description of a consumer group; GROUP_ID_NOT_FOUND with a message if there is no
         consumer group of this id."""
         group = self._consumers.get(group_id)
         if group is None:
             message = self._missing(group_id, ConsumerGroup.protocol_type)
             return consumer_not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
-        return consumer_described(group, self._config, self._topics)
+        return await consumer_described(group, self._config, self._topics)
 
     def _missing(self, group_id: str, group_type: str) -> str:
         return missing_group(group_id, group_type, exists=self._find(group_id) is not None)
 
-    def deletable(self, group_id: str) -> tuple[ErrorCode, list[TopicPartition]]:
-        """The error that forbids the deletion of a group, or the partitions of its offsets."""
-        error = deletion_error(self._find(group_id))
-        return error, [] if error else self._offsets.partitions_of_group(group_id)
-
-    def without_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> list[Record]:
-        """The tombstones of offsets of a group that is being deleted."""
-        offsets = [(group_id, partition) for partition in partitions]
-        return remove_offsets(offsets, OffsetDeletion.GROUP_DELETED, self._observer)
-
-    def without_group(self, group_id: str) -> list[Record]:
-        """The tombstones of a group's own records; none if the group is gone with its last
-        offset."""
+    async def deletion(self, group_id: str) -> tuple[ErrorCode, list[Record]]:
+        """The error that forbids the deletion of a group, or the tombstones of all its records. The
+        group's own tombstone comes last, so that the deletion can be requested again after a crash
+        has interrupted it."""
         group = self._find(group_id)
-        return [] if group is None else remove_group(group)
+        error = deletion_error(group)
+        if group is None or error is not ErrorCode.NONE:
+            return error, []
+        partitions = self._offsets.partitions_of_group(group_id)
+        records = await remove_offsets(
+            ((group_id, partition) for partition in partitions),
+            OffsetDeletion.GROUP_DELETED,
+            self._observer,
+        )
+        return error, records + await remove_group(group)
 
-    def offset_deletion(
+    async def offset_deletion(
         self, group_id: str, partitions: list[TopicPartition]
     ) -> tuple[DeletedOffsets, list[Record]]:
         """The error code of each partition, and the tombstones of the deleted offsets. A partition
@@ -286,17 +295,20 @@ class GroupAdministration:
         error = offset_deletion_error(group)
         if group is None or error is not ErrorCode.NONE:
             return DeletedOffsets(error, []), []
-        used = topics_in_use(group)
+        used = await topics_in_use(group)
         codes = [
             ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used is None or name in used else ErrorCode.NONE
             for name, _ in partitions
         ]
         removed = dict.fromkeys(
-            (group_id, partition)
-            for partition, code in zip(partitions, codes, strict=True)
-            if code is ErrorCode.NONE and self._offsets.holds(group_id, partition)
+            [
+                (group_id, partition)
+                async for some in in_pieces(zip(partitions, codes, strict=True))
+                for partition, code in some
+                if code is ErrorCode.NONE and self._offsets.holds(group_id, partition)
+            ]
         )
-        records = remove_offsets(removed, OffsetDeletion.REQUESTED, self._observer)
+        records = await remove_offsets(removed, OffsetDeletion.REQUESTED, self._observer)
         return DeletedOffsets(error, codes), records
 
     def _find(self, group_id: str) -> AnyGroup | None:

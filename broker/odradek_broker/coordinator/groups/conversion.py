@@ -9,7 +9,7 @@ it. Records and answers are returned to the caller, which writes and sends them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from odradek_broker.coordinator.groups.classic.group import (
     Member,
     StateObserver,
 )
-from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
+from odradek_broker.coordinator.groups.classic.join_phase import Rebalances, stored_value
 from odradek_broker.coordinator.groups.consumer import records as make
 from odradek_broker.coordinator.groups.consumer.group import (
     ClassicMetadata,
@@ -49,7 +49,8 @@ from odradek_broker.coordinator.groups.partitions import (
 )
 from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, GroupSettings, Topics
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
+from odradek_broker.coordinator.runtime import Decision, Instant, Outcome, Record, Reply
+from odradek_broker.slices import in_pieces
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import DecodeError
@@ -109,7 +110,7 @@ def assignment_bytes(partitions: Partitions, metadata: bytes, topics: Topics) ->
 UPGRADES = frozenset({"bidirectional", "upgrade"})
 
 
-def upgraded(
+async def upgraded(
     classic: ClassicGroup, config: ConsumerGroupSettings, topics: Topics
 ) -> tuple[ConsumerGroup, list[Record]] | None:
     """The consumer group into which a classic group with members is converted, and the records of
@@ -129,27 +130,29 @@ def upgraded(
         return None
     group = ConsumerGroup(classic.group_id)
     made = []
-    for member in members:
-        try:
-            after = _member(classic, member, topics)
-            last = decode_assignment(classic.last_assignments.get(member.member_id, b""))
-        except DecodeError:
-            return None
-        if last.user_data:
-            # The user data of a custom assignor would be lost.
-            return None
-        made.append(after)
-    made = _without_double_claims(made)
+    async for some in in_pieces(members):
+        for member in some:
+            try:
+                after = _member(classic, member, topics)
+                last = decode_assignment(classic.last_assignments.get(member.member_id, b""))
+            except DecodeError:
+                return None
+            if last.user_data:
+                # The user data of a custom assignor would be lost.
+                return None
+            made.append(after)
+    made = await _without_double_claims(made)
     epoch = classic.generation
     records: list[Record] = []
-    for after in made:
-        records += [
-            make.member_record(group.group_id, after),
-            make.target_record(group.group_id, after.member_id, after.assigned),
-            make.current_record(group.group_id, after),
-        ]
+    async for several in in_pieces(made):
+        for after in several:
+            records += [
+                await make.member_record(group.group_id, after),
+                await make.target_record(group.group_id, after.member_id, after.assigned),
+                await make.current_record(group.group_id, after),
+            ]
     names = frozenset[str]().union(*(after.topics for after in made))
-    metadata = subscription_metadata(names, topics)
+    metadata = await subscription_metadata(names, topics)
     wanted = partitions_of((topic.topic_id, range(topic.partitions)) for topic in metadata.values())
     assigned = partitions_of(pair for after in made for pair in after.assigned.items())
     if not is_subset(wanted, assigned):
@@ -157,31 +160,40 @@ def upgraded(
         # topics in the new group, the next heartbeat finds that the topics have changed, and
         # assigns these partitions.
         metadata = {}
-    records.append(make.topics_record(group.group_id, metadata))
+    records.append(await make.topics_record(group.group_id, metadata))
     records.append(make.group_record(group.group_id, epoch))
     records.append(make.target_epoch_record(group.group_id, epoch, 0))
-    for key, value in records:
-        assert value is not None
-        kind = RecordType(int.from_bytes(key[:2], "big"))
-        group.replay(kind, decode_key(kind, key), decode_value(kind, value))
+    async for piece in in_pieces(records):
+        for key, value in piece:
+            assert value is not None
+            kind = RecordType(int.from_bytes(key[:2], "big"))
+            group.replay(kind, decode_key(kind, key), decode_value(kind, value))
     return group, records
 
 
-def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember]:
+async def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember]:
     """The members, of which only one keeps each partition. If several members claim a partition,
     the first member to which the partition is assigned keeps it. If the partition is assigned to no
     member, the first member that must still revoke the partition keeps it."""
-    taken: Partitions = NO_PARTITIONS
-    assigned = []
-    for member in members:
-        assigned.append(difference(member.assigned, taken))
-        taken = union(taken, assigned[-1])
+    taken: dict[bytes, set[int]] = {}
+
+    def take(partitions: Partitions) -> Partitions:
+        """Those of the partitions that nobody has taken."""
+        left = partitions_of(
+            (topic_id, indexes - taken.get(topic_id, set()))
+            for topic_id, indexes in partitions.items()
+        )
+        for topic_id, indexes in left.items():
+            taken.setdefault(topic_id, set()).update(indexes)
+        return left
+
+    assigned = [take(member.assigned) async for some in in_pieces(members) for member in some]
     made = []
-    for member, partitions in zip(members, assigned, strict=True):
-        pending = difference(member.pending, taken)
-        taken = union(taken, pending)
-        state = MemberState.UNREVOKED_PARTITIONS if pending else MemberState.STABLE
-        made.append(replace(member, assigned=partitions, pending=pending, state=state))
+    async for several in in_pieces(zip(members, assigned, strict=True)):
+        for member, partitions in several:
+            pending = take(member.pending)
+            state = MemberState.UNREVOKED_PARTITIONS if pending else MemberState.STABLE
+            made.append(replace(member, assigned=partitions, pending=pending, state=state))
     return made
 
 
@@ -241,7 +253,7 @@ def may_downgrade(group: ConsumerGroup, gone: set[str], config: ConsumerGroupSet
     )
 
 
-def downgraded(
+async def downgraded(
     group: ConsumerGroup, gone: set[str], topics: Topics, wall_ms: int
 ) -> tuple[GroupMetadataValue, list[Record]]:
     """The classic group without the members `gone`: its record, and all records to write.
@@ -252,7 +264,10 @@ def downgraded(
     """
     left = [member for member in group.members.values() if member.member_id not in gone]
     sides = [member.classic for member in left if member.classic is not None]
-    common = set.intersection(*({name for name, _ in side.protocols} for side in sides))
+    common = {name for name, _ in sides[0].protocols}
+    async for several in in_pieces(sides):
+        for side in several:
+            common &= {name for name, _ in side.protocols}
     protocol = next(name for name, _ in sides[0].protocols if name in common or not common)
     value = GroupMetadataValue(
         protocol_type=PROTOCOL_TYPE,
@@ -271,13 +286,14 @@ def downgraded(
                 subscription=side.metadata(protocol),
                 assignment=assignment_bytes(member.assigned, side.protocols[0][1], topics),
             )
-            for member, side in zip(left, sides, strict=True)
+            async for some in in_pieces(zip(left, sides, strict=True))
+            for member, side in some
         ],
     )
-    return value, _records(group, value)
+    return value, await _records(group, value)
 
 
-def emptied(
+async def emptied(
     group: ConsumerGroup | StreamsGroup, wall_ms: int
 ) -> tuple[GroupMetadataValue, list[Record]]:
     """The empty classic group into which a group of another protocol is converted when it has no
@@ -290,14 +306,14 @@ def emptied(
         current_state_timestamp=wall_ms,
         members=[],
     )
-    return value, _records(group, value)
+    return value, await _records(group, value)
 
 
-def _records(group: ConsumerGroup | StreamsGroup, value: GroupMetadataValue) -> list[Record]:
+async def _records(group: ConsumerGroup | StreamsGroup, value: GroupMetadataValue) -> list[Record]:
     """The tombstones of the converted group, and the record of the classic group."""
     return [
-        *group.tombstones(),
-        (group_metadata.encode_key(group.group_id), group_metadata.encode_value(value)),
+        *await group.tombstones(),
+        (group_metadata.encode_key(group.group_id), await stored_value(value)),
     ]
 
 
@@ -314,7 +330,11 @@ class OpenedGroup:
     group: ConsumerGroup
     records: list[Record]
     ending: list[Record]
-    convert: Callable[[], list[Reply[Any]]]
+    convert: Callable[[], Coroutine[Any, Any, list[Reply[Any]]]]
+
+
+async def _nothing() -> list[Reply[Any]]:
+    return []
 
 
 class GroupConversion:
@@ -345,19 +365,19 @@ class GroupConversion:
 
     # --- To a consumer group ---
 
-    def open(self, group_id: str, now: Instant, *, joins: bool) -> OpenedGroup | None:
+    async def open(self, group_id: str, now: Instant, *, joins: bool) -> OpenedGroup | None:
         """The group to which a member of the consumer protocol sends its heartbeat; None if there
         is no such group, or if it cannot become a consumer group."""
         if group_id in self._others:
             return None
         group = self._consumers.get(group_id)
         if group is not None:
-            return OpenedGroup(group, [], [], list)
+            return OpenedGroup(group, [], [], _nothing)
         if not joins:
             return None
         classic = self._groups.get(group_id)
         if classic is None:
-            return OpenedGroup(ConsumerGroup(group_id), [], [], list)
+            return OpenedGroup(ConsumerGroup(group_id), [], [], _nothing)
         ending: list[Record] = []
         records: list[Record] = []
         if classic.stored is not None:
@@ -370,28 +390,29 @@ class GroupConversion:
             group = ConsumerGroup(group_id, epoch=epoch)
         else:
             reason = ConversionReason.MEMBER_JOINED
-            made = upgraded(classic, self._config, self._topics)
+            made = await upgraded(classic, self._config, self._topics)
             if made is None:
                 return None
             group, records = made
 
-        def convert() -> list[Reply[Any]]:
+        async def convert() -> list[Reply[Any]]:
             self._observer(GroupConverted(group_id, "consumer", reason))
-            replies = self._release_all(classic)
-            self._deadlines.restored(group, now)
+            replies = await self._release_all(classic)
+            await self._deadlines.restored(group, now)
             return replies
 
         return OpenedGroup(group, records, ending, convert)
 
-    def _release_all(self, classic: ClassicGroup) -> list[Reply[Any]]:
+    async def _release_all(self, classic: ClassicGroup) -> list[Reply[Any]]:
         """Answer all requests that are parked in the join phase. The members that know their ids
         join again immediately."""
         out = Outcome()
         classic.storing_generation = None
-        for member in classic.members.values():
-            known = member.knows_id
-            error = ErrorCode.REBALANCE_IN_PROGRESS if known else ErrorCode.UNKNOWN_MEMBER_ID
-            self._rebalances.release(classic, member, error, out)
+        async for some in in_pieces(classic.members.values()):
+            for member in some:
+                known = member.knows_id
+                error = ErrorCode.REBALANCE_IN_PROGRESS if known else ErrorCode.UNKNOWN_MEMBER_ID
+                self._rebalances.release(classic, member, error, out)
         return out.replies
 
     # --- To a streams group ---
@@ -406,7 +427,7 @@ class GroupConversion:
 
     # --- To a classic group ---
 
-    def downgrade(self, group: ConsumerGroup, gone: set[str], now: Instant) -> Outcome | None:
+    async def downgrade(self, group: ConsumerGroup, gone: set[str], now: Instant) -> Outcome | None:
         """Convert a consumer group into a classic group, because its last members of the consumer
         protocol leave (G-155); None if the group stays a consumer group.
 
@@ -416,39 +437,43 @@ class GroupConversion:
             return None
         reason = ConversionReason.LAST_CONSUMER_MEMBER_GONE
         self._observer(GroupConverted(group.group_id, "classic", reason))
-        value, records = downgraded(group, gone, self._topics, now.wall_ms)
-        self._deadlines.forget_all(group)
-        classic = self._revive(group.group_id, value, now)
-        for member in classic.members.values():
-            side = group.members[member.member_id].classic
-            if side is not None:
-                classic.offer(member, list(side.protocols))
-            self._rebalances.timers.restart_session(classic, member, now)
+        value, records = await downgraded(group, gone, self._topics, now.wall_ms)
+        await self._deadlines.forget_members(group)
+        classic = await self._revive(group.group_id, value, now)
+        async for some in in_pieces(classic.members.values()):
+            for member in some:
+                side = group.members[member.member_id].classic
+                if side is not None:
+                    classic.offer(member, list(side.protocols))
+                self._rebalances.timers.restart_session(classic, member, now)
         out = Outcome()
-        self._rebalances.start(classic, out, now, RebalanceCause(RebalanceReason.DOWNGRADED))
+        await self._rebalances.start(classic, out, now, RebalanceCause(RebalanceReason.DOWNGRADED))
         out.records += records
         self._undo_if_refused(classic, group, out)
         return out
 
-    def join_empty(
-        self, group: ConsumerGroup | StreamsGroup, join: Callable[[], Outcome], now: Instant
+    async def join_empty(
+        self,
+        group: ConsumerGroup | StreamsGroup,
+        join: Callable[[], Coroutine[Any, Any, Outcome]],
+        now: Instant,
     ) -> Outcome:
         """Let a classic member join a group that has another protocol and no members (G-156,
         J-51): the group becomes a classic group, and `join` adds the member."""
         self._observer(GroupConverted(group.group_id, "classic", ConversionReason.GROUP_EMPTY))
-        value, records = emptied(group, now.wall_ms)
-        classic = self._revive(group.group_id, value, now)
-        out = join()
+        value, records = await emptied(group, now.wall_ms)
+        classic = await self._revive(group.group_id, value, now)
+        out = await join()
         out.records[:0] = records
         self._undo_if_refused(classic, group, out)
         return out
 
-    def _revive(self, group_id: str, value: GroupMetadataValue, now: Instant) -> ClassicGroup:
+    async def _revive(self, group_id: str, value: GroupMetadataValue, now: Instant) -> ClassicGroup:
         """The classic group that the record `value` describes; the record is being written."""
         classic = ClassicGroup(group_id, state_since_ms=now.wall_ms, observer=self._state_observer)
         self._groups[group_id] = classic
         classic.replay(value)
-        classic.restore(now)
+        await classic.restore(now)
         return classic
 
     def _undo_if_refused(
@@ -458,17 +483,21 @@ class GroupConversion:
         the records."""
         before = out.after_append
 
-        def after_append(error: ErrorCode, then: Instant) -> Outcome:
-            if error is ErrorCode.NONE:
-                return Outcome() if before is None else before(error, then)
+        async def undo(error: ErrorCode, then: Instant) -> Outcome:
             undone = Outcome()
-            for member in classic.members.values():
-                self._rebalances.release(classic, member, error, undone)
+            async for some in in_pieces(classic.members.values()):
+                for member in some:
+                    self._rebalances.release(classic, member, error, undone)
             self._rebalances.timers.forget(classic)
             if self._groups.get(classic.group_id) is classic:
                 del self._groups[classic.group_id]
             if isinstance(group, ConsumerGroup):
-                self._deadlines.restored(group, then)
+                await self._deadlines.restored(group, then)
             return undone
+
+        def after_append(error: ErrorCode, then: Instant) -> Decision:
+            if error is not ErrorCode.NONE:
+                return undo(error, then)
+            return Outcome() if before is None else before(error, then)
 
         out.after_append = after_append

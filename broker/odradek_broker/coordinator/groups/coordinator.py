@@ -7,7 +7,8 @@ and a `Runtime`, which writes their records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -33,7 +34,10 @@ from odradek_broker.coordinator.groups.consumer.expressions import (
     unmatched,
 )
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.consumer.heartbeat import heartbeat_error
+from odradek_broker.coordinator.groups.consumer.heartbeat import (
+    heartbeat_error,
+    invalid_expression,
+)
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion, unobserved
 from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall
@@ -49,6 +53,7 @@ from odradek_broker.coordinator.groups.responses import join_error, sync_error
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics, Visible, every_topic
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.share.group import ShareGroup
+from odradek_broker.coordinator.groups.share.groups import StatesDecision
 from odradek_broker.coordinator.groups.share.requests import ShareRequests, ShareStates
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.groups.streams.groups import streams_not_described
@@ -57,17 +62,21 @@ from odradek_broker.coordinator.groups.streams.heartbeat import (
     streams_heartbeat_error,
 )
 from odradek_broker.coordinator.runtime import (
+    Outcome,
     ProducerIdentity,
+    Record,
+    Reply,
     Runtime,
     RuntimeState,
     TransactionalPartition,
-    TransactionalRuntime,
 )
 from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, Shards, partition_for
+from odradek_broker.coordinator.sliced_runtime import SlicedRuntime
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
+from odradek_broker.patterns import PatternError
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler
-from odradek_broker.slices import Slices, in_order, paced, with_pauses
+from odradek_broker.slices import Slices, in_pieces, paced, with_pauses
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -89,8 +98,6 @@ log = structlog.get_logger("odradek.groups")
 
 #: The pause before the next attempt to delete the offsets of a deleted topic.
 DELETE_AGAIN_MS = 5_000
-#: The most offsets of a group that are deleted at once.
-TOMBSTONES_AT_ONCE = 100
 
 A = TypeVar("A")
 
@@ -164,7 +171,7 @@ class GroupCoordinator:
             internal_partition=internal_partition,
             clock=clock,
             scheduler=scheduler,
-            runtime_class=TransactionalRuntime,
+            runtime_class=partial(SlicedRuntime, slices),
             carry_out=lambda runtime: self.share.carry_out(runtime),
             check_key=_check_group_id,
             on_loaded=self._drop_missing_topics,
@@ -214,25 +221,17 @@ class GroupCoordinator:
         return self._slices.deferred(self._delete_in_slices(topic_ids, reason))
 
     async def _delete_in_slices(self, topic_ids: set[bytes], reason: OffsetDeletion | None) -> None:
-        written = [await self.share.forget_missing_topics()]
-        waits = False
+        failed = bool(await (await self.share.forget_missing_topics()))
+        deleted: list[Deferred[bool]] = []
         async for runtime in paced(self.shards, changing=True):
-            if runtime.state is not RuntimeState.ACTIVE:
-                continue
             offsets = runtime.core.offsets
             async for topic_id in paced(topic_ids, changing=True):
                 async for group_id in paced(offsets.groups_of(topic_id), changing=True):
-                    partitions = offsets.partitions_of_group(group_id)
-                    async for batch in paced(in_order(partitions), changing=True):
-                        stale = []
-                        for partition in batch:
-                            removable, kept = offsets.stale(group_id, partition, topic_id)
-                            waits |= kept
-                            if removable:
-                                stale.append((group_id, partition))
-                        written += self._remove(runtime, stale, reason)
-        errors = [await each async for each in paced(written, changing=True)]
-        if waits or any(errors):
+                    if runtime.state is RuntimeState.ACTIVE:
+                        deleted.append(self._remove(runtime, group_id, topic_id, reason))
+        async for each in paced(deleted, changing=True):
+            failed = not await each or failed
+        if failed:
             self._delete_again()
         elif self.shards.complete:
             self._undeleted -= topic_ids
@@ -240,14 +239,29 @@ class GroupCoordinator:
     def _remove(
         self,
         runtime: Runtime[GroupShard],
-        stale: list[tuple[str, TopicPartition]],
+        group_id: str,
+        topic_id: bytes,
         reason: OffsetDeletion | None,
-    ) -> list[Deferred[ErrorCode]]:
-        if not stale:
-            return []
+    ) -> Deferred[bool]:
+        """Remove the stale offsets of a group for a topic id; false if an offset is left."""
         observer = unobserved if reason is None else self._observer
-        records = remove_offsets(stale, reason or OffsetDeletion.TOPIC_DELETED, observer)
-        return [runtime.write(records, ErrorCode.NONE, _identity)]
+
+        async def decide(shard: GroupShard, deferred: Deferred[bool]) -> Outcome:
+            stale, waits = [], False
+            partitions = shard.offsets.partitions_of_group(group_id)
+            async for some in in_pieces(partitions):
+                for partition in some:
+                    removable, kept = shard.offsets.stale(group_id, partition, topic_id)
+                    waits = waits or kept
+                    if removable:
+                        stale.append((group_id, partition))
+            why = reason or OffsetDeletion.TOPIC_DELETED
+            records = await remove_offsets(stale, why, observer)
+            return _written(records, deferred, not waits, lambda _: False)
+
+        return self.shards.ask_core(
+            runtime, lambda shard, deferred, _: decide(shard, deferred), lambda _: False
+        )
 
     def _delete_again(self) -> None:
         """Delete the rest later, when the disk may have room or a transaction may have ended."""
@@ -299,62 +313,51 @@ class GroupCoordinator:
             lambda error: LeaveGroupResponse(error_code=error),
         )
 
-    def consumer_heartbeat(
+    async def consumer_heartbeat(
         self,
         request: ConsumerGroupHeartbeatRequest,
         api_version: int,
         client_id: str,
         client_host: str,
         visible: Visible = every_topic,
-    ) -> Deferred[ConsumerGroupHeartbeatResponse]:
-        client_id = client_id[:CLIENT_ID_MAX_CHARS]
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Answer a heartbeat. Expressions that it needs are matched before the group decides: at
+        most one work for a group runs at a time, and meanwhile members with expressions that the
+        group has are answered without new matches, and others wait (G-147)."""
+        more = (client_id[:CLIENT_ID_MAX_CHARS], client_host, api_version, visible)
 
         def ask(matches: Matches) -> Deferred[ConsumerGroupHeartbeatResponse]:
-            more = (client_id, client_host, api_version, visible, matches)
             return self.shards.ask(
                 request.group_id,
                 lambda shard, deferred, now: shard.consumer.heartbeat(
-                    HeartbeatCall(request, deferred, *more), now
+                    HeartbeatCall(request, deferred, *more, matches), now
                 ),
                 heartbeat_error,
             )
 
-        return self._matched(request, visible).bind(ask)
-
-    def _matched(
-        self, request: ConsumerGroupHeartbeatRequest, visible: Visible
-    ) -> Deferred[Matches]:
-        """The matches of regular expressions that a heartbeat needs. At most one work for a group
-        runs at a time: meanwhile members with expressions that the group has are answered without
-        new matches, and others wait (G-147)."""
-        group = self.consumer_group(request.group_id)
-        texts = unmatched(group, request, self._metadata)
-        if not texts:
-            return Deferred.of(NO_MATCHES)
-        running = self._matching.get(request.group_id)
-        if running is None:
-            return self._match(request.group_id, texts, visible)
-        known = {"", *(() if group is None else group.patterns)}
-        if (request.subscribed_topic_regex or "") in known:
-            return Deferred.of(NO_MATCHES)
-        return running.bind(lambda _: self._matched(request, visible))
-
-    def _match(self, group_id: str, texts: Collection[str], visible: Visible) -> Deferred[Matches]:
-        """Match expressions of a group; others wait until the group has decided with the result."""
-        matching = self._slices.deferred(_matched(texts, self._metadata, visible))
-        if matching.done:
-            return matching
-        matched: Deferred[Matches] = Deferred()
-        others: Deferred[None] = Deferred()
-        self._matching[group_id] = others
-
-        def finish(matches: Matches) -> None:
-            matched.resolve(matches)
-            del self._matching[group_id]
+        while True:
+            group = self.consumer_group(request.group_id)
+            texts = unmatched(group, request, self._metadata)
+            running = self._matching.get(request.group_id)
+            known = {} if group is None else group.patterns
+            if not texts or (
+                running is not None and (request.subscribed_topic_regex or "") in ("", *known)
+            ):
+                return await ask(NO_MATCHES)
+            if running is None:
+                break
+            await running
+        others = self._matching[request.group_id] = Deferred()
+        try:
+            matches = await with_pauses(match(texts, known, self._metadata, visible))
+            answer = ask(matches)
+        except PatternError as error:
+            return invalid_expression(error)
+        finally:
+            # Also if the connection was closed during a pause.
+            del self._matching[request.group_id]
             others.resolve(None)
-
-        matching.then(finish)
-        return matched
+        return await answer
 
     def streams_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, client_id: str, client_host: str
@@ -467,36 +470,24 @@ class GroupCoordinator:
         """Delete a group that has no members, and all its offsets. The states of a share group's
         partitions are deleted first (H-28)."""
         return self.share.delete_all_states(group_id).bind(
-            lambda error: (
-                Deferred.of(error)
-                if error
-                else self._slices.deferred(
-                    self.shards.hold(group_id, lambda: self._delete_group(group_id))
-                )
+            lambda states: (
+                Deferred.of(states)
+                if isinstance(states, ErrorCode)
+                else self._delete_group(group_id, states)
             )
         )
 
-    async def _delete_group(self, group_id: str) -> ErrorCode:
-        runtime, error = self.shards.find(group_id)
-        if runtime is None or error is not ErrorCode.NONE:
-            return error
-        administration = runtime.core.administration
-        error, partitions = administration.deletable(group_id)
-        if error is not ErrorCode.NONE:
-            return error
-        written = [
-            runtime.write(
-                administration.without_offsets(group_id, batch), ErrorCode.NONE, _identity
-            )
-            async for batch in paced(in_order(partitions, TOMBSTONES_AT_ONCE), changing=True)
-        ]
-        # The group's own tombstone comes last, so that the deletion can be requested again after a
-        # crash has interrupted it.
-        written.append(
-            runtime.write(administration.without_group(group_id), ErrorCode.NONE, _identity)
+    def _delete_group(self, group_id: str, states: StatesDecision) -> Deferred[ErrorCode]:
+        async def decide(shard: GroupShard, deferred: Deferred[ErrorCode]) -> Outcome:
+            error = shard.share.deletion_error(group_id, states)
+            records: list[Record] = []
+            if error is ErrorCode.NONE:
+                error, records = await shard.administration.deletion(group_id)
+            return _written(records, deferred, error, _identity)
+
+        return self.shards.ask(
+            group_id, lambda shard, deferred, _: decide(shard, deferred), _identity
         )
-        errors = [await each async for each in paced(written, changing=True)]
-        return next(filter(None, errors), ErrorCode.NONE)
 
     def delete_offsets(
         self, group_id: str, partitions: list[TopicPartition]
@@ -508,11 +499,14 @@ class GroupCoordinator:
 
         if not group_id:
             return Deferred.of(refused(ErrorCode.INVALID_GROUP_ID))
-        runtime, error = self.shards.find(group_id)
-        if runtime is None or error is not ErrorCode.NONE:
-            return Deferred.of(refused(error))
-        answer, records = runtime.core.administration.offset_deletion(group_id, partitions)
-        return runtime.write(records, answer, refused)
+
+        async def decide(shard: GroupShard, deferred: Deferred[DeletedOffsets]) -> Outcome:
+            answer, records = await shard.administration.offset_deletion(group_id, partitions)
+            return _written(records, deferred, answer, refused)
+
+        return self.shards.ask(
+            group_id, lambda shard, deferred, _: decide(shard, deferred), refused
+        )
 
     def expire_sessions(self, group_id: str, member: str | None = None) -> list[str]:
         """End the sessions of a group's members immediately, as if they had sent no heartbeat.
@@ -609,5 +603,9 @@ async def _fetched(
     return FetchedOffsets(ErrorCode.NONE, parts)
 
 
-async def _matched(texts: Collection[str], topics: Topics, visible: Visible) -> Matches:
-    return await with_pauses(match(texts, topics, visible))
+def _written(
+    records: list[Record], deferred: Deferred[A], answer: A, refused: Callable[[ErrorCode], A]
+) -> Outcome:
+    """The decision to write these records, in as many batches as they need, and then to answer."""
+    reply = Reply(deferred, answer, refused)
+    return Outcome(records=records, replies=[reply], is_divisible=True)

@@ -10,6 +10,7 @@ from odradek_broker.coordinator.groups.modern.group import ModernGroup, ModernMe
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics, group_setting
 from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.coordinator.timers import Timers
+from odradek_broker.slices import in_pieces
 from odradek_protocol.lazy_tuple import NamedTuple
 
 
@@ -107,18 +108,28 @@ class MemberDeadlines:
         for member_id in group.members:
             self.forget(group, member_id)
 
-    def restored(self, group: Group, now: Instant) -> None:
-        """Begin the sessions and the revocation timers of all members of a group that was
-        loaded."""
-        for member in group.members.values():
-            self.restart_session(group, member, now)
-            self.update_revocation(group, member, now)
+    async def forget_members(self, group: Group) -> None:
+        """Cancel all timers of the members of a group that is being converted."""
+        async for some in in_pieces(group.members):
+            for member_id in some:
+                self.forget(group, member_id)
 
-    def restore(self, group: Group, member_id: str, now: Instant) -> None:
+    async def restored(self, group: Group, now: Instant) -> None:
+        """Begin the sessions and the revocation timers of all members of a group that was loaded or
+        converted."""
+        async for some in in_pieces(group.members.values()):
+            for member in some:
+                self._begin(group, member, now)
+
+    def _begin(self, group: Group, member: ModernMember, now: Instant) -> None:
+        self.restart_session(group, member, now)
+        self.update_revocation(group, member, now)
+
+    async def restore(self, group: Group, member_id: str, now: Instant) -> None:
         """Restore the deadlines after a heartbeat of `member_id` was undone: begin again the
         session of this member, and the sessions that the heartbeat has cancelled. If `member_id` is
         "", a removal was undone: begin again the sessions of all members."""
-        for each, member in group.members.items():
-            if member_id in (each, "") or not self.is_set(group, each, Deadline.MEMBER_SESSION):
-                self.restart_session(group, member, now)
-                self.update_revocation(group, member, now)
+        async for some in in_pieces(group.members.items()):
+            for each, member in some:
+                if member_id in (each, "") or not self.is_set(group, each, Deadline.MEMBER_SESSION):
+                    self._begin(group, member, now)

@@ -15,6 +15,7 @@ from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.modern.group import M, ModernGroup, ModernMember
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.runtime import Record
+from odradek_broker.slices import in_pieces
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import (
     NO_EXPIRY,
@@ -249,6 +250,15 @@ class OffsetStore:
     def group_ids(self) -> list[str]:
         """The groups that have committed offsets."""
         return list(self._committed)
+
+    async def all_of_group(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
+        """Like `of_group`, with pauses."""
+        return {
+            partition: committed.value
+            async for some in in_pieces(self._committed.get(group_id, {}).items())
+            for partition, committed in some
+            if not self._is_stale(partition, committed)
+        }
 
     def has(self, group_id: str) -> bool:
         """True if the group has an offset, committed or pending."""

@@ -6,11 +6,11 @@ equal sets compare equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from odradek_broker.coordinator.groups.settings import Topics
+from odradek_broker.slices import in_pieces
 from odradek_broker.topic_partition import TopicPartition
 
 Partitions = Mapping[bytes, frozenset[int]]
@@ -35,6 +35,17 @@ def partitions_of(pairs: Iterable[tuple[K, Iterable[int]]]) -> Mapping[K, frozen
     return made
 
 
+async def partitions_of_many(
+    pairs: Iterable[tuple[K, Iterable[int]]],
+) -> Mapping[K, frozenset[int]]:
+    """Like `partitions_of`, with pauses."""
+    made: dict[K, frozenset[int]] = {}
+    async for some in in_pieces(pairs):
+        for each_id, indexes in partitions_of(some).items():
+            made[each_id] = made[each_id] | indexes if each_id in made else indexes
+    return made
+
+
 class TopicIdPartitions(Protocol):
     """The partitions of one topic, in a message or a record."""
 
@@ -49,46 +60,54 @@ def partitions_from(parts: Iterable[TopicIdPartitions]) -> Partitions:
 
 def in_order(partitions: Mapping[K, frozenset[int]]) -> list[tuple[K, list[int]]]:
     """(id, indexes) of each topic or subtopology, both sorted."""
-    return [(each_id, sorted(indexes)) for each_id, indexes in sorted(partitions.items())]
+    return [(each_id, sorted(partitions[each_id])) for each_id in sorted(partitions)]
 
 
-def each_partition(partitions: Mapping[K, frozenset[int]]) -> Iterator[tuple[K, int]]:
+def each_partition(partitions: Mapping[K, frozenset[int]]) -> list[tuple[K, int]]:
     """(id, index) of each partition or task."""
-    for each_id, indexes in partitions.items():
-        for index in indexes:
-            yield each_id, index
+    return [(each_id, index) for each_id, indexes in partitions.items() for index in indexes]
+
+
+# The members of a group may have thousands of topics, so no topic costs a call.
 
 
 def intersection(
     left: Mapping[K, frozenset[int]], right: Mapping[K, frozenset[int]]
 ) -> Mapping[K, frozenset[int]]:
     """The partitions that are in both sets."""
-    return partitions_of(
-        (topic_id, left[topic_id] & right[topic_id]) for topic_id in left if topic_id in right
-    )
+    return {
+        topic_id: both
+        for topic_id, indexes in left.items()
+        if topic_id in right and (both := indexes & right[topic_id])
+    }
 
 
 def difference(
     left: Mapping[K, frozenset[int]], right: Mapping[K, frozenset[int]]
 ) -> Mapping[K, frozenset[int]]:
     """The partitions of `left` that are not in `right`."""
-    empty: frozenset[int] = frozenset()
-    return partitions_of(
-        (topic_id, left[topic_id] - right.get(topic_id, empty)) for topic_id in left
-    )
+    return {
+        topic_id: rest
+        for topic_id, indexes in left.items()
+        if (rest := indexes - right[topic_id] if topic_id in right else indexes)
+    }
 
 
 def union(
     left: Mapping[K, frozenset[int]], right: Mapping[K, frozenset[int]]
 ) -> Mapping[K, frozenset[int]]:
     """The partitions that are in at least one of the two sets."""
-    return partitions_of(chain(left.items(), right.items()))
+    both = {
+        topic_id: indexes | right[topic_id]
+        for topic_id, indexes in left.items()
+        if topic_id in right
+    }
+    return {**left, **right, **both}
 
 
 def is_subset(part: Mapping[K, frozenset[int]], whole: Mapping[K, frozenset[int]]) -> bool:
     """True if all partitions of `part` are in `whole`."""
-    empty: frozenset[int] = frozenset()
-    return all(indexes <= whole.get(topic_id, empty) for topic_id, indexes in part.items())
+    return not difference(part, whole)
 
 
 def intersects(left: Mapping[K, frozenset[int]], right: Mapping[K, frozenset[int]]) -> bool:

@@ -6,6 +6,7 @@ from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
 from odradek_broker.coordinator.groups.events import Removal, RemovalReason
 from odradek_broker.coordinator.runtime import Reply
 from odradek_broker.deferred import Deferred
+from odradek_broker.slices import in_pieces
 from odradek_protocol.constants import NO_GENERATION
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.heartbeat import HeartbeatResponse
@@ -35,7 +36,7 @@ def join_refused(
     return Reply(deferred, join_error(error, member_id), lambda other: join_error(other, member_id))
 
 
-def list_members(group: ClassicGroup, protocol: str | None) -> list[JoinGroupResponseMember]:
+async def list_members(group: ClassicGroup, protocol: str | None) -> list[JoinGroupResponseMember]:
     """The members of a generation, for its leader only (G-43)."""
     return [
         JoinGroupResponseMember(
@@ -43,11 +44,12 @@ def list_members(group: ClassicGroup, protocol: str | None) -> list[JoinGroupRes
             group_instance_id=member.instance_id,
             metadata=member.metadata(protocol),
         )
-        for member in group.members.values()
+        async for some in in_pieces(group.members.values())
+        for member in some
     ]
 
 
-def join_answer(
+async def join_answer(
     group: ClassicGroup, member: Member, generation: int, protocol: str | None
 ) -> JoinGroupResponse:
     """The answer to a member of a completed join phase; the leader gets the list of members."""
@@ -59,7 +61,7 @@ def join_answer(
         protocol_name=protocol,
         leader=group.leader_id or "",
         member_id=member.member_id,
-        members=list_members(group, protocol) if leads else [],
+        members=await list_members(group, protocol) if leads else [],
     )
 
 
@@ -136,7 +138,7 @@ def removal_of(identity: MemberIdentity) -> Removal:
     return Removal(reason, stated=identity.reason or None)
 
 
-def leave_reply(
+async def leave_reply(
     deferred: Deferred[LeaveGroupResponse],
     leaving: list[MemberIdentity],
     errors: list[ErrorCode],
@@ -151,7 +153,8 @@ def leave_reply(
                 group_instance_id=identity.group_instance_id,
                 error_code=error,
             )
-            for identity, error in zip(leaving, errors, strict=True)
+            async for some in in_pieces(zip(leaving, errors, strict=True))
+            for identity, error in some
         ]
     else:
         response.error_code = errors[0]

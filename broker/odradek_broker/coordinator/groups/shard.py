@@ -64,6 +64,7 @@ from odradek_broker.coordinator.groups.share.groups import ShareGroups
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.groups.streams.groups import StreamsGroups
 from odradek_broker.coordinator.runtime import (
+    Decision,
     Instant,
     Outcome,
     ProducerIdentity,
@@ -73,14 +74,17 @@ from odradek_broker.coordinator.runtime import (
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Randomness
+from odradek_broker.slices import in_pieces, with_pauses
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.message import Message
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
-from odradek_protocol.stored import group_metadata, offset_commit
+from odradek_protocol.stored import group_metadata, modern_groups, offset_commit
+from odradek_protocol.stored.group_metadata import GroupMetadataValue
 from odradek_protocol.stored.offset_commit import OffsetCommitValue
 
 _MINUTE_MS = 60_000
@@ -192,10 +196,23 @@ class GroupShard:
         The next check for expired offsets removes a group that has neither members nor offsets."""
         self.offsets.end_transaction(producer_id, commit)
 
+    async def replay_in_pieces(self, key: bytes, value: bytes) -> None:
+        """Like `replay`, for a record with a large value."""
+        kind = _INT16.unpack_from(key)[0]
+        if kind == group_metadata.KEY_TYPE:
+            decoded = await with_pauses(group_metadata.decode_value_with_pauses(value))
+            self._replay_group(group_metadata.decode_key(key).group, decoded)
+        elif kind in self._of_record:
+            made = await with_pauses(modern_groups.decode_value_with_pauses(kind, value))
+            self._replay_modern(kind, key, made)
+        else:
+            self.replay(key, value)
+
     def _replay_record(self, key: bytes, value: bytes | None, producer_id: int) -> None:
         kind = _INT16.unpack_from(key)[0] if len(key) >= _INT16.size else -1
         if kind == group_metadata.KEY_TYPE:
-            self._replay_group(group_metadata.decode_key(key).group, value)
+            group = None if value is None else group_metadata.decode_value(value)
+            self._replay_group(group_metadata.decode_key(key).group, group)
         elif kind in (offset_commit.LEGACY_KEY_TYPE, offset_commit.KEY_TYPE):
             where = offset_commit.decode_key(key)
             committed = None if value is None else offset_commit.decode_value(value)
@@ -208,10 +225,14 @@ class GroupShard:
             elif where.group not in self.consumers and where.group not in self.streams:
                 self._known(where.group)
         elif kind in self._of_record:
-            record_type, groups = self._of_record[kind]
-            existed = len(groups.groups)
-            group_id = groups.replay(record_type, key, value)
-            self._follow_type(group_id, len(groups.groups) - existed)
+            decoded = None if value is None else modern_groups.decode_value(kind, value)
+            self._replay_modern(kind, key, decoded)
+
+    def _replay_modern(self, kind: int, key: bytes, value: Message | None) -> None:
+        record_type, groups = self._of_record[kind]
+        existed = len(groups.groups)
+        group_id = groups.replay(record_type, key, value)
+        self._follow_type(group_id, len(groups.groups) - existed)
 
     def _set_topic_id(self, topic: str, value: OffsetCommitValue) -> None:
         """Give an offset without a topic id the id of the present topic. At a load only if the
@@ -219,9 +240,9 @@ class GroupShard:
         if self._active or value.commit_timestamp >= self._topics.topic_made_ms(topic):
             value.topic_id = self._topics.topic_id(topic)
 
-    def _replay_group(self, group_id: str, value: bytes | None) -> None:
+    def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
         if value is not None:
-            self._known(group_id).replay(group_metadata.decode_value(value))
+            self._known(group_id).replay(value)
         elif group_id in self.groups:
             group = self.groups[group_id]
             group.stored = None
@@ -272,14 +293,15 @@ class GroupShard:
             if self._active:
                 self._observer(GroupRemoved(group_id))
 
-    def loaded(self, now: Instant) -> Outcome:
+    async def loaded(self, now: Instant) -> Outcome:
         """Build the soft state and the deadlines of every group (G-90)."""
-        for group in self.groups.values():
-            group.state_since_ms = now.wall_ms
-            group.restore(now)
-            self._rebalances.restored(group, now)
+        async for some in in_pieces(self.groups.values()):
+            for group in some:
+                group.state_since_ms = now.wall_ms
+                await group.restore(now)
+                await self._rebalances.restored(group, now)
         for groups in self._modern:
-            groups.restored(now)
+            await groups.restored(now)
         self._active = True
         self._set_expiry(now)
         return Outcome()
@@ -297,11 +319,11 @@ class GroupShard:
 
     # --- Membership ---
 
-    def join(self, call: JoinCall, now: Instant) -> Outcome:
+    async def join(self, call: JoinCall, now: Instant) -> Outcome:
         group_id = call.request.group_id
         consumer, streams = self.consumers.get(group_id), self.streams.get(group_id)
         if consumer is not None and consumer.members:
-            return self._consumer_classic.join(consumer, call, now)
+            return await self._consumer_classic.join(consumer, call, now)
         if group_id in self.shares or (streams is not None and streams.members):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return Outcome(replies=[join_refused(call.deferred, error, "")])
@@ -312,12 +334,14 @@ class GroupShard:
             and not call.request.member_id
             and call.error(self._config) is ErrorCode.NONE
         ):
-            return self._conversion.join_empty(empty, lambda: self._classic.join(call, now), now)
-        return self._tidied(group_id, self._classic.join(call, now))
+            return await self._conversion.join_empty(
+                empty, lambda: self._classic.join(call, now), now
+            )
+        return self._tidied(group_id, await self._classic.join(call, now))
 
     def sync(
         self, request: SyncGroupRequest, deferred: Deferred[SyncGroupResponse], now: Instant
-    ) -> Outcome:
+    ) -> Decision:
         consumer = self.consumers.get(request.group_id)
         if consumer is not None:
             return self._consumer_classic.sync(consumer, request, deferred, now)
@@ -331,7 +355,7 @@ class GroupShard:
             return self._consumer_classic.heartbeat(consumer, request, deferred, now)
         return self._classic.heartbeat(request, deferred, now)
 
-    def leave(
+    async def leave(
         self,
         request: LeaveGroupRequest,
         api_version: int,
@@ -340,9 +364,9 @@ class GroupShard:
     ) -> Outcome:
         consumer = self.consumers.get(request.group_id)
         if consumer is not None:
-            return self._consumer_classic.leave(consumer, request, api_version, deferred, now)
+            return await self._consumer_classic.leave(consumer, request, api_version, deferred, now)
         return self._tidied(
-            request.group_id, self._classic.leave(request, api_version, deferred, now)
+            request.group_id, await self._classic.leave(request, api_version, deferred, now)
         )
 
     def end_sessions(self, group_id: str, member: str | None, now_ms: int) -> list[str]:
@@ -360,25 +384,25 @@ class GroupShard:
                     ended.append(member_id)
         return ended
 
-    def on_timer(self, name: TimerName, now: Instant) -> Outcome:
+    async def on_timer(self, name: TimerName, now: Instant) -> Outcome:
         out = Outcome()
         if name.kind is Deadline.EXPIRY:
-            return self._expire(now)
+            return await self._expire(now)
         if name.kind in MEMBER_DEADLINES or name.kind is Deadline.STREAMS_DELAY:
             for groups in self._modern:
-                groups.on_timer(name, out, now)
+                await groups.on_timer(name, out, now)
             return out
         group = self.groups.get(name.group_id)
         if group is None:
             return out
         if name.kind is Deadline.SESSION:
-            self._rebalances.on_session_end(group, name.member_id, out, now)
+            await self._rebalances.on_session_end(group, name.member_id, out, now)
         elif name.kind is Deadline.PENDING:
-            self._rebalances.on_pending_end(group, name.member_id, out, now)
+            await self._rebalances.on_pending_end(group, name.member_id, out, now)
         elif name.kind is Deadline.JOIN:
-            self._rebalances.on_join_end(group, out, now)
+            await self._rebalances.on_join_end(group, out, now)
         else:
-            self._rebalances.on_sync_end(group, out, now)
+            await self._rebalances.on_sync_end(group, out, now)
         return self._tidied(name.group_id, out)
 
     def _tidied(self, group_id: str, out: Outcome) -> Outcome:
@@ -467,7 +491,7 @@ class GroupShard:
         interval_ms = self._config.offsets_retention_check_interval_ms
         self.timers.set(TimerName(Deadline.EXPIRY), now.monotonic_ms + interval_ms)
 
-    def _expire(self, now: Instant) -> Outcome:
+    async def _expire(self, now: Instant) -> Outcome:
         """Remove expired offsets, and groups that have neither members nor offsets."""
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
         records: list[Record] = []
@@ -480,7 +504,9 @@ class GroupShard:
             groups, group_id = self._unchecked[0]
             group = groups.get(group_id)
             if group is not None:
-                records += expire(group, self.offsets, retention_ms, now.wall_ms, self._observer)
+                records += await expire(
+                    group, self.offsets, retention_ms, now.wall_ms, self._observer
+                )
                 self._drop_if_void(group_id)
             if len(records) < TOMBSTONES_MAX:
                 # Otherwise more offsets of this group may have expired.

@@ -6,32 +6,35 @@ the records of a group computes the same hash.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from functools import lru_cache
 from struct import Struct, unpack_from
 
 from odradek_broker.coordinator.groups.settings import Topics
+from odradek_broker.slices import in_pieces
 
 #: The first hashed byte of a topic: the version of Kafka's hash of a topic.
 _MAGIC = 0
 _INT32, _INT64, _UINT32S = Struct("<i"), Struct("<q"), Struct("<II")
 
 
-def topics_hash(names: Collection[str], topics: Topics) -> int:
+async def topics_hash(names: Iterable[str], topics: Topics) -> int:
     """The hash of the existing topics among `names`; 0 for none."""
-    existing = sorted(name for name in names if topics.partition_count(name))
+    existing = [
+        name async for some in in_pieces(names) for name in some if topics.partition_count(name)
+    ]
     if not existing:
         return 0
-    return xxh3(
-        b"".join(
-            _INT64.pack(
-                topic_hash(
-                    name, topics.topic_id(name), topics.partition_count(name), topics.broker_rack
-                )
+    hashes = [
+        _INT64.pack(
+            topic_hash(
+                name, topics.topic_id(name), topics.partition_count(name), topics.broker_rack
             )
-            for name in existing
         )
-    )
+        async for some in in_pieces(sorted(existing))
+        for name in some
+    ]
+    return xxh3(b"".join(hashes))
 
 
 @lru_cache(maxsize=1_000)

@@ -15,16 +15,18 @@ class Uses(dict[K, int]):
 
     def change(self, before: Iterable[K], after: Iterable[K]) -> None:
         """Count a member that used the keys `before`, and now uses the keys `after`."""
-        for key in after:
-            self[key] = self.get(key, 0) + 1
-        for key in before:
-            self[key] -= 1
-            if not self[key]:
+        old, new = set(before), set(after)
+        for key in new - old:
+            self[key] = self[key] + 1 if key in self else 1
+        for key in old - new:
+            if self[key] == 1:
                 del self[key]
+            else:
+                self[key] -= 1
 
     def keys_after(self, before: Iterable[K], after: Iterable[K]) -> set[K]:
         """The keys with users, if one member, or several, used `before` and will use `after`. A key
         that several of the members use is in `before` several times."""
         less = Counter(before)
-        kept = {key for key, users in self.items() if users > less[key]}
-        return kept.union(after)
+        gone = {key for key, users in less.items() if key not in self or self[key] <= users}
+        return (self.keys() - gone).union(after)

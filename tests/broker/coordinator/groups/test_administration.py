@@ -14,7 +14,6 @@ from handler_calls import ask, send
 from odradek_broker.config.broker import parse_config
 from odradek_broker.config.broker_settings import SETTING_OF_KEY
 from odradek_broker.coordinator.groups.classic.group import GroupState
-from odradek_broker.coordinator.groups.coordinator import TOMBSTONES_AT_ONCE
 from odradek_broker.coordinator.groups.offsets import CommitCall
 from odradek_broker.coordinator.runtime import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, in_batches
 from odradek_broker.metadata.cluster import ClusterMetadata
@@ -402,7 +401,7 @@ def test_d11_a_group_with_many_offsets_is_deleted_in_several_batches(world: Grou
     world.commit_later(*(part(1, partition=index) for index in range(count)))
     before = len(world.log.append_times_ms)
     assert delete(world, GROUP) == {GROUP: E.NONE}
-    assert len(world.log.append_times_ms) - before == -(-count // TOMBSTONES_AT_ONCE)
+    assert len(world.log.append_times_ms) - before == -(-count // BATCH_RECORDS_MAX)
     assert world.groups.group(GROUP) is None
 
 

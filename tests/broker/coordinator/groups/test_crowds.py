@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from at_once import at_once
 from consumer_group_world import FakeMember, consumer_group, grow
 from group_world import GROUP, GroupWorld
 from odradek_broker.coordinator.groups.consumer import assignors
@@ -33,14 +34,18 @@ def uniform(members: int, current: dict[str, Partitions] | None = None) -> objec
     """Divide one partition for each member; three topics."""
     topics = {bytes([at]) * 16: members // 3 + 1 for at in range(3)}
     held = current or {}
-    return assign_uniform(
-        [
-            Subscriber(
-                member_id=f"m{at:05}", topics=frozenset(topics), current=held.get(f"m{at:05}", {})
-            )
-            for at in range(members)
-        ],
-        topics,
+    return at_once(
+        assign_uniform(
+            [
+                Subscriber(
+                    member_id=f"m{at:05}",
+                    topics=frozenset(topics),
+                    current=held.get(f"m{at:05}", {}),
+                )
+                for at in range(members)
+            ],
+            topics,
+        )
     )
 
 
@@ -52,16 +57,20 @@ def one_has_all(members: int) -> object:
 def of_two_kinds(members: int) -> object:
     """Half of the members subscribe to a further topic, whose partitions some of them have."""
     first, second = b"1" * 16, b"2" * 16
-    return assign_uniform(
-        [
-            Subscriber(
-                member_id=f"m{at:05}",
-                topics=frozenset({first, second} if at % 2 else {first}),
-                current={second: frozenset({at, at - 1})} if at % 2 and at < members // 2 else {},
-            )
-            for at in range(members)
-        ],
-        {first: members, second: members},
+    return at_once(
+        assign_uniform(
+            [
+                Subscriber(
+                    member_id=f"m{at:05}",
+                    topics=frozenset({first, second} if at % 2 else {first}),
+                    current={second: frozenset({at, at - 1})}
+                    if at % 2 and at < members // 2
+                    else {},
+                )
+                for at in range(members)
+            ],
+            {first: members, second: members},
+        )
     )
 
 
@@ -70,13 +79,13 @@ def ranges(members: int) -> object:
     subscribers = [
         Subscriber(member_id=f"m{at:05}", topics=frozenset(topics)) for at in range(members)
     ]
-    return ASSIGNORS["range"](subscribers, topics)
+    return at_once(ASSIGNORS["range"](subscribers, topics))
 
 
 def simple(members: int) -> object:
     topics = {bytes([at]) * 16: frozenset(range(members // 5)) for at in range(10)}
     subscription = frozenset(topics)
-    return assign_simple({f"m{at:05}": subscription for at in range(members)}, {}, topics)
+    return at_once(assign_simple({f"m{at:05}": subscription for at in range(members)}, {}, topics))
 
 
 def sticky(members: int) -> object:
@@ -85,7 +94,7 @@ def sticky(members: int) -> object:
         "0": ConfiguredSubtopology(members, frozenset({"topic"}), frozenset(), {}, changelogs)
     }
     there = {f"m{at:05}": AssignmentMember(f"p{at}", TaskSet()) for at in range(members)}
-    return assign_sticky(topology, there, 1)
+    return at_once(assign_sticky(topology, there, 1))
 
 
 @pytest.mark.parametrize("assign", [uniform, one_has_all, of_two_kinds, ranges, simple, sticky])
@@ -104,12 +113,14 @@ def test_g144_the_search_for_moves_is_limited(monkeypatch: pytest.MonkeyPatch) -
         Subscriber(member_id="a", topics=frozenset({topic}), current=all_of_it),
         Subscriber(member_id="b", topics=frozenset({topic})),
     ]
-    assert sorted(len(each[topic]) for each in assign_uniform(members, {topic: 4}).values()) == [
+    assert sorted(
+        len(each[topic]) for each in at_once(assign_uniform(members, {topic: 4})).values()
+    ) == [
         2,
         2,
     ]
     monkeypatch.setattr(assignors, "SEARCH_STEPS_MAX", 0)
-    assert assign_uniform(members, {topic: 4}) == {"a": all_of_it, "b": {}}
+    assert at_once(assign_uniform(members, {topic: 4})) == {"a": all_of_it, "b": {}}
 
 
 # --- Joins ---

@@ -194,7 +194,7 @@ def test_a_join_error_has_the_same_content_in_every_version(
 
 def test_n10_an_abandoned_join_of_an_old_client_reaches_the_coordinator(world: GroupWorld) -> None:
     world.stable(1)
-    answer = join_group.handle(world, context(3), _join(3))
+    answer = handled(join_group.handle(world, context(3), _join(3)))
     answer.abandon()
     parked = [member.parked_join for member in world.group().members.values()]
     assert [deferred.abandoned for deferred in parked if deferred is not None] == [True]
@@ -203,7 +203,7 @@ def test_n10_an_abandoned_join_of_an_old_client_reaches_the_coordinator(world: G
 def test_a_client_without_a_client_id_gets_a_member_id(world: GroupWorld) -> None:
     nameless = context(9)
     nameless.client_id = None
-    answer = join_group.handle(world, nameless, _join(9)).result()
+    answer = handled(join_group.handle(world, nameless, _join(9)))
     assert answer.member_id == "-00000000-0000-0000-0000-000000000001"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from at_once import at_once
 from coordinator_world import Topics
 from odradek_broker.coordinator.groups.topics_hash import topic_hash, topics_hash, xxh3
 
@@ -77,9 +78,9 @@ def test_h03_a_topic_has_the_hash_that_kafka_computes(
 
 def test_h03_topics_are_hashed_in_the_order_of_their_names() -> None:
     topics = Topics({"topic": 1, "orders": 3}, {"topic": ID, "orders": ID})
-    assert topics_hash({"topic"}, topics) == 4768104911567865227
+    assert at_once(topics_hash({"topic"}, topics)) == 4768104911567865227
     both = xxh3(
         (ORDERS & (2**64 - 1)).to_bytes(8, "little") + (TOPIC & (2**64 - 1)).to_bytes(8, "little")
     )
-    assert topics_hash({"topic", "orders", "nonesuch"}, topics) == both
-    assert topics_hash({"nonesuch"}, topics) == 0
+    assert at_once(topics_hash({"topic", "orders", "nonesuch"}, topics)) == both
+    assert at_once(topics_hash({"nonesuch"}, topics)) == 0

@@ -34,6 +34,7 @@ from odradek_broker.coordinator.groups.settings import GroupSettings
 from odradek_broker.coordinator.groups.uses import Uses
 from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.deferred import Deferred
+from odradek_broker.slices import in_pieces
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
@@ -291,6 +292,8 @@ class ClassicGroup:
     awaiting_joins: int = 0
     #: The members that offer each protocol.
     offers: Uses[str] = field(default_factory=Uses)
+    #: The members that have each rebalance timeout.
+    rebalance_timeouts_ms: Uses[int] = field(default_factory=Uses)
     pending_syncs: set[str] = field(default_factory=set)
     #: The generation whose assignment is being written (G-61).
     storing_generation: int | None = None
@@ -337,7 +340,7 @@ class ClassicGroup:
         (O-04)."""
         return self.protocol_type == ""
 
-    def record(
+    async def record(
         self,
         generation: int,
         protocol: str | None,
@@ -363,11 +366,12 @@ class ClassicGroup:
                     subscription=member.metadata(protocol),
                     assignment=assignments.get(member.member_id, b""),
                 )
-                for member in self.members.values()
+                async for some in in_pieces(self.members.values())
+                for member in some
             ],
         )
 
-    def restore(self, now: Instant) -> None:
+    async def restore(self, now: Instant) -> None:
         """Build the soft state from the stored record, after a load (G-90)."""
         stored = self.stored
         if stored is None:
@@ -378,24 +382,10 @@ class ClassicGroup:
         self.static_ids = {}
         self.awaiting_joins = 0
         self.offers = Uses()
-        for kept in stored.members:
-            timeout_ms = kept.rebalance_timeout
-            member = Member(
-                member_id=kept.member_id,
-                instance_id=kept.group_instance_id,
-                client_id=kept.client_id,
-                client_host=kept.client_host,
-                session_timeout_ms=kept.session_timeout,
-                # Version 0 of the record has no rebalance timeout, so the session timeout is used
-                # in its place, as for version 0 of JoinGroup (G-41).
-                rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else kept.session_timeout,
-                protocol_type=stored.protocol_type,
-                protocols=[(stored.protocol or "", kept.subscription)],
-            )
-            self.members[member.member_id] = member
-            self.offers.change((), member.protocol_names)
-            if member.instance_id is not None:
-                self.static_ids[member.instance_id] = member.member_id
+        self.rebalance_timeouts_ms = Uses()
+        async for some in in_pieces(stored.members):
+            for kept in some:
+                self._restore_member(stored, kept)
         # The state is set without a check of `PREDECESSORS`, because the group is new.
         if not self.members:
             self.state = GroupState.EMPTY
@@ -406,6 +396,26 @@ class ClassicGroup:
             self.state = GroupState.STABLE
         timestamp_ms = stored.current_state_timestamp
         self.state_since_ms = timestamp_ms if timestamp_ms >= 0 else now.wall_ms
+
+    def _restore_member(self, stored: GroupMetadataValue, kept: StoredMember) -> None:
+        timeout_ms = kept.rebalance_timeout
+        member = Member(
+            member_id=kept.member_id,
+            instance_id=kept.group_instance_id,
+            client_id=kept.client_id,
+            client_host=kept.client_host,
+            session_timeout_ms=kept.session_timeout,
+            # Version 0 of the record has no rebalance timeout, so the session timeout is used in
+            # its place, as for version 0 of JoinGroup (G-41).
+            rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else kept.session_timeout,
+            protocol_type=stored.protocol_type,
+            protocols=[(stored.protocol or "", kept.subscription)],
+        )
+        self.members[member.member_id] = member
+        self.offers.change((), member.protocol_names)
+        self.rebalance_timeouts_ms.change((), [member.rebalance_timeout_ms])
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
 
     # --- Soft state ---
 
@@ -423,6 +433,7 @@ class ClassicGroup:
             self.protocol_type = member.protocol_type
         self.members[member.member_id] = member
         self.offers.change((), member.protocol_names)
+        self.rebalance_timeouts_ms.change((), [member.rebalance_timeout_ms])
         self.awaiting_joins += member.parked_join is not None
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
@@ -435,6 +446,7 @@ class ClassicGroup:
         """
         del self.members[member.member_id]
         self.offers.change(member.protocol_names, ())
+        self.rebalance_timeouts_ms.change([member.rebalance_timeout_ms], ())
         self.awaiting_joins -= member.parked_join is not None
         self.pending_syncs.discard(member.member_id)
         if self.static_ids.get(member.instance_id or "") == member.member_id:
@@ -457,6 +469,15 @@ class ClassicGroup:
         before = member.protocol_names
         member.protocols = protocols
         self.offers.change(before, member.protocol_names)
+
+    def set_timeouts(
+        self, member: Member, session_timeout_ms: int, rebalance_timeout_ms: int
+    ) -> None:
+        """Take the timeouts that a member asks for now."""
+        before_ms = member.rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        self.rebalance_timeouts_ms.change([before_ms], [rebalance_timeout_ms])
 
     def rename(self, member: Member, member_id: str) -> None:
         """Give a new id to a static member that has returned; its position among the members does
@@ -493,7 +514,7 @@ class ClassicGroup:
     @property
     def max_rebalance_timeout_ms(self) -> int:
         """The highest rebalance timeout of the members, which limits a join phase (G-41)."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        return max(self.rebalance_timeouts_ms, default=0)
 
     @property
     def all_joined(self) -> bool:
@@ -512,14 +533,15 @@ class ClassicGroup:
             return protocol_type != "" and len(names) > 0
         return protocol_type == self.protocol_type and not self.candidates().isdisjoint(names)
 
-    def select_protocol(self) -> str:
+    async def select_protocol(self) -> str:
         """The protocol with most votes; among protocols with equally many votes, the first by name
         (G-50)."""
         candidates = self.candidates()
         votes: dict[str, int] = {}
-        for member in self.members.values():
-            choice = member.vote(candidates)
-            votes[choice] = votes.get(choice, 0) + 1
+        async for some in in_pieces(self.members.values()):
+            for member in some:
+                choice = member.vote(candidates)
+                votes[choice] = votes.get(choice, 0) + 1
         return min(votes, key=lambda name: (-votes[name], name))
 
     @property

@@ -49,8 +49,14 @@ from odradek_broker.coordinator.groups.responses import (
 from odradek_broker.coordinator.groups.settings import GroupSettings
 from odradek_broker.coordinator.runtime import Instant, Outcome
 from odradek_broker.coordinator.timers import Timers
+from odradek_broker.slices import in_pieces, with_pauses
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.stored.group_metadata import encode_key, encode_value
+from odradek_protocol.stored.group_metadata import (
+    GroupMetadataValue,
+    encode_key,
+    encode_value,
+    encode_value_with_pauses,
+)
 
 #: The lower limit of the duration of a join phase that is started again: with a rebalance timeout
 #: of 0, the phase would start again without a pause.
@@ -66,6 +72,13 @@ def classic_session_timeout_ms(member: Member) -> int:
     """The time after which a silent member is removed: its session timeout, or
     NEW_MEMBER_JOIN_TIMEOUT_MS while its first JoinGroup is parked."""
     return NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
+
+
+async def stored_value(value: GroupMetadataValue) -> bytes:
+    """The value of a group's record."""
+    if len(value.members) <= in_pieces.SIZE:
+        return encode_value(value)
+    return await with_pauses(encode_value_with_pauses(value))
 
 
 class ClassicTimers:
@@ -144,17 +157,18 @@ class Rebalances:
 
     # --- Deadlines that have passed ---
 
-    def restored(self, group: ClassicGroup, now: Instant) -> None:
+    async def restored(self, group: ClassicGroup, now: Instant) -> None:
         """Set the deadlines of a group that was loaded (G-90)."""
-        for member in group.members.values():
-            self.timers.restart_session(group, member, now)
+        async for some in in_pieces(group.members.values()):
+            for member in some:
+                self.timers.restart_session(group, member, now)
         if group.state is GroupState.PREPARING_REBALANCE:
             group.rebalance_since_ms = now.monotonic_ms
             self.timers.set_join(group, group.max_rebalance_timeout_ms, now)
         if group.members:
             self._observer(GroupLoaded(group))
 
-    def on_session_end(
+    async def on_session_end(
         self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
     ) -> None:
         """Remove a silent member (G-70). If a request of the member is parked, but not its first
@@ -168,9 +182,9 @@ class Rebalances:
         removal = Removal(RemovalReason.SESSION_TIMEOUT, classic_session_timeout_ms(member))
         self.remove(group, member, out, removal)
         cause = RebalanceCause(RebalanceReason.MEMBER_TIMED_OUT, [member.member_id])
-        self.after_removal(group, out, now, cause)
+        await self.after_removal(group, out, now, cause)
 
-    def on_pending_end(
+    async def on_pending_end(
         self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
     ) -> None:
         """Drop a pending id that no member has used to join (G-26); the join phase may now be
@@ -178,9 +192,9 @@ class Rebalances:
         if member_id in group.pending:
             del group.pending[member_id]
             self._observer(MemberIdExpired(group.group_id, member_id))
-        self.complete_if_all_joined(group, out, now)
+        await self.complete_if_all_joined(group, out, now)
 
-    def on_join_end(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+    async def on_join_end(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
         """Complete the join phase, or take the next step of the initial delay (G-42, G-44)."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
@@ -191,20 +205,21 @@ class Rebalances:
             group.added_during_wait = False
             self.timers.set_join(group, step_ms, now)
             return
-        self._complete(group, out, now)
+        await self._complete(group, out, now)
 
-    def on_sync_end(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+    async def on_sync_end(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
         """Remove the members that have not synced; the others rebalance (G-46)."""
         late = [group.members[member_id] for member_id in sorted(group.pending_syncs)]
         group.pending_syncs.clear()
         if not late:
             return
         removal = Removal(RemovalReason.NO_SYNC_IN_GENERATION, group.max_rebalance_timeout_ms)
-        for member in late:
-            self.remove(group, member, out, removal)
+        async for some in in_pieces(late):
+            for member in some:
+                self.remove(group, member, out, removal)
         ids = [member.member_id for member in late]
         cause = RebalanceCause(RebalanceReason.NO_SYNC, ids, generation=group.generation)
-        self.start(group, out, now, cause)
+        await self.start(group, out, now, cause)
 
     def synced(self, group: ClassicGroup, member: Member) -> None:
         """Called when the member has sent its SyncGroup; after the last one, cancel the
@@ -255,21 +270,24 @@ class Rebalances:
             out.replies.append(sync_refused(member.parked_sync, error))
             member.parked_sync = None
 
-    def after_removal(
+    async def after_removal(
         self, group: ClassicGroup, out: Outcome, now: Instant, cause: RebalanceCause
     ) -> None:
         """Rebalance a stable group; in a join phase, check whether it is complete (G-70, G-80)."""
         if ANSWERS[group.state, Request.LEAVE] is Action.REMOVE_AND_REBALANCE:
-            self.start(group, out, now, cause)
+            await self.start(group, out, now, cause)
         else:
-            self.complete_if_all_joined(group, out, now)
+            await self.complete_if_all_joined(group, out, now)
 
     # --- The join phase ---
 
-    def start(self, group: ClassicGroup, out: Outcome, now: Instant, cause: RebalanceCause) -> None:
+    async def start(
+        self, group: ClassicGroup, out: Outcome, now: Instant, cause: RebalanceCause
+    ) -> None:
         """Enter PreparingRebalance: every member has to join again."""
-        for member in group.members.values():
-            self.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, out)
+        async for some in in_pieces(group.members.values()):
+            for member in some:
+                self.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, out)
         self.timers.cancel_sync(group)
         group.pending_syncs.clear()
         group.storing_generation = None
@@ -282,7 +300,7 @@ class Rebalances:
         self._observe_start(group, before, cause)
         if not was_empty:
             self.timers.set_join(group, group.max_rebalance_timeout_ms, now)
-            self.complete_if_all_joined(group, out, now)
+            await self.complete_if_all_joined(group, out, now)
             return
         delay_ms = self._config.group_initial_rebalance_delay_ms
         group.initial_wait_left_ms = max(group.max_rebalance_timeout_ms - delay_ms, 0)
@@ -290,7 +308,7 @@ class Rebalances:
         if delay_ms > 0:
             self.timers.set_join(group, delay_ms, now)
         else:
-            self._complete(group, out, now)
+            await self._complete(group, out, now)
 
     def _observe_start(
         self, group: ClassicGroup, before: GroupState, cause: RebalanceCause
@@ -302,7 +320,7 @@ class Rebalances:
             timeout_ms = self._config.group_initial_rebalance_delay_ms
         self._observer(RebalanceStarted(group, before, cause, awaited, timeout_ms))
 
-    def complete_if_all_joined(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+    async def complete_if_all_joined(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
         """Complete the join phase if every member has joined (G-40), but not before the initial
         delay (G-44)."""
         if (
@@ -310,16 +328,17 @@ class Rebalances:
             and group.initial_wait_left_ms is None
             and group.all_joined
         ):
-            self._complete(group, out, now)
+            await self._complete(group, out, now)
 
-    def _complete(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+    async def _complete(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
         """Remove members that have not joined; begin the next generation with the others (G-42,
         G-43)."""
-        for member in list(group.members.values()):
-            if member.parked_join is None and member.instance_id is None:
-                waited_ms = now.monotonic_ms - group.rebalance_since_ms
-                removal = Removal(RemovalReason.NO_JOIN_IN_JOIN_PHASE, waited_ms)
-                self.remove(group, member, out, removal)
+        waited_ms = now.monotonic_ms - group.rebalance_since_ms
+        async for some in in_pieces(group.members.values()):
+            for member in some:
+                if member.parked_join is None and member.instance_id is None:
+                    removal = Removal(RemovalReason.NO_JOIN_IN_JOIN_PHASE, waited_ms)
+                    self.remove(group, member, out, removal)
         if group.members and not self._elect_leader(group):
             # All members are static and none has joined: wait for them again.
             group.initial_wait_left_ms = None
@@ -329,11 +348,11 @@ class Rebalances:
         self.timers.cancel_join(group)
         group.initial_wait_left_ms = None
         if group.members:
-            self._begin_generation(group, out, now)
+            await self._begin_generation(group, out, now)
         else:
             before, generation = group.state, group.generation + 1
             group.transition_to(GroupState.EMPTY, now)
-            self.write(group, generation, None, None, {}, out, now)
+            await self.write(group, generation, None, None, {}, out, now)
             self._observer(GroupEmptied(group, before, generation))
 
     def _elect_leader(self, group: ClassicGroup) -> bool:
@@ -348,33 +367,34 @@ class Rebalances:
                 return True
         return False
 
-    def _begin_generation(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+    async def _begin_generation(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
         generation = group.generation + 1
-        protocol = group.select_protocol()
+        protocol = await group.select_protocol()
         before = group.state
         group.transition_to(GroupState.COMPLETING_REBALANCE, now)
         self._observe_generation(group, before, generation, protocol, now)
         # The record has no leader, because there is no assignment yet (see `group`).
-        self.write(group, generation, protocol, None, {}, out, now)
-        for member in group.members.values():
-            member.is_new = False
-            member.knows_id = True
-            group.pending_syncs.add(member.member_id)
-            self.timers.restart_session(group, member, now)
-            if member.parked_join is not None:
-                answer = join_answer(group, member, generation, protocol)
-                out.replies.append(join_reply(member.parked_join, answer))
-                group.unpark(member)
+        await self.write(group, generation, protocol, None, {}, out, now)
+        async for some in in_pieces(group.members.values()):
+            for member in some:
+                member.is_new = False
+                member.knows_id = True
+                group.pending_syncs.add(member.member_id)
+                self.timers.restart_session(group, member, now)
+                if member.parked_join is not None:
+                    answer = await join_answer(group, member, generation, protocol)
+                    out.replies.append(join_reply(member.parked_join, answer))
+                    group.unpark(member)
         self.timers.set_sync(group, now)
 
-        def after_append(error: ErrorCode, then: Instant) -> Outcome:
+        async def after_append(error: ErrorCode, then: Instant) -> Outcome:
             # If the log refused the record, the generation does not exist, and a new rebalance
             # starts.
             again = Outcome()
             if error is not ErrorCode.NONE:
                 reason = RebalanceReason.GENERATION_NOT_WRITTEN
                 cause = RebalanceCause(reason, generation=generation, error=error)
-                self.start(group, again, then, cause)
+                await self.start(group, again, then, cause)
             return again
 
         out.after_append = after_append
@@ -388,15 +408,16 @@ class Rebalances:
         now: Instant,
     ) -> None:
         joined = [member for member in group.members.values() if member.parked_join is not None]
-        last = max(joined, key=lambda member: member.joined_ms)
-        last_ms = last.joined_ms - group.rebalance_since_ms
+        joined_ms = max([member.joined_ms for member in joined])
+        last = next(member for member in joined if member.joined_ms == joined_ms)
+        last_ms = joined_ms - group.rebalance_since_ms
         waited_ms = now.monotonic_ms - group.rebalance_since_ms
         last_to_join = (last.member_id, last_ms) if last_ms > 0 and len(joined) > 1 else None
         self._observer(
             GenerationStarted(group, before, generation, protocol, waited_ms, last_to_join)
         )
 
-    def write(
+    async def write(
         self,
         group: ClassicGroup,
         generation: int,
@@ -407,5 +428,5 @@ class Rebalances:
         now: Instant,
     ) -> None:
         """Add the group's record to an outcome."""
-        value = group.record(generation, protocol, leader, assignments, now.wall_ms)
-        out.records.append((encode_key(group.group_id), encode_value(value)))
+        value = await group.record(generation, protocol, leader, assignments, now.wall_ms)
+        out.records.append((encode_key(group.group_id), await stored_value(value)))

@@ -50,6 +50,7 @@ from odradek_broker.coordinator.groups.settings import GroupSettings
 from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Randomness
+from odradek_broker.slices import in_pieces
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.join_group import MEMBER_ID_REQUIRED_SINCE, SKIP_ASSIGNMENT_SINCE
@@ -97,10 +98,10 @@ class ClassicMembership:
 
     # --- JoinGroup ---
 
-    def join(self, call: JoinCall, now: Instant) -> Outcome:
+    async def join(self, call: JoinCall, now: Instant) -> Outcome:
         """Answer the join, or park it until the join phase is complete."""
         out = Outcome()
-        error = self._join(call, out, now)
+        error = await self._join(call, out, now)
         if error is not ErrorCode.NONE:
             full = error is ErrorCode.GROUP_MAX_SIZE_REACHED
             member_id = "" if full else call.request.member_id
@@ -108,7 +109,7 @@ class ClassicMembership:
             self._observe_refusal(call, error)
         return out
 
-    def _join(self, call: JoinCall, out: Outcome, now: Instant) -> ErrorCode:
+    async def _join(self, call: JoinCall, out: Outcome, now: Instant) -> ErrorCode:
         """The error to answer, or NONE if the call is answered or parked."""
         request = call.request
         if not request.group_id:
@@ -130,20 +131,20 @@ class ClassicMembership:
         if group.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._has_room(group, request.member_id):
-            return self._drop_surplus(group, request.member_id, out, now)
+            return await self._drop_surplus(group, request.member_id, out, now)
         if not group.accepts(request.protocol_type, names):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not request.member_id:
-            return self._join_without_id(group, call, out, now)
+            return await self._join_without_id(group, call, out, now)
         if request.member_id in group.pending:
             if request.group_instance_id is not None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             self._timers.take_pending(group, request.member_id)
-            return self._add(group, call, request.member_id, out, now)
+            return await self._add(group, call, request.member_id, out, now)
         error = group.check_member(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
             return error
-        return self._join_again(group, call, group.members[request.member_id], out, now)
+        return await self._join_again(group, call, group.members[request.member_id], out, now)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """True if group.max.size lets the member join (G-22)."""
@@ -159,20 +160,20 @@ class ClassicMembership:
             return parked or group.awaiting_joins < size_max
         return member is not None or len(group.members) < size_max
 
-    def _drop_surplus(
+    async def _drop_surplus(
         self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
     ) -> ErrorCode:
         if member_id in group.pending:
             self._timers.take_pending(group, member_id)
-            self._rebalances.complete_if_all_joined(group, out, now)
+            await self._rebalances.complete_if_all_joined(group, out, now)
         elif member_id in group.members:
             removal = Removal(RemovalReason.GROUP_FULL)
             self._rebalances.remove(group, group.members[member_id], out, removal)
             cause = RebalanceCause(RebalanceReason.MEMBER_REMOVED, [member_id])
-            self._rebalances.after_removal(group, out, now, cause)
+            await self._rebalances.after_removal(group, out, now, cause)
         return ErrorCode.GROUP_MAX_SIZE_REACHED
 
-    def _join_without_id(
+    async def _join_without_id(
         self, group: ClassicGroup, call: JoinCall, out: Outcome, now: Instant
     ) -> ErrorCode:
         instance_id = call.request.group_instance_id
@@ -181,17 +182,19 @@ class ClassicMembership:
             member_id = f"{instance_id}-{unique}"
             holder_id = group.static_ids.get(instance_id)
             if holder_id is not None:
-                return self._replace(group, call, group.members[holder_id], member_id, out, now)
-            return self._add(group, call, member_id, out, now)
+                return await self._replace(
+                    group, call, group.members[holder_id], member_id, out, now
+                )
+            return await self._add(group, call, member_id, out, now)
         member_id = f"{call.client_id}-{unique}"
         if call.api_version < MEMBER_ID_REQUIRED_SINCE:
-            return self._add(group, call, member_id, out, now)
+            return await self._add(group, call, member_id, out, now)
         self._timers.add_pending(group, member_id, call.request.session_timeout_ms, now)
         out.replies.append(join_refused(call.deferred, ErrorCode.MEMBER_ID_REQUIRED, member_id))
         self._observer(MemberIdGiven(group.group_id, member_id, call))
         return ErrorCode.NONE
 
-    def _add(
+    async def _add(
         self, group: ClassicGroup, call: JoinCall, member_id: str, out: Outcome, now: Instant
     ) -> ErrorCode:
         action = ANSWERS[group.state, Request.JOIN_NEW]
@@ -209,10 +212,10 @@ class ClassicMembership:
         )
         self._rebalances.add(group, member, now)
         cause = RebalanceCause(RebalanceReason.MEMBER_ADDED, [member_id])
-        self._proceed(action, group, out, now, cause)
+        await self._proceed(action, group, out, now, cause)
         return ErrorCode.NONE
 
-    def _join_again(
+    async def _join_again(
         self, group: ClassicGroup, call: JoinCall, member: Member, out: Outcome, now: Instant
     ) -> ErrorCode:
         """Answer a known member that joins for the next generation, or because the answer to its
@@ -226,7 +229,7 @@ class ClassicMembership:
             request = Request.JOIN_FOLLOWER
         action = ANSWERS[group.state, request]
         if action is Action.ANSWER_JOIN:
-            answer = join_answer(group, member, group.generation, group.protocol)
+            answer = await join_answer(group, member, group.generation, group.protocol)
             out.replies.append(join_reply(call.deferred, answer))
             self._timers.restart_session(group, member, now)
             return ErrorCode.NONE
@@ -237,7 +240,7 @@ class ClassicMembership:
         reason = RebalanceReason.LEADER_REJOINED
         if request is Request.JOIN_CHANGED:
             reason = RebalanceReason.MEMBER_CHANGED
-        self._proceed(action, group, out, now, RebalanceCause(reason, [member.member_id]))
+        await self._proceed(action, group, out, now, RebalanceCause(reason, [member.member_id]))
         return ErrorCode.NONE
 
     def _park(
@@ -254,12 +257,11 @@ class ClassicMembership:
         group.park(member, call.deferred)
         group.offer(member, call.protocols)
         member.joined_ms = now.monotonic_ms
-        member.session_timeout_ms = call.request.session_timeout_ms
-        member.rebalance_timeout_ms = call.rebalance_timeout_ms
+        group.set_timeouts(member, call.request.session_timeout_ms, call.rebalance_timeout_ms)
         member.client_id = call.client_id
         member.client_host = call.client_host
 
-    def _proceed(
+    async def _proceed(
         self,
         action: Action,
         group: ClassicGroup,
@@ -269,11 +271,11 @@ class ClassicMembership:
     ) -> None:
         """Begin the join phase after a JoinGroup was parked, or check whether it is complete."""
         if action in (Action.ADD_AND_REBALANCE, Action.UPDATE_AND_REBALANCE):
-            self._rebalances.start(group, out, now, cause)
+            await self._rebalances.start(group, out, now, cause)
         else:
-            self._rebalances.complete_if_all_joined(group, out, now)
+            await self._rebalances.complete_if_all_joined(group, out, now)
 
-    def _replace(
+    async def _replace(
         self,
         group: ClassicGroup,
         call: JoinCall,
@@ -290,27 +292,28 @@ class ClassicMembership:
         self._park(group, member, call, out, now)
         self._observer(MemberReplaced(group.group_id, member, old_id))
         if group.state is GroupState.PREPARING_REBALANCE:
-            self._rebalances.complete_if_all_joined(group, out, now)
+            await self._rebalances.complete_if_all_joined(group, out, now)
             return ErrorCode.NONE
-        if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
+        stable = group.state is GroupState.STABLE
+        if not stable or await group.select_protocol() != group.protocol:
             reason = RebalanceReason.STATIC_MEMBER_RETURNED
-            if group.state is GroupState.STABLE:
+            if stable:
                 reason = RebalanceReason.STATIC_MEMBER_CHANGED
             cause = RebalanceCause(reason, [member_id], member.instance_id)
-            self._rebalances.start(group, out, now, cause)
+            await self._rebalances.start(group, out, now, cause)
             return ErrorCode.NONE
         group.unpark(member)
         assignments = {
             each: group.assignment(old_id if each == member_id else each) for each in group.members
         }
-        self._rebalances.write(
+        await self._rebalances.write(
             group, group.generation, group.protocol, group.leader_id, assignments, out, now
         )
-        answer = join_answer(group, member, group.generation, group.protocol)
+        answer = await join_answer(group, member, group.generation, group.protocol)
         if group.leader_id == member_id:
             if call.api_version >= SKIP_ASSIGNMENT_SINCE:
                 answer.skip_assignment = True
-                answer.members = list_members(group, group.protocol)
+                answer.members = await list_members(group, group.protocol)
             else:
                 # In versions without SkipAssignment, a member that learns that it is the leader
                 # computes an assignment, but this generation has an assignment already.
@@ -344,7 +347,7 @@ class ClassicMembership:
 
     # --- SyncGroup ---
 
-    def sync(
+    async def sync(
         self, request: SyncGroupRequest, deferred: Deferred[SyncGroupResponse], now: Instant
     ) -> Outcome:
         """Answer the SyncGroup with the member's assignment, or park it until the leader has sent
@@ -368,12 +371,12 @@ class ClassicMembership:
             self._rebalances.synced(group, member)
             self._timers.restart_session(group, member, now)
         elif action is Action.PARK_SYNC:
-            self._park_sync(group, member, request, deferred, out, now)
+            await self._park_sync(group, member, request, deferred, out, now)
         else:
             out.replies.append(sync_refused(deferred, ErrorCode[action.name]))
         return out
 
-    def _park_sync(
+    async def _park_sync(
         self,
         group: ClassicGroup,
         member: Member,
@@ -388,18 +391,20 @@ class ClassicMembership:
         self._rebalances.synced(group, member)
         self._timers.restart_session(group, member, now)
         if group.leader_id == member.member_id and group.storing_generation is None:
-            self._store(group, request, out, now)
+            await self._store(group, request, out, now)
 
-    def _store(
+    async def _store(
         self, group: ClassicGroup, request: SyncGroupRequest, out: Outcome, now: Instant
     ) -> None:
         """Write the leader's assignment; the state changes when it is durable (G-61)."""
         given = {part.member_id: part.assignment for part in request.assignments}
         generation = group.generation
         group.storing_generation = generation
-        self._rebalances.write(group, generation, group.protocol, group.leader_id, given, out, now)
+        await self._rebalances.write(
+            group, generation, group.protocol, group.leader_id, given, out, now
+        )
 
-        def after_append(error: ErrorCode, then: Instant) -> Outcome:
+        async def after_append(error: ErrorCode, then: Instant) -> Outcome:
             done = Outcome()
             if group.storing_generation != generation:
                 # A rebalance began before the assignment was durable, and the parked SyncGroup
@@ -410,22 +415,24 @@ class ClassicMembership:
                 before = group.state
                 group.transition_to(GroupState.STABLE, then)
                 self._observer(GroupStabilized(group, before, generation))
-                self._answer_syncs(group, done, then)
+                await self._answer_syncs(group, done, then)
             else:
-                for member in group.members.values():
-                    self._rebalances.release_sync(member, error, done)
                 cause = RebalanceCause(RebalanceReason.ASSIGNMENT_NOT_WRITTEN, error=error)
-                self._rebalances.start(group, done, then, cause)
+                async for some in in_pieces(group.members.values()):
+                    for member in some:
+                        self._rebalances.release_sync(member, error, done)
+                await self._rebalances.start(group, done, then, cause)
             return done
 
         out.after_append = after_append
 
-    def _answer_syncs(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
-        for member in group.members.values():
-            self._timers.restart_session(group, member, now)
-            if member.parked_sync is not None:
-                out.replies.append(sync_reply(member.parked_sync, group, member))
-                member.parked_sync = None
+    async def _answer_syncs(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+        async for some in in_pieces(group.members.values()):
+            for member in some:
+                self._timers.restart_session(group, member, now)
+                if member.parked_sync is not None:
+                    out.replies.append(sync_reply(member.parked_sync, group, member))
+                    member.parked_sync = None
 
     # --- Heartbeat ---
 
@@ -445,7 +452,7 @@ class ClassicMembership:
 
     # --- LeaveGroup ---
 
-    def leave(
+    async def leave(
         self,
         request: LeaveGroupRequest,
         api_version: int,
@@ -464,15 +471,19 @@ class ClassicMembership:
             return out
         leaving = leaving_members(request, api_version)
         before = [] if group is None else [*group.members, *group.pending]
-        errors = [self._leave(group, identity, out) for identity in leaving]
+        errors = [
+            self._leave(group, identity, out)
+            async for some in in_pieces(leaving)
+            for identity in some
+        ]
         present = {} if group is None else {**group.members, **group.pending}
         if group is not None and len(present) < len(before):
             left = [member_id for member_id in before if member_id not in present]
             cause = RebalanceCause(RebalanceReason.MEMBERS_LEFT, left)
-            self._rebalances.after_removal(group, out, now, cause)
+            await self._rebalances.after_removal(group, out, now, cause)
         elif group is not None:
-            self._rebalances.complete_if_all_joined(group, out, now)
-        out.replies.append(leave_reply(deferred, leaving, errors, api_version))
+            await self._rebalances.complete_if_all_joined(group, out, now)
+        out.replies.append(await leave_reply(deferred, leaving, errors, api_version))
         return out
 
     def _leave(

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import field
+from operator import attrgetter
+from typing import Any
 
 from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,
     partitions_of,
 )
+from odradek_broker.slices import in_pieces, pause_in_change
 from odradek_protocol.lazy_dataclass import dataclass
 
 
@@ -31,14 +34,14 @@ class Subscriber:
 
 
 Assignment = dict[str, Partitions]
-Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], Assignment]
+Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], Coroutine[Any, Any, Assignment]]
 """(members, topic id -> partition count) -> member id -> partitions."""
 
 
 # --- range (G-141) ---
 
 
-def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
+async def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
     """Assign neighbouring partitions of every topic to each of its subscribers.
 
     If the number of partitions is not divisible by the number of subscribers, each of the first
@@ -46,34 +49,43 @@ def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> 
     partitions are divided in the same way, so that one member gets all records with the same key.
     Static members are ordered by their instance ids, which survive a restart.
     """
-    order = sorted(
-        members,
-        key=lambda member: (member.instance_id is None, member.instance_id or member.member_id),
-    )
+    order = [
+        members[place]
+        for _, _, place in sorted(
+            (member.instance_id is None, member.instance_id or member.member_id, place)
+            for place, member in enumerate(members)
+        )
+    ]
     given: dict[str, list[tuple[bytes, Iterable[int]]]] = {each.member_id: [] for each in members}
     subscriptions = {member.topics for member in members}
     subscribers_of: dict[frozenset[frozenset[bytes]], list[Subscriber]] = {}
-    for topic_id, count in counts.items():
-        fitting = frozenset(topics for topics in subscriptions if topic_id in topics)
-        subscribers = subscribers_of.get(fitting)
-        if subscribers is None:
-            subscribers = [member for member in order if member.topics in fitting]
-            subscribers_of[fitting] = subscribers
-        if not subscribers:
-            continue
-        least, longer = divmod(count, len(subscribers))
-        start = 0
-        for place, member in enumerate(subscribers if least else subscribers[:longer]):
-            end = start + least + (place < longer)
-            given[member.member_id].append((topic_id, range(start, end)))
-            start = end
-    return {member_id: partitions_of(parts) for member_id, parts in given.items()}
+    async for topics_and_counts in in_pieces(counts.items()):
+        for topic_id, count in topics_and_counts:
+            fitting = frozenset(topics for topics in subscriptions if topic_id in topics)
+            subscribers = subscribers_of.get(fitting)
+            if subscribers is None:
+                subscribers = [member for member in order if member.topics in fitting]
+                subscribers_of[fitting] = subscribers
+            if not subscribers:
+                continue
+            least, longer = divmod(count, len(subscribers))
+            start = 0
+            async for some in in_pieces(enumerate(subscribers if least else subscribers[:longer])):
+                for place, member in some:
+                    end = start + least + (place < longer)
+                    given[member.member_id].append((topic_id, range(start, end)))
+                    start = end
+    return {
+        member_id: partitions_of(parts)
+        async for several in in_pieces(given.items())
+        for member_id, parts in several
+    }
 
 
 # --- uniform (G-140) ---
 
 
-def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
+async def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
     """The most even assignment that the subscriptions allow, with as few moves as possible.
 
     A move gives a partition to another subscriber of its topic. An assignment is even if no chain
@@ -81,12 +93,14 @@ def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -
     search for chains ends after SEARCH_STEPS_MAX steps; only members with hundreds of different
     subscriptions need so many.
     """
-    return _Uniform(members, counts).assign()
+    return await _Uniform(members, counts).assign()
 
 
 #: The limit of the topics and kinds of members that the searches for chains of one assignment
 #: look at.
 SEARCH_STEPS_MAX = 200_000
+#: The number of these between two pauses.
+_STEPS_IN_PIECE = 500
 
 
 class _Kind:
@@ -115,64 +129,78 @@ class _Uniform:
     """
 
     def __init__(self, members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> None:
+        self.members = members
         self.counts = counts
         self.steps_left = SEARCH_STEPS_MAX
+        self.steps_in_piece = 0
         self.assigned: dict[str, dict[bytes, list[int]]] = {}
         self.kind_of: dict[str, _Kind] = {}
         self.kinds: dict[bytes, list[_Kind]] = {topic_id: [] for topic_id in counts}
+        self.loads: dict[str, int] = {}
+        self.stuck: list[_Kind] = []
+        self.lightest: list[tuple[int, str]] = []
+
+    async def _sort(self) -> None:
+        """Find the kinds of members."""
         by_topics: dict[frozenset[bytes], _Kind] = {}
-        for member in sorted(members, key=lambda each: each.member_id):
-            kind = by_topics.get(member.topics)
-            if kind is None:
-                known = frozenset(each for each in member.topics if each in counts)
-                kind = by_topics[member.topics] = by_topics.setdefault(known, _Kind(known))
-            kind.member_ids.append(member.member_id)
-            self.kind_of[member.member_id] = kind
-            self.assigned[member.member_id] = {}
+        ordered = sorted(self.members, key=attrgetter("member_id"))
+        async for some in in_pieces(ordered):
+            for member in some:
+                kind = by_topics.get(member.topics)
+                if kind is None:
+                    known = frozenset(each for each in member.topics if each in self.counts)
+                    kind = by_topics[member.topics] = by_topics.setdefault(known, _Kind(known))
+                kind.member_ids.append(member.member_id)
+                self.kind_of[member.member_id] = kind
+                self.assigned[member.member_id] = {}
         every_kind = dict.fromkeys(by_topics.values())
         self.number_of_kinds = len(every_kind)
         for kind in every_kind:
-            for topic_id in kind.topics:
-                self.kinds[topic_id].append(kind)
-        self.loads: dict[str, int] = dict.fromkeys(self.assigned, 0)
-        self._keep(members)
-        self.stuck: list[_Kind] = []
-        self.lightest: list[tuple[int, str]] = []
-        for member_id, load in self.loads.items():
-            self._note_load(member_id, load)
+            async for several in in_pieces(kind.topics):
+                for topic_id in several:
+                    self.kinds[topic_id].append(kind)
 
-    def _keep(self, members: Sequence[Subscriber]) -> None:
+    async def _keep(self) -> None:
+        self.loads = dict.fromkeys(self.assigned, 0)
         taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in self.counts}
-        for member in members:
-            kind = self.kind_of[member.member_id]
-            for topic_id, indexes in member.current.items():
-                if topic_id not in kind.topics:
-                    continue
-                kept = {index for index in indexes if index < self.counts[topic_id]}
-                kept -= taken[topic_id]
-                if kept:
-                    taken[topic_id] |= kept
-                    self.assigned[member.member_id][topic_id] = sorted(kept)
-                    self.loads[member.member_id] += len(kept)
-                    kind.holders.setdefault(topic_id, {})[member.member_id] = None
+        async for some in in_pieces(self.members):
+            for member in some:
+                kind = self.kind_of[member.member_id]
+                async for parts in in_pieces(member.current.items()):
+                    for topic_id, indexes in parts:
+                        if topic_id not in kind.topics:
+                            continue
+                        count = self.counts[topic_id]
+                        kept = {index for index in indexes if index < count} - taken[topic_id]
+                        if kept:
+                            taken[topic_id] |= kept
+                            self.assigned[member.member_id][topic_id] = sorted(kept)
+                            self.loads[member.member_id] += len(kept)
+                            kind.holders.setdefault(topic_id, {})[member.member_id] = None
         self.free = {
             topic_id: [index for index in range(count) if index not in taken[topic_id]]
             for topic_id, count in self.counts.items()
         }
+        async for noted in in_pieces(self.loads.items()):
+            for member_id, load in noted:
+                self._note_load(member_id, load)
 
-    def assign(self) -> Assignment:
-        self._give_free()
+    async def assign(self) -> Assignment:
+        await self._sort()
+        await self._keep()
+        await self._give_free()
         if self.loads:
             # Begin with the members above the average, so that no member gives partitions away and
             # then gets other partitions.
             self.total = sum(self.loads.values())
             average = -(-self.total // len(self.loads))
             for down_to in (average, 0):
-                while self._even_out(down_to):
+                while await self._even_out(down_to):
                     pass
         return {
             member_id: partitions_of(assigned.items()) if assigned else NO_PARTITIONS
-            for member_id, assigned in self.assigned.items()
+            async for some in in_pieces(self.assigned.items())
+            for member_id, assigned in some
         }
 
     # --- Loads ---
@@ -191,24 +219,29 @@ class _Uniform:
 
     # --- Partitions ---
 
-    def _give_free(self) -> None:
+    async def _give_free(self) -> None:
         """Give each unassigned partition to the subscriber with the fewest partitions. The topics
         with the fewest subscribers come first."""
-        subscribers = {
-            topic_id: sum(len(kind.member_ids) for kind in kinds)
-            for topic_id, kinds in self.kinds.items()
-        }
-        for topic_id in sorted(self.free, key=lambda each: (subscribers[each], each)):
-            if not subscribers[topic_id] or not self.free[topic_id]:
-                continue
-            heap = [(self._least(kind.loads), at) for at, kind in enumerate(self.kinds[topic_id])]
-            heapq.heapify(heap)
-            for index in self.free[topic_id]:
+        topics = [
+            (sum([len(kind.member_ids) for kind in kinds]), topic_id)
+            async for several in in_pieces(self.kinds.items())
+            for topic_id, kinds in several
+            if kinds and self.free[topic_id]
+        ]
+        async for few in in_pieces(sorted(topics)):
+            for _, topic_id in few:
+                await self._give(topic_id)
+
+    async def _give(self, topic_id: bytes) -> None:
+        kinds = self.kinds[topic_id]
+        heap = [(self._least(kind.loads), at) for at, kind in enumerate(kinds)]
+        heapq.heapify(heap)
+        async for some in in_pieces(self.free[topic_id]):
+            for index in some:
                 (load, member_id), at = heap[0]
-                kind = self.kinds[topic_id][at]
                 self._receive(member_id, topic_id, [index])
                 self._note_load(member_id, load + 1)
-                heapq.heapreplace(heap, (self._least(kind.loads), at))
+                heapq.heapreplace(heap, (self._least(kinds[at].loads), at))
 
     def _receive(self, member_id: str, topic_id: bytes, indexes: Sequence[int]) -> None:
         held = self.assigned[member_id].setdefault(topic_id, [])
@@ -229,20 +262,22 @@ class _Uniform:
                 del holders[topic_id]
         return taken
 
-    def _even_out(self, down_to: int) -> bool:
+    async def _even_out(self, down_to: int) -> bool:
         """Move partitions away from each member with more than `down_to` partitions, beginning with
         the most loaded member; True if any partition was moved."""
         moved = False
-        for member_id in sorted(self.loads, key=lambda each: (-self.loads[each], each)):
-            while self.loads[member_id] >= max(down_to + 1, self._least(self.lightest)[0] + 2):
-                path = self._path_from(member_id)
-                if path is None:
-                    break
-                self._move_along(path)
-                moved = True
+        heaviest_first = sorted((-load, member_id) for member_id, load in self.loads.items())
+        async for some in in_pieces(heaviest_first):
+            for _, member_id in some:
+                while self.loads[member_id] >= max(down_to + 1, self._least(self.lightest)[0] + 2):
+                    path = await self._path_from(member_id)
+                    if path is None:
+                        break
+                    self._move_along(path)
+                    moved = True
         return moved
 
-    def _path_from(self, source: str) -> list[tuple[str, bytes, str]] | None:
+    async def _path_from(self, source: str) -> list[tuple[str, bytes, str]] | None:
         """The shortest chain of moves (giver, topic, taker) to a member with at least two
         partitions fewer.
 
@@ -264,9 +299,14 @@ class _Uniform:
                     if topic_id in seen_topics:
                         continue
                     seen_topics.add(topic_id)
-                    self.steps_left -= 1 + len(self.kinds[topic_id])
+                    steps = 1 + len(self.kinds[topic_id])
+                    self.steps_left -= steps
                     if self.steps_left < 0:
                         return None
+                    self.steps_in_piece += steps
+                    if self.steps_in_piece > _STEPS_IN_PIECE:
+                        self.steps_in_piece = 0
+                        await pause_in_change()
                     for kind in self.kinds[topic_id]:
                         if kind not in came and kind.stuck_at < load:
                             came[kind] = (giver, topic_id)

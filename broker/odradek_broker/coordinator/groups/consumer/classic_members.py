@@ -47,6 +47,7 @@ from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
 from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Randomness
+from odradek_broker.slices import in_pieces
 from odradek_protocol.constants import LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
@@ -81,7 +82,7 @@ class ClassicProtocolMembers:
 
     # --- JoinGroup ---
 
-    def join(self, group: ConsumerGroup, call: JoinCall, now: Instant) -> Outcome:
+    async def join(self, group: ConsumerGroup, call: JoinCall, now: Instant) -> Outcome:
         """Answer a JoinGroup immediately. If the group refuses it, the answer has no member id
         (G-152)."""
         out = Outcome()
@@ -90,18 +91,18 @@ class ClassicProtocolMembers:
             out.replies.append(join_refused(call.deferred, error, call.request.member_id))
             return out
         try:
-            response = self._join(group, call, out, now)
+            response = await self._join(group, call, out, now)
             out.replies.append(Reply(call.deferred, response, partial(join_error, member_id="")))
         except Refusal as refusal:
             out.records.clear()
             out.replies.append(join_refused(call.deferred, refusal.error, ""))
         return out
 
-    def _join(
+    async def _join(
         self, group: ConsumerGroup, call: JoinCall, out: Outcome, now: Instant
     ) -> JoinGroupResponse:
         request = call.request
-        self._check_join(group, call)
+        await self._check_join(group, call)
         member_id, instance_id = request.member_id, request.group_instance_id
         if not member_id:
             member_id = str(UUID(bytes=self._random.uuid()))
@@ -112,13 +113,13 @@ class ClassicProtocolMembers:
         except DecodeError as error:
             raise Refusal(_E.UNKNOWN_SERVER_ERROR, str(error)) from error
         owned = owned_by_subscription(subscription, self._topics)
-        update = self._subscribe(group, call, member_id, owned)
+        update = await self._subscribe(group, call, member_id, owned)
         if update.replaced is not None and self._is_last(group, update.replaced):
             # The last member that used the consumer protocol has returned with the classic
             # protocol. The group becomes a classic group, and the member joins it with its next
             # JoinGroup.
             removal = Removal(RemovalReason.REPLACED_BY_CLASSIC)
-            self._groups.remove(group, {update.replaced.member_id: removal}, out, now)
+            await self._groups.remove(group, {update.replaced.member_id: removal}, out, now)
             return join_error(_E.REBALANCE_IN_PROGRESS, request.member_id)
         update.member = replace(
             update.member,
@@ -131,7 +132,7 @@ class ClassicProtocolMembers:
             assignor=None,
             classic=ClassicMetadata(request.session_timeout_ms, tuple(call.protocols)),
         )
-        member = update_member(update, self._config, self._topics, now)
+        member = await update_member(update, self._config, self._topics, now)
         out.records += update.records
         self._groups.undo_if_refused(group, out, member_id)
         if update.replaced is not None:
@@ -157,15 +158,15 @@ class ClassicProtocolMembers:
             return False
         return len(group.members) == 1 or may_downgrade(group, {replaced.member_id}, self._config)
 
-    def _check_join(self, group: ConsumerGroup, call: JoinCall) -> None:
+    async def _check_join(self, group: ConsumerGroup, call: JoinCall) -> None:
         request = call.request
         self._groups.check_group_size(group, request.member_id, request.group_instance_id)
-        if request.protocol_type != PROTOCOL_TYPE or not _supports(group, call):
+        if request.protocol_type != PROTOCOL_TYPE or not await _supports(group, call):
             raise Refusal(
                 _E.INCONSISTENT_GROUP_PROTOCOL, "no protocol that the other members support"
             )
 
-    def _subscribe(
+    async def _subscribe(
         self, group: ConsumerGroup, call: JoinCall, member_id: str, owned: Partitions
     ) -> MemberUpdate:
         """The update for the member that joins. A dynamic member may join with an unknown member
@@ -177,7 +178,7 @@ class ClassicProtocolMembers:
             if member is not None and member.member_id != member_id:
                 if call.request.member_id:
                     raise group.fenced_instance(member_id, instance_id)
-                return replace_static_member(group, member, member_id, owned, classic=True)
+                return await replace_static_member(group, member, member_id, owned, classic=True)
             if member is None and call.request.member_id:
                 raise Refusal(_E.UNKNOWN_MEMBER_ID, "nobody has the instance id")
         if member is None:
@@ -254,7 +255,7 @@ class ClassicProtocolMembers:
 
     # --- LeaveGroup ---
 
-    def leave(
+    async def leave(
         self,
         group: ConsumerGroup,
         request: LeaveGroupRequest,
@@ -266,10 +267,12 @@ class ClassicProtocolMembers:
         out = Outcome()
         leaving = leaving_members(request, api_version)
         gone: dict[str, Removal] = {}
-        errors = [_leave(group, identity, gone) for identity in leaving]
+        errors = [
+            _leave(group, identity, gone) async for some in in_pieces(leaving) for identity in some
+        ]
         if gone:
-            self._groups.remove(group, gone, out, now)
-        out.replies.append(leave_reply(deferred, leaving, errors, api_version))
+            await self._groups.remove(group, gone, out, now)
+        out.replies.append(await leave_reply(deferred, leaving, errors, api_version))
         return out
 
 
@@ -296,13 +299,14 @@ def _must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
     )
 
 
-def _supports(group: ConsumerGroup, call: JoinCall) -> bool:
+async def _supports(group: ConsumerGroup, call: JoinCall) -> bool:
     """True if this member offers a protocol that all other members of the classic protocol offer
     too."""
     names = {name for name, _ in call.protocols}
-    for member in group.members.values():
-        if member.classic is not None and member.member_id != call.request.member_id:
-            names &= {name for name, _ in member.classic.protocols}
+    async for some in in_pieces(group.members.values()):
+        for member in some:
+            if member.classic is not None and member.member_id != call.request.member_id:
+                names &= {name for name, _ in member.classic.protocols}
     return bool(names)
 
 

@@ -6,7 +6,7 @@ about a heartbeat, and the heartbeat brings the result along.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import field
 
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
@@ -19,6 +19,8 @@ from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeart
 #: The number of topics whose visibility is decided at once, and the steps that one of them takes.
 _TOPICS_AT_ONCE = 20
 _TOPIC_STEPS = 500
+#: The most steps of the matches for one heartbeat, about ten seconds.
+MATCH_STEPS_MAX = 3_000_000_000
 #: The steps that it takes to compile an expression.
 _COMPILE_STEPS = 20_000
 
@@ -55,11 +57,18 @@ def unmatched(
 
 
 def match(
-    texts: Collection[str], topics: Topics, visible: Visible
+    texts: frozenset[str],
+    known: Mapping[str, frozenset[str]],
+    topics: Topics,
+    visible: Visible,
 ) -> Generator[int, None, Matches]:
     """Match topics with expressions. Only topics that the user may see are matched. An expression
-    that this version of the broker cannot read, but an earlier one could, matches nothing."""
-    version = topics.topics_version
+    that this version of the broker cannot read, but an earlier one could, matches nothing.
+
+    After MATCH_STEPS_MAX steps, expressions of the group keep the topics that they match so far,
+    `known`, and PatternError is raised for another one.
+    """
+    version, steps_left = topics.topics_version, MATCH_STEPS_MAX
     patterns: dict[str, Pattern] = {}
     found: dict[str, set[str]] = {text: set() for text in texts}
     for text in texts:
@@ -76,5 +85,11 @@ def match(
             for text, pattern in patterns.items():
                 if pattern.matches(name):
                     found[text].add(name)
-                yield pattern.steps(name)
+                steps = pattern.steps(name)
+                steps_left -= steps
+                yield steps
+        if steps_left < 0:
+            if not texts <= known.keys():
+                raise PatternError(f"its match with {len(names)} topics takes too long")
+            return Matches(version, {text: known[text] for text in texts})
     return Matches(version, {text: frozenset(matched) for text, matched in found.items()})

@@ -340,7 +340,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         for partition in (*each_partition(member.assigned), *each_partition(member.pending)):
             # Compaction keeps only the latest record of each member. So during a load, a newer
             # record may already have given this partition to another member.
-            if self.owners.get(partition) == member.member_id:
+            if partition in self.owners and self.owners[partition] == member.member_id:
                 del self.owners[partition]
 
     def stored_target(self, value: ConsumerGroupTargetAssignmentMemberValue) -> Partitions:

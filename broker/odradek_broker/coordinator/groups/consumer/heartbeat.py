@@ -30,7 +30,7 @@ from odradek_broker.coordinator.groups.partitions import (
     Partitions,
     each_partition,
     in_order,
-    partitions_from,
+    partitions_of_many,
 )
 from odradek_broker.coordinator.groups.refusals import (
     Refusal,
@@ -44,6 +44,7 @@ from odradek_broker.coordinator.runtime import Instant, Outcome, Record
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.patterns import PatternError, compile_pattern
 from odradek_broker.platform.seams import Randomness
+from odradek_broker.slices import in_pieces
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (
@@ -63,6 +64,12 @@ ConsumerHeartbeatCall = HeartbeatCall[ConsumerGroupHeartbeatRequest, ConsumerGro
 def heartbeat_error(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
     """The answer that refuses a request."""
     return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
+
+
+def invalid_expression(error: PatternError) -> ConsumerGroupHeartbeatResponse:
+    """The answer that refuses a regular expression (G-117)."""
+    message = f"SubscribedTopicRegex is not a valid regular expression: {error}."
+    return heartbeat_error(_E.INVALID_REGULAR_EXPRESSION, message)
 
 
 class ConsumerGroups(
@@ -125,24 +132,24 @@ class ConsumerGroups(
                 f"{', '.join(assignor_names(self._config))}.",
             )
 
-    def _heartbeat(
+    async def _heartbeat(
         self, call: ConsumerHeartbeatCall, out: Outcome, now: Instant
     ) -> ConsumerGroupHeartbeatResponse:
         request = call.request
         joins = request.member_epoch == JOIN_EPOCH
-        opened = self._conversion.open(request.group_id, now, joins=joins)
+        opened = await self._conversion.open(request.group_id, now, joins=joins)
         if opened is None:
             raise self.missing(request.group_id)
         group = opened.group
         member_id = request.member_id or str(UUID(bytes=self._random.uuid()))
         self.check_group_size(group, member_id, request.instance_id)
-        update = self._subscribe(group, member_id, request)
+        update = await self._subscribe(group, member_id, request)
         before = update.member
         out.records += opened.records
         update.member, update.matches = _updated(before, call), call.matches or NO_MATCHES
         self._check_pattern(update)
-        member = update_member(update, self._config, self._topics, now)
-        out.replies += opened.convert()
+        member = await update_member(update, self._config, self._topics, now)
+        out.replies += await opened.convert()
         out.records += [*update.records, *opened.ending]
         self.undo_if_refused(group, out, member_id)
         if update.replaced is not None:
@@ -156,7 +163,7 @@ class ConsumerGroups(
             heartbeat_interval_ms=self.heartbeat_interval_ms(group),
         )
         if _is_full_request(request) or member.assigned != before.assigned:
-            response.assignment = heartbeat_assignment(member.assigned)
+            response.assignment = await heartbeat_assignment(member.assigned)
         return response
 
     def check_group_size(
@@ -166,12 +173,12 @@ class ConsumerGroups(
         if member_id not in group.members and (instance_id or "") not in group.static_ids:
             self.check_size(group)
 
-    def _subscribe(
+    async def _subscribe(
         self, group: ConsumerGroup, member_id: str, request: ConsumerGroupHeartbeatRequest
     ) -> MemberUpdate:
         """The member that sends the request, known or new (G-113 to G-115, G-130, G-131)."""
         joins = request.member_epoch == JOIN_EPOCH
-        owned = owned_partitions(request)
+        owned = await owned_partitions(request)
         if request.instance_id is None:
             member = group.members.get(member_id)
         else:
@@ -179,7 +186,7 @@ class ConsumerGroups(
             if member is not None and member.member_id != member_id:
                 if not joins:
                     raise group.fenced_instance(member_id, request.instance_id)
-                return replace_static_member(group, member, member_id, owned)
+                return await replace_static_member(group, member, member_id, owned)
         if member is None:
             if not joins:
                 raise unknown_member(member_id, group.group_id)
@@ -208,10 +215,8 @@ class ConsumerGroups(
         try:
             compile_pattern(pattern)
         except PatternError as error:
-            raise Refusal(
-                _E.INVALID_REGULAR_EXPRESSION,
-                f"SubscribedTopicRegex is not a valid regular expression: {error}.",
-            ) from error
+            refused = invalid_expression(error)
+            raise Refusal(_E.INVALID_REGULAR_EXPRESSION, refused.error_message or "") from error
 
     def missing(self, group_id: str, name: str = "Group") -> Refusal:
         """The refusal for a group that does not exist, or that cannot become a consumer group
@@ -221,7 +226,7 @@ class ConsumerGroups(
 
     # --- Leave ---
 
-    def _leave(
+    async def _leave(
         self, request: ConsumerGroupHeartbeatRequest, out: Outcome, now: Instant
     ) -> ConsumerGroupHeartbeatResponse:
         """Remove a member, or note that a static member has left temporarily (G-125, G-132)."""
@@ -239,21 +244,21 @@ class ConsumerGroups(
                 # Whoever returns under the instance id commits with an epoch of its own.
                 epochs=dict.fromkeys(each_partition(member.assigned), 0),
             )
-            out.records.append(make.current_record(group.group_id, away))
+            out.records.append(await make.current_record(group.group_id, away))
             self.deadlines.update_revocation(group, away, now)
         else:
             removal = Removal(RemovalReason.LEFT_BY_HEARTBEAT)
-            self.remove(group, {member.member_id: removal}, out, now)
+            await self.remove(group, {member.member_id: removal}, out, now)
         return self._left(member.member_id, request.member_epoch)
 
     @staticmethod
     def _left(member_id: str, epoch: int) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
 
-    def _converts_without(
+    async def _converts_without(
         self, group: ConsumerGroup, gone: set[str], out: Outcome, now: Instant
     ) -> bool:
-        converted = self._conversion.downgrade(group, gone, now)
+        converted = await self._conversion.downgrade(group, gone, now)
         if converted is None:
             return False
         out.records += converted.records
@@ -261,7 +266,7 @@ class ConsumerGroups(
         out.after_append = converted.after_append
         return True
 
-    def _records_without(self, group: ConsumerGroup, gone: Collection[str]) -> list[Record]:
+    async def _records_without(self, group: ConsumerGroup, gone: Collection[str]) -> list[Record]:
         theirs = [group.members[each].pattern for each in gone]
         left = group.pattern_uses.keys_after((each for each in theirs if each), ())
         unused = group.pattern_uses.keys() - left
@@ -271,12 +276,14 @@ class ConsumerGroups(
         ]
 
 
-def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+async def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
     """The partitions that the member reports as owned; None if the heartbeat does not report
     them."""
     if request.topic_partitions is None:
         return None
-    return partitions_from(request.topic_partitions)
+    return await partitions_of_many(
+        [(part.topic_id, part.partitions) for part in request.topic_partitions]
+    )
 
 
 def _updated(member: ConsumerMember, call: ConsumerHeartbeatCall) -> ConsumerMember:
@@ -309,11 +316,12 @@ def _is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def heartbeat_assignment(assigned: Partitions) -> HeartbeatAssignment:
+async def heartbeat_assignment(assigned: Partitions) -> HeartbeatAssignment:
     """The assignment, in the form of the answer."""
     return HeartbeatAssignment(
         topic_partitions=[
             AssignedTopicPartitions(topic_id=topic_id, partitions=indexes)
-            for topic_id, indexes in in_order(assigned)
+            async for some in in_pieces(in_order(assigned))
+            for topic_id, indexes in some
         ]
     )

@@ -15,7 +15,7 @@ are lost. A new static member replaces an old member with the same instance id.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 
@@ -49,6 +49,7 @@ from odradek_broker.coordinator.groups.settings import (
     may_assign_again,
 )
 from odradek_broker.coordinator.runtime import Instant, Record
+from odradek_broker.slices import in_pieces
 from odradek_protocol.constants import LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -68,7 +69,7 @@ class Subscriptions:
     records: list[Record]
 
 
-def resolve_subscriptions(
+async def resolve_subscriptions(
     group: ConsumerGroup,
     before: ConsumerMember | None,
     member: ConsumerMember,
@@ -90,7 +91,7 @@ def resolve_subscriptions(
         if names != known:
             version = topics.topics_version
             records.append(
-                make.pattern_record(group.group_id, pattern, names, version, now.wall_ms)
+                await make.pattern_record(group.group_id, pattern, names, version, now.wall_ms)
             )
     records += [
         make.pattern_tombstone(group.group_id, pattern)
@@ -102,24 +103,25 @@ def resolve_subscriptions(
     by_name = group.subscribers.keys_after(
         frozenset() if before is None else before.topics, member.topics
     )
-    metadata = subscription_metadata(by_name.union(*patterns.values()), topics)
+    metadata = await subscription_metadata(by_name.union(*patterns.values()), topics)
     if metadata != group.topics:
         changed = True
-        records.append(make.topics_record(group.group_id, metadata))
+        records.append(await make.topics_record(group.group_id, metadata))
     epoch = group.epoch + 1 if changed else group.epoch
     if changed or group.is_new:
         records.append(make.group_record(group.group_id, epoch))
     return Subscriptions(epoch, metadata, patterns, records)
 
 
-def subscription_metadata(names: Iterable[str], topics: Topics) -> dict[str, TopicMetadata]:
+async def subscription_metadata(names: Iterable[str], topics: Topics) -> dict[str, TopicMetadata]:
     """The topics with these names that exist."""
-    counts = {name: topics.partition_count(name) for name in names}
-    return {
-        name: TopicMetadata(topics.topic_id(name), count)
-        for name, count in counts.items()
-        if count > 0
-    }
+    found = {}
+    async for some in in_pieces(names):
+        for name in some:
+            count = topics.partition_count(name)
+            if count > 0:
+                found[name] = TopicMetadata(topics.topic_id(name), count)
+    return found
 
 
 def choose_assignor(members: Mapping[str, ConsumerMember], config: ConsumerGroupSettings) -> str:
@@ -143,7 +145,7 @@ def assignor_name(text: str) -> str:
     return text.rpartition(".")[2].removesuffix("Assignor").lower()
 
 
-def compute_target_assignment(
+async def compute_target_assignment(
     group: ConsumerGroup,
     members: Mapping[str, ConsumerMember],
     current: Mapping[str, Partitions],
@@ -157,28 +159,32 @@ def compute_target_assignment(
     """
     ids: dict[tuple[frozenset[str], str | None], frozenset[bytes]] = {}
     subscribers = []
-    for member_id, member in members.items():
-        subscription = (member.topics, member.pattern)
-        if subscription not in ids:
-            names = group.names_of(member, patterns)
-            ids[subscription] = frozenset(topics[name].topic_id for name in names if name in topics)
-        subscribers.append(
-            Subscriber(
-                member_id=member_id,
-                instance_id=member.instance_id,
-                topics=ids[subscription],
-                current=current[member_id],
+    async for some in in_pieces(members.items()):
+        for member_id, member in some:
+            subscription = (member.topics, member.pattern)
+            if subscription not in ids:
+                names = group.names_of(member, patterns)
+                ids[subscription] = frozenset(
+                    [topics[name].topic_id for name in names if name in topics]
+                )
+            subscribers.append(
+                Subscriber(
+                    member_id=member_id,
+                    instance_id=member.instance_id,
+                    topics=ids[subscription],
+                    current=current.get(member_id, NO_PARTITIONS),
+                )
             )
-        )
     assignor = ASSIGNORS[choose_assignor(members, config)]
-    return assignor(subscribers, {topic.topic_id: topic.partitions for topic in topics.values()})
+    counts = {topic.topic_id: topic.partitions for topic in topics.values()}
+    return await assignor(subscribers, counts)
 
 
 Owner = Callable[[bytes, int], str | None]
 """The member that may own a partition: (topic id, index) -> member id or None."""
 
 
-def next_assignment(
+async def next_assignment(
     member: ConsumerMember,
     target_epoch: int,
     target: Partitions,
@@ -194,7 +200,7 @@ def next_assignment(
     if step in (Step.STAY, Step.WAIT):
         return member
     epoch = member.epoch + 1 if step is Step.ADVANCE else member.epoch
-    return _compute(member, epoch, target_epoch, target, owned, owner)
+    return await _compute(member, epoch, target_epoch, target, owned, owner)
 
 
 def _report(pending: Partitions, owned: Partitions | None) -> Report:
@@ -203,7 +209,7 @@ def _report(pending: Partitions, owned: Partitions | None) -> Report:
     return Report.OWNING if intersects(owned, pending) else Report.RELEASED
 
 
-def _compute(
+async def _compute(
     member: ConsumerMember,
     epoch: int,
     target_epoch: int,
@@ -222,9 +228,14 @@ def _compute(
         )
     wanted = difference(target, kept)
     free = partitions_of(
-        (topic_id, [index])
-        for topic_id, index in each_partition(wanted)
-        if owner(topic_id, index) in (None, member.member_id)
+        [
+            (
+                topic_id,
+                [index for index in indexes if owner(topic_id, index) in (None, member.member_id)],
+            )
+            async for some in in_pieces(wanted.items())
+            for topic_id, indexes in some
+        ]
     )
     complete = free == wanted
     epochs = {partition: member.epochs[partition] for partition in each_partition(kept)}
@@ -262,36 +273,41 @@ class MemberUpdate:
         members[self.member.member_id] = self.member
         return members
 
-    def target_of(self, member_id: str) -> Partitions:
-        """The present target of a member."""
-        if self.replaced is not None and member_id == self.member.member_id:
-            return self.group.target(self.replaced.member_id)
-        return self.group.target(member_id)
+    def targets(self) -> Mapping[str, Partitions]:
+        """The present targets of the members after the update."""
+        targets = self.group.targets
+        if self.replaced is not None:
+            own = {self.member.member_id: self.group.target(self.replaced.member_id)}
+            return ChainMap(own, targets)
+        return targets
 
 
-def update_member(
+async def update_member(
     update: MemberUpdate, config: ConsumerGroupSettings, topics: Topics, now: Instant
 ) -> ConsumerMember:
     """Add the records of the update to `update.records`; returns the updated member."""
     group, before, member = update.group, update.before, update.member
     if before is None or _stored_fields(before) != _stored_fields(member):
-        update.records.append(make.member_record(group.group_id, member))
+        update.records.append(await make.member_record(group.group_id, member))
     known = update.replaced if update.replaced is not None else before
     wanted = None if known is None else (known.topics, known.pattern)
     subscriptions = Subscriptions(group.epoch, group.topics, group.patterns, [])
     if wanted != (member.topics, member.pattern) or group.topics_version != topics.topics_version:
-        subscriptions = resolve_subscriptions(group, known, member, topics, now, update.matches)
+        subscriptions = await resolve_subscriptions(
+            group, known, member, topics, now, update.matches
+        )
         update.records += subscriptions.records
         group.topics_version = _version_seen(update, subscriptions, topics)
-    target, target_epoch = update.target_of(member.member_id), group.assignment_epoch
+    target = update.targets().get(member.member_id, NO_PARTITIONS)
+    target_epoch = group.assignment_epoch
     if subscriptions.epoch > target_epoch:
         interval_ms = assignment_interval_ms(topics, group.group_id, group.protocol_type)
         if may_assign_again(group.assignment_ms, interval_ms, now.wall_ms):
-            target = _assign_targets(update, subscriptions, config, now)
+            target = await _assign_targets(update, subscriptions, config, now)
             target_epoch = subscriptions.epoch
-    after = next_assignment(member, target_epoch, target, update.owned, _owner(update))
+    after = await next_assignment(member, target_epoch, target, update.owned, _owner(update))
     if after != member or before is None:
-        update.records.append(make.current_record(group.group_id, after))
+        update.records.append(await make.current_record(group.group_id, after))
     return after
 
 
@@ -331,7 +347,7 @@ def _owner(update: MemberUpdate) -> Owner:
     return owner
 
 
-def _assign_targets(
+async def _assign_targets(
     update: MemberUpdate,
     subscriptions: Subscriptions,
     config: ConsumerGroupSettings,
@@ -339,17 +355,16 @@ def _assign_targets(
 ) -> Partitions:
     """Add records of the targets that have changed (G-102); returns the target of the updated
     member."""
-    group, members = update.group, update.members()
-    targets = compute_target_assignment(
+    group = update.group
+    targets = await compute_target_assignment(
         group,
-        members,
-        {member_id: update.target_of(member_id) for member_id in members},
+        update.members(),
+        update.targets(),
         subscriptions.topics,
         subscriptions.patterns,
         config,
     )
-    for changed in group.changed_targets(targets):
-        update.records.append(make.target_record(group.group_id, *changed))
+    update.records += await group.target_records(targets, make.target_record)
     epoch = subscriptions.epoch
     update.records.append(make.target_epoch_record(group.group_id, epoch, now.wall_ms))
     return targets[update.member.member_id]
@@ -358,7 +373,7 @@ def _assign_targets(
 _E = ErrorCode
 
 
-def replace_static_member(
+async def replace_static_member(
     group: ConsumerGroup,
     old: ConsumerMember,
     member_id: str,
@@ -393,6 +408,6 @@ def replace_static_member(
     update = MemberUpdate(group, None, fresh, owned, replaced=old)
     update.records += group.member_tombstones(old.member_id)
     update.records.append(
-        make.target_record(group.group_id, member_id, group.target(old.member_id))
+        await make.target_record(group.group_id, member_id, group.target(old.member_id))
     )
     return update

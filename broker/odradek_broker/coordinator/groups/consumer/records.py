@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from odradek_broker.coordinator.groups.consumer.group import (
     ConsumerMember,
     TopicMetadata,
     pattern_key,
 )
+from odradek_broker.coordinator.groups.modern.records import encoded
 from odradek_broker.coordinator.groups.partitions import Partitions, in_order
 from odradek_broker.coordinator.runtime import Record
+from odradek_broker.slices import in_pieces, in_sorted_order
 from odradek_protocol.stored.consumer_group import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -33,27 +35,29 @@ def group_record(group_id: str, epoch: int) -> Record:
     return encode_record(ConsumerGroupMetadataValue(epoch=epoch), group_id=group_id)
 
 
-def topics_record(group_id: str, topics: Mapping[str, TopicMetadata]) -> Record:
+async def topics_record(group_id: str, topics: Mapping[str, TopicMetadata]) -> Record:
     """A record of the subscribed topics."""
     value = ConsumerGroupPartitionMetadataValue(
         topics=[
             SubscribedTopic(
                 topic_id=topic.topic_id, topic_name=name, num_partitions=topic.partitions
             )
-            for name, topic in sorted(topics.items())
+            async for some in in_pieces(sorted(topics))
+            for name in some
+            for topic in (topics[name],)
         ]
     )
-    return encode_record(value, group_id=group_id)
+    return await encoded(value, len(topics), group_id=group_id)
 
 
-def pattern_record(
-    group_id: str, pattern: str, names: Iterable[str], version: int, wall_ms: int
+async def pattern_record(
+    group_id: str, pattern: str, names: Collection[str], version: int, wall_ms: int
 ) -> Record:
     """A record of the names that a regular expression matches."""
     value = ConsumerGroupRegularExpressionValue(
-        topics=sorted(names), version=version, timestamp=wall_ms
+        topics=await in_sorted_order(names), version=version, timestamp=wall_ms
     )
-    return encode_record(value, group_id=group_id, regular_expression=pattern)
+    return await encoded(value, len(names), group_id=group_id, regular_expression=pattern)
 
 
 def pattern_tombstone(group_id: str, pattern: str) -> Record:
@@ -61,7 +65,7 @@ def pattern_tombstone(group_id: str, pattern: str) -> Record:
     return pattern_key(group_id, pattern), None
 
 
-def member_record(group_id: str, member: ConsumerMember) -> Record:
+async def member_record(group_id: str, member: ConsumerMember) -> Record:
     """A record of a member's metadata and subscription."""
     classic = member.classic
     value = ConsumerGroupMemberMetadataValue(
@@ -69,7 +73,7 @@ def member_record(group_id: str, member: ConsumerMember) -> Record:
         rack_id=member.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_names=await in_sorted_order(member.topics),
         subscribed_topic_regex=member.pattern,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
@@ -82,41 +86,45 @@ def member_record(group_id: str, member: ConsumerMember) -> Record:
             ],
         ),
     )
-    return encode_record(value, group_id=group_id, member_id=member.member_id)
+    elements = len(member.topics)
+    return await encoded(value, elements, group_id=group_id, member_id=member.member_id)
 
 
-def current_record(group_id: str, member: ConsumerMember) -> Record:
+async def current_record(group_id: str, member: ConsumerMember) -> Record:
     """A record of a member's current assignment, epoch and state."""
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=member.state,
-        assigned_partitions=_stored(member, member.assigned),
-        partitions_pending_revocation=_stored(member, member.pending),
+        assigned_partitions=await _stored(member, member.assigned),
+        partitions_pending_revocation=await _stored(member, member.pending),
     )
-    return encode_record(value, group_id=group_id, member_id=member.member_id)
+    elements = len(member.assigned) + len(member.pending)
+    return await encoded(value, elements, group_id=group_id, member_id=member.member_id)
 
 
-def _stored(member: ConsumerMember, partitions: Partitions) -> list[StoredTopicPartitions]:
+async def _stored(member: ConsumerMember, partitions: Partitions) -> list[StoredTopicPartitions]:
     return [
         StoredTopicPartitions(
             topic_id=topic_id,
             partitions=indexes,
             assignment_epochs=[member.epochs[topic_id, index] for index in indexes],
         )
-        for topic_id, indexes in in_order(partitions)
+        async for some in in_pieces(in_order(partitions))
+        for topic_id, indexes in some
     ]
 
 
-def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
+async def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
     """A record of a member's target."""
     value = ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[
             TargetTopicPartitions(topic_id=topic_id, partitions=indexes)
-            for topic_id, indexes in in_order(partitions)
+            async for some in in_pieces(in_order(partitions))
+            for topic_id, indexes in some
         ]
     )
-    return encode_record(value, group_id=group_id, member_id=member_id)
+    return await encoded(value, len(partitions), group_id=group_id, member_id=member_id)
 
 
 def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> Record:

@@ -14,12 +14,13 @@ and is changed only by the `replay*` functions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import field
 from enum import Enum, IntEnum
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from odradek_broker.coordinator.runtime import Record
+from odradek_broker.slices import in_pieces
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.modern_groups import encode_key
@@ -160,11 +161,15 @@ class ModernGroup(ABC, Generic[M, T]):
         found: T = self.targets.get(member_id, self.no_target)
         return found
 
-    def changed_targets(self, targets: Mapping[str, T]) -> list[tuple[str, T]]:
-        """The given targets that differ from the present ones."""
+    async def target_records(
+        self, targets: Mapping[str, T], make: Callable[[str, str, T], Coroutine[Any, Any, Record]]
+    ) -> list[Record]:
+        """The records of the given targets that differ from the present ones. `make` makes one from
+        the group id, the member id and the target."""
         return [
-            (member_id, target)
-            for member_id, target in targets.items()
+            await make(self.group_id, member_id, target)
+            async for some in in_pieces(targets.items())
+            for member_id, target in some
             if self.targets.get(member_id) != target
         ]
 
@@ -174,13 +179,14 @@ class ModernGroup(ABC, Generic[M, T]):
 
     # --- Tombstones ---
 
-    def tombstones(self) -> list[Record]:
+    async def tombstones(self) -> list[Record]:
         """The tombstones of the members and, at the end, of the group itself."""
         keys: list[bytes] = []
-        for member_id in self.members:
-            keys += self._member_keys(member_id)
-        for member_id in self.targets.keys() - self.members.keys():
-            keys.append(self._member_key("TARGET", member_id))
+        async for some in in_pieces(self.members):
+            for member_id in some:
+                keys += self._member_keys(member_id)
+        async for others in in_pieces(self.targets.keys() - self.members.keys()):
+            keys += [self._member_key("TARGET", member_id) for member_id in others]
         return [(key, None) for key in (*keys, *self.own_keys())]
 
     def member_tombstones(self, member_id: str) -> list[Record]:

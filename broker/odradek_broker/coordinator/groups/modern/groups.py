@@ -36,13 +36,15 @@ from odradek_broker.coordinator.groups.settings import (
     every_topic,
     group_setting,
 )
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
+from odradek_broker.coordinator.runtime import Decision, Instant, Outcome, Record, Reply
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
+from odradek_broker.slices import in_pieces
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.stored.modern_groups import decode_key, decode_value
+from odradek_protocol.message import Message
+from odradek_protocol.stored.modern_groups import decode_key
 
 _E = ErrorCode
 
@@ -109,9 +111,9 @@ class ModernGroups(ABC, Generic[G, Q, A]):
 
     # --- Replay ---
 
-    def replay(self, kind: IntEnum, key: bytes, value: bytes | None) -> str:
-        """Apply one record; returns the id of its group. A group exists from its first record to
-        the tombstone of its own record (J-02)."""
+    def replay(self, kind: IntEnum, key: bytes, value: Message | None) -> str:
+        """Apply one record; returns the id of its group. A group exists from its first record to the tombstone of its own record
+        (J-02)."""
         named: Any = decode_key(kind, key)
         group_id: str = named.group_id
         group = self.groups.get(group_id)
@@ -122,7 +124,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
             group = self.groups[group_id] = made
         member_id = getattr(named, "member_id", "")
         before = group.members.get(member_id)
-        group.replay(kind, named, None if value is None else decode_value(kind, value))
+        group.replay(kind, named, value)
         if self._active and value is not None:
             self._observer(RecordReplayed(kind, group, before, group.members.get(member_id)))
         if value is None and kind.name == "GROUP":
@@ -130,16 +132,17 @@ class ModernGroups(ABC, Generic[G, Q, A]):
             self.deadlines.forget_all(group)
         return group_id
 
-    def restored(self, now: Instant) -> None:
+    async def restored(self, now: Instant) -> None:
         """Begin all deadlines after a load."""
         self._active = True
         self._monotonic_ms = now.monotonic_ms
-        for group in self.groups.values():
-            self.deadlines.restored(group, now)
+        async for some in in_pieces(self.groups.values()):
+            for group in some:
+                await self.deadlines.restored(group, now)
 
     # --- Heartbeats ---
 
-    def heartbeat(self, call: HeartbeatCall[Q, A], now: Instant) -> Outcome:
+    async def heartbeat(self, call: HeartbeatCall[Q, A], now: Instant) -> Outcome:
         """Answer a heartbeat; a refusal writes nothing."""
         out = Outcome()
         request = call.request
@@ -147,9 +150,9 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         try:
             self.check_request(call)
             if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
-                answer = self._leave(request, out, now)
+                answer = await self._leave(request, out, now)
             else:
-                answer = self._heartbeat(call, out, now)
+                answer = await self._heartbeat(call, out, now)
         except Refusal as refusal:
             out.records.clear()
             answer = self.refused(refusal.error, refusal.message)
@@ -175,7 +178,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         """Refuse a request that no member may send."""
 
     @abstractmethod
-    def _heartbeat(self, call: HeartbeatCall[Q, A], out: Outcome, now: Instant) -> A:
+    async def _heartbeat(self, call: HeartbeatCall[Q, A], out: Outcome, now: Instant) -> A:
         """The answer to a member that joins or stays."""
 
     @staticmethod
@@ -229,15 +232,15 @@ class ModernGroups(ABC, Generic[G, Q, A]):
 
     # --- Removal ---
 
-    def _leave(self, request: Q, out: Outcome, now: Instant) -> A:
+    async def _leave(self, request: Q, out: Outcome, now: Instant) -> A:
         group = self.find(request.group_id)
         if request.member_id not in group.members:
             raise unknown_member(request.member_id, request.group_id)
         removal = Removal(RemovalReason.LEFT_BY_HEARTBEAT)
-        self.remove(group, {request.member_id: removal}, out, now)
+        await self.remove(group, {request.member_id: removal}, out, now)
         return self._left(request.member_id, request.member_epoch)
 
-    def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
+    async def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
         """Remove a member whose session, or whose deadline for revoking, rejoining or syncing, has
         expired (G-123, G-124, H-16, J-19)."""
         self._monotonic_ms = now.monotonic_ms
@@ -246,31 +249,36 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         if group is None or member is None:
             return
         if name.kind is not Deadline.MEMBER_REVOCATION or member.revocation_timeout_ms is not None:
-            self.remove(group, {member.member_id: Removal(_REASONS[name.kind])}, out, now)
+            removals = {member.member_id: Removal(_REASONS[name.kind])}
+            await self.remove(group, removals, out, now)
 
-    def remove(self, group: G, removals: Mapping[str, Removal], out: Outcome, now: Instant) -> None:
+    async def remove(
+        self, group: G, removals: Mapping[str, Removal], out: Outcome, now: Instant
+    ) -> None:
         """Remove members: their partitions or tasks become free, and the group epoch grows once
         (G-101, H-15, J-03).
 
         `removals`: the reasons by member id.
         """
-        for member_id, removal in removals.items():
-            self._observer(MemberRemoved(group.group_id, group.members[member_id], removal))
-            self.deadlines.forget(group, member_id)
-        if self._converts_without(group, set(removals), out, now):
+        async for some in in_pieces(removals.items()):
+            for member_id, removal in some:
+                self._observer(MemberRemoved(group.group_id, group.members[member_id], removal))
+                self.deadlines.forget(group, member_id)
+        if await self._converts_without(group, set(removals), out, now):
             return
-        for member_id in removals:
-            out.records += group.member_tombstones(member_id)
-        out.records += self._records_without(group, removals)
+        async for gone in in_pieces(removals):
+            for member_id in gone:
+                out.records += group.member_tombstones(member_id)
+        out.records += await self._records_without(group, removals)
         self.undo_if_refused(group, out)
 
-    def _converts_without(self, group: G, gone: set[str], out: Outcome, now: Instant) -> bool:
+    async def _converts_without(self, group: G, gone: set[str], out: Outcome, now: Instant) -> bool:
         """Convert the group to another protocol if that is allowed after the removal of these
         members; True if the records of the conversion were added to `out`."""
         return False
 
     @abstractmethod
-    def _records_without(self, group: G, gone: Collection[str]) -> list[Record]:
+    async def _records_without(self, group: G, gone: Collection[str]) -> list[Record]:
         """The records of the group's next epoch, in which it does not have the members `gone`."""
 
     def undo_if_refused(
@@ -287,20 +295,23 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         if not out.records:
             return
 
-        def after_append(error: ErrorCode, now: Instant) -> Outcome:
-            if error is _E.NONE:
-                made = self.groups.get(group.group_id)
-                if made is not None and made.topics_version is None:
-                    # The records have made the group, whose topics were looked at before.
-                    made.topics_version = group.topics_version
-                if then is not None:
-                    then()
-                return Outcome()
+        async def undo(now: Instant) -> Outcome:
             group.forget_topics()
             if member_id not in group.members:
                 self.deadlines.forget(group, member_id)
             if self.groups.get(group.group_id) is group:
-                self.deadlines.restore(group, member_id, now)
+                await self.deadlines.restore(group, member_id, now)
+            return Outcome()
+
+        def after_append(error: ErrorCode, now: Instant) -> Decision:
+            if error is not _E.NONE:
+                return undo(now)
+            made = self.groups.get(group.group_id)
+            if made is not None and made.topics_version is None:
+                # The records have made the group, whose topics were looked at before.
+                made.topics_version = group.topics_version
+            if then is not None:
+                then()
             return Outcome()
 
         out.after_append = after_append

@@ -16,6 +16,10 @@ from odradek_broker.coordinator.groups.partitions import (
     Partitions,
     partitions_of,
 )
+from odradek_broker.slices import in_pieces, pause_in_change
+
+#: The number of members that are looked at between two pauses.
+_LOOKS_IN_PIECE = 200
 
 #: The name of the assignor in descriptions of groups.
 ASSIGNOR_NAME = "simple"
@@ -24,7 +28,7 @@ Partition = tuple[bytes, int]
 """Topic id and index."""
 
 
-def assign_simple(
+async def assign_simple(
     subscriptions: Mapping[str, frozenset[bytes]],
     current: Mapping[str, Partitions],
     available: Partitions,
@@ -42,9 +46,10 @@ def assign_simple(
         # All members share one list, so that nobody looks at each topic of each member.
         subscribers = dict.fromkeys(subscriptions[members[0]] & available.keys(), members)
     else:
-        for member_id in members:
-            for topic_id in subscriptions[member_id] & available.keys():
-                subscribers.setdefault(topic_id, []).append(member_id)
+        async for some in in_pieces(members):
+            for member_id in some:
+                for topic_id in subscriptions[member_id] & available.keys():
+                    subscribers.setdefault(topic_id, []).append(member_id)
     wanted = [
         (subscribers[topic_id], [(topic_id, index) for index in sorted(available[topic_id])])
         for topic_id in sorted(subscribers)
@@ -54,9 +59,14 @@ def assign_simple(
     if len(set(subscriptions.values())) == 1:
         divided = [(members, [partition for _, several in wanted for partition in several])]
     for takers, partitions in divided:
-        for member_id, given in _divide(takers, partitions, current).items():
+        shared = await _divide(takers, partitions, current)
+        for member_id, given in shared.items():
             assigned[member_id] |= given
-    return {member_id: _by_topic(given) for member_id, given in assigned.items()}
+    return {
+        member_id: _by_topic(given)
+        async for several in in_pieces(assigned.items())
+        for member_id, given in several
+    }
 
 
 def _by_topic(given: Collection[Partition]) -> Partitions:
@@ -66,7 +76,7 @@ def _by_topic(given: Collection[Partition]) -> Partitions:
     return partitions_of(indexes.items())
 
 
-def _divide(
+async def _divide(
     members: Sequence[str], partitions: Sequence[Partition], current: Mapping[str, Partitions]
 ) -> dict[str, set[Partition]]:
     """Divide the partitions among `members`. Each member gets its number of partitions from
@@ -77,23 +87,25 @@ def _divide(
     holders: dict[Partition, list[str]] = {partition: [] for partition in partitions}
     kept: dict[str, set[Partition]] = {}
     topics = {topic_id for topic_id, _ in partitions}
-    for member_id, share in zip(members, shares, strict=True):
-        target = current.get(member_id, NO_PARTITIONS)
-        present = [
-            (topic_id, index)
-            for topic_id in target.keys() & topics
-            for index in target[topic_id]
-            if (topic_id, index) in holders
-        ]
-        kept[member_id] = set(sorted(present)[:share])
-        for partition in kept[member_id]:
-            holders[partition].append(member_id)
-    for partition, held_by in holders.items():
-        for member_id in held_by[sharing:]:
-            kept[member_id].discard(partition)
-        del held_by[sharing:]
+    async for some in in_pieces(zip(members, shares, strict=True)):
+        for member_id, share in some:
+            target = current.get(member_id, NO_PARTITIONS)
+            present = [
+                (topic_id, index)
+                for topic_id in target.keys() & topics
+                for index in target[topic_id]
+                if (topic_id, index) in holders
+            ]
+            kept[member_id] = set(sorted(present)[:share])
+            for partition in kept[member_id]:
+                holders[partition].append(member_id)
+    async for several in in_pieces(holders.items()):
+        for partition, held_by in several:
+            for member_id in held_by[sharing:]:
+                kept[member_id].discard(partition)
+            del held_by[sharing:]
     missing = {partition: sharing - len(held_by) for partition, held_by in holders.items()}
-    _give(dict(zip(members, shares, strict=True)), missing, kept)
+    await _give(dict(zip(members, shares, strict=True)), missing, kept)
     return kept
 
 
@@ -105,7 +117,7 @@ def _shares(members: int, partitions: int) -> tuple[int, list[int]]:
     return sharing, [ceil(each * (place + 1)) - ceil(each * place) for place in range(members)]
 
 
-def _give(
+async def _give(
     shares: Mapping[str, int], missing: Mapping[Partition, int], kept: Mapping[str, set[Partition]]
 ) -> None:
     """Give each partition to `missing[partition]` further members, taking the members with too few
@@ -115,9 +127,13 @@ def _give(
     """
     unfilled = [member_id for member_id, share in shares.items() if len(kept[member_id]) < share]
     turn = 0
+    looks = 0
     for partition, number in missing.items():
         skipped = 0
         while number > 0 and skipped < len(unfilled):
+            looks += 1
+            if not looks % _LOOKS_IN_PIECE:
+                await pause_in_change()
             turn %= len(unfilled)
             member_id = unfilled[turn]
             if partition in kept[member_id]:

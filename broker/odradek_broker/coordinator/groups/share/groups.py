@@ -32,8 +32,10 @@ from odradek_broker.coordinator.groups.share.heartbeat import (
     ShareProtocol,
 )
 from odradek_broker.coordinator.runtime import Instant, Record
+from odradek_broker.slices import in_pieces
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.message import Message
 from odradek_protocol.schemas.share_group_describe import (
     DescribedShareAssignment,
     DescribedShareGroup,
@@ -70,16 +72,16 @@ class ShareGroups(ShareProtocol):
 
     # --- Replay ---
 
-    def replay(self, kind: IntEnum, key: bytes, value: bytes | None) -> str:
+    def replay(self, kind: IntEnum, key: bytes, value: Message | None) -> str:
         group_id = super().replay(kind, key, value)
         if kind is ShareRecordType.STATE_PARTITIONS and group_id in self.groups:
             self.groups[group_id].states_changed_ms = self._monotonic_ms
         return group_id
 
-    def restored(self, now: Instant) -> None:
+    async def restored(self, now: Instant) -> None:
         for group in self.groups.values():
             group.states_changed_ms = now.monotonic_ms
-        super().restored(now)
+        await super().restored(now)
 
     # --- States ---
 
@@ -142,7 +144,7 @@ class ShareGroups(ShareProtocol):
 
     # --- Administration ---
 
-    def describe(self, group_id: str) -> DescribedShareGroup:
+    async def describe(self, group_id: str) -> DescribedShareGroup:
         """The group with its members; GROUP_ID_NOT_FOUND with a message if there is no share group
         of this id (H-05)."""
         try:
@@ -156,7 +158,11 @@ class ShareGroups(ShareProtocol):
             group_epoch=group.epoch,
             assignment_epoch=group.assignment_epoch,
             assignor_name=ASSIGNOR_NAME,
-            members=[self._described(member) for member in group.members.values()],
+            members=[
+                self._described(member)
+                async for some in in_pieces(group.members.values())
+                for member in some
+            ],
         )
 
     def _described(self, member: ShareMember) -> DescribedShareMember:

@@ -38,6 +38,7 @@ from odradek_broker.coordinator.groups.share.states import (
 )
 from odradek_broker.coordinator.groups.topics_hash import topics_hash
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record
+from odradek_broker.slices import in_pieces
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_group_heartbeat import (
@@ -89,7 +90,7 @@ class ShareProtocol(
         if request.member_epoch < LEAVE_EPOCH:
             raise invalid_request("MemberEpoch is invalid.")
 
-    def _heartbeat(
+    async def _heartbeat(
         self, call: ShareHeartbeatCall, out: Outcome, now: Instant
     ) -> ShareGroupHeartbeatResponse:
         request = call.request
@@ -104,16 +105,16 @@ class ShareProtocol(
         self.check_epoch(before, request.member_epoch)
         member = _updated(before, call)
         if known is None or member != before:
-            out.records.append(make.member_record(group.group_id, member))
+            out.records.append(await make.member_record(group.group_id, member))
         names = group.subscribers.keys_after(known.topics if known else (), member.topics)
         now_at = (group.changes, self._topics.topics_version)
         epoch, wanted = group.epoch, None
         if group.steady_at != now_at or out.records:
             changed = member.topics != before.topics
-            epoch = self._next_epoch(group, names, out.records, changed=changed)
-        after = self._reconciled(group, member, epoch, now, out.records)
+            epoch = await self._next_epoch(group, names, out.records, changed=changed)
+        after = await self._reconciled(group, member, epoch, now, out.records)
         if group.steady_at != now_at or out.records:
-            wanted = self._note_missing_states(group, names, epoch, now, out.records)
+            wanted = await self._note_missing_states(group, names, epoch, now, out.records)
             making = group.states is not None and group.states.initializing
             group.steady_at = None if out.records or making else now_at
         self.deadlines.restart_session(group, after, now)
@@ -130,7 +131,7 @@ class ShareProtocol(
         )
         full = joins or request.subscribed_topic_names is not None
         if full or after.assigned != before.assigned:
-            response.assignment = _assignment(after.assigned)
+            response.assignment = await _assignment(after.assigned)
         return response
 
     def _open(self, group_id: str, *, joins: bool) -> ShareGroup:
@@ -141,7 +142,7 @@ class ShareProtocol(
             group = ShareGroup(group_id)
         return group
 
-    def _next_epoch(
+    async def _next_epoch(
         self,
         group: ShareGroup,
         names: Collection[str],
@@ -155,14 +156,14 @@ class ShareProtocol(
             changed |= is_assignment_pending(group)
         if not changed and group.topics_version == self._topics.topics_version:
             return group.epoch
-        hashed = topics_hash(names, self._topics)
+        hashed = await topics_hash(names, self._topics)
         group.topics_version = self._topics.topics_version
         if not changed and hashed == group.hashed:
             return group.epoch
         records.append(make.group_record(group.group_id, group.epoch + 1, hashed))
         return group.epoch + 1
 
-    def _reconciled(
+    async def _reconciled(
         self,
         group: ShareGroup,
         member: ShareMember,
@@ -173,12 +174,13 @@ class ShareProtocol(
         """The member with its assignment and epoch after the heartbeat (H-08)."""
         target, target_epoch = group.target(member.member_id), group.assignment_epoch
         if target_epoch < epoch and self._may_assign(group, now):
-            target = self._assign_targets(group, member, records)
+            target = await self._assign_targets(group, member, records)
             target_epoch = epoch
             records.append(make.target_epoch_record(group.group_id, epoch, now.wall_ms))
         own = {
             topic_id: indexes
-            for topic_id, indexes in target.items()
+            async for some in in_pieces(target.items())
+            for topic_id, indexes in some
             if self._topics.topic_name(topic_id) in member.topics
         }
         after = member
@@ -187,7 +189,7 @@ class ShareProtocol(
         elif epoch != group.epoch:
             after = replace(member, assigned=own)
         if after != member:
-            records.append(make.current_record(group.group_id, after))
+            records.append(await make.current_record(group.group_id, after))
         return after
 
     def _may_assign(self, group: ShareGroup, now: Instant) -> bool:
@@ -195,7 +197,7 @@ class ShareProtocol(
         interval_ms = assignment_interval_ms(self._topics, group.group_id, self.group_type)
         return may_assign_again(group.assignment_ms, interval_ms, now.wall_ms)
 
-    def _assign_targets(
+    async def _assign_targets(
         self,
         group: ShareGroup,
         member: ShareMember,
@@ -206,21 +208,25 @@ class ShareProtocol(
         members = {**group.members, member.member_id: member}
         ids = {
             names: frozenset(
-                topics.topic_id(name) for name in names if topics.partition_count(name)
+                [
+                    topics.topic_id(name)
+                    async for some in in_pieces(names)
+                    for name in some
+                    if topics.partition_count(name)
+                ]
             )
             for names in {each.topics for each in members.values()}
         }
         available = partitions_in(group.states.initialized) if group.states else {}
-        targets = assign_simple(
+        targets = await assign_simple(
             {member_id: ids[each.topics] for member_id, each in members.items()},
             group.targets,
             available,
         )
-        for changed in group.changed_targets(targets):
-            records.append(make.target_record(group.group_id, *changed))
+        records += await group.target_records(targets, make.target_record)
         return targets[member.member_id]
 
-    def _note_missing_states(
+    async def _note_missing_states(
         self,
         group: ShareGroup,
         names: Collection[str],
@@ -230,7 +236,7 @@ class ShareProtocol(
     ) -> Initialization | None:
         """Record subscribed partitions without a state as initializing. Those that were added to a
         topic whose other partitions are noted begin at the offset 0 (H-21)."""
-        missing = without_state(group, names, self._topics, now.monotonic_ms)
+        missing = await without_state(group, names, self._topics, now.monotonic_ms)
         if not missing:
             return None
         added = added_partitions(group.states, missing)
@@ -251,9 +257,9 @@ class ShareProtocol(
     def _left(member_id: str, epoch: int) -> ShareGroupHeartbeatResponse:
         return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
 
-    def _records_without(self, group: ShareGroup, gone: Collection[str]) -> list[Record]:
+    async def _records_without(self, group: ShareGroup, gone: Collection[str]) -> list[Record]:
         theirs = chain.from_iterable(group.members[each].topics for each in gone)
-        hashed = topics_hash(group.subscribers.keys_after(theirs, ()), self._topics)
+        hashed = await topics_hash(group.subscribers.keys_after(theirs, ()), self._topics)
         return [make.group_record(group.group_id, group.epoch + 1, hashed)]
 
 
@@ -269,10 +275,11 @@ def _updated(member: ShareMember, call: ShareHeartbeatCall) -> ShareMember:
     )
 
 
-def _assignment(assigned: Partitions) -> ShareAssignment:
+async def _assignment(assigned: Partitions) -> ShareAssignment:
     return ShareAssignment(
         topic_partitions=[
             ShareTopicPartitions(topic_id=topic_id, partitions=indexes)
-            for topic_id, indexes in in_order(assigned)
+            async for some in in_pieces(in_order(assigned))
+            for topic_id, indexes in some
         ]
     )

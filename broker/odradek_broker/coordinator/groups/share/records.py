@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek_broker.coordinator.groups.modern.records import encoded
 from odradek_broker.coordinator.groups.partitions import Partitions, in_order
 from odradek_broker.coordinator.groups.share.group import (
     MEMBER_STABLE,
@@ -10,6 +11,7 @@ from odradek_broker.coordinator.groups.share.group import (
     StateTopics,
 )
 from odradek_broker.coordinator.runtime import Record
+from odradek_broker.slices import in_pieces, in_sorted_order
 from odradek_protocol.stored.modern_groups import encode_record
 from odradek_protocol.stored.share_group import (
     ShareAssignedPartitions,
@@ -31,18 +33,19 @@ def group_record(group_id: str, epoch: int, hashed: int) -> Record:
     return encode_record(value, group_id=group_id)
 
 
-def member_record(group_id: str, member: ShareMember) -> Record:
+async def member_record(group_id: str, member: ShareMember) -> Record:
     """A record of a member's metadata and subscription."""
     value = ShareGroupMemberMetadataValue(
         rack_id=member.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_names=await in_sorted_order(member.topics),
     )
-    return encode_record(value, group_id=group_id, member_id=member.member_id)
+    elements = len(member.topics)
+    return await encoded(value, elements, group_id=group_id, member_id=member.member_id)
 
 
-def current_record(group_id: str, member: ShareMember) -> Record:
+async def current_record(group_id: str, member: ShareMember) -> Record:
     """A record of a member's current assignment and epoch."""
     value = ShareGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
@@ -50,21 +53,24 @@ def current_record(group_id: str, member: ShareMember) -> Record:
         state=MEMBER_STABLE,
         assigned_partitions=[
             ShareAssignedPartitions(topic_id=topic_id, partitions=indexes)
-            for topic_id, indexes in in_order(member.assigned)
+            async for some in in_pieces(in_order(member.assigned))
+            for topic_id, indexes in some
         ],
     )
-    return encode_record(value, group_id=group_id, member_id=member.member_id)
+    elements = len(member.assigned)
+    return await encoded(value, elements, group_id=group_id, member_id=member.member_id)
 
 
-def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
+async def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
     """A record of a member's target."""
     value = ShareGroupTargetAssignmentMemberValue(
         topic_partitions=[
             ShareTargetPartition(topic_id=topic_id, partitions=indexes)
-            for topic_id, indexes in in_order(partitions)
+            async for some in in_pieces(in_order(partitions))
+            for topic_id, indexes in some
         ]
     )
-    return encode_record(value, group_id=group_id, member_id=member_id)
+    return await encoded(value, len(partitions), group_id=group_id, member_id=member_id)
 
 
 def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> Record:

@@ -18,7 +18,11 @@ from odradek_broker.coordinator.groups.partitions import Partitions, partitions_
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.settings import Topics
 from odradek_broker.coordinator.groups.shard import GroupShard
-from odradek_broker.coordinator.groups.share.groups import StatesDecision, share_not_described
+from odradek_broker.coordinator.groups.share.groups import (
+    ShareGroups,
+    StatesDecision,
+    share_not_described,
+)
 from odradek_broker.coordinator.groups.share.heartbeat import share_heartbeat_error
 from odradek_broker.coordinator.groups.share.states import Initialization
 from odradek_broker.coordinator.runtime import (
@@ -221,18 +225,16 @@ class ShareRequests:
     ) -> Deferred[AlteredOffsets]:
         """Initialize states again at these start offsets: name of an existing topic -> index ->
         offset (H-25)."""
-        runtime, error = self._shards.find(group_id)
-        if runtime is None or error is not _E.NONE:
-            return Deferred.of(AlteredOffsets(error))
-        try:
-            decision = runtime.core.share.alteration(group_id, offsets)
-        except Refusal as refusal:
-            return Deferred.of(AlteredOffsets(refusal.error, refusal.message))
-        wanted = Initialization(
-            group_id, decision.asked_at, decision.state_epoch, decision.partitions
-        )
 
-        def noted(results: Results) -> Deferred[AlteredOffsets]:
+        def decided(decision: StatesDecision | Refusal) -> Deferred[AlteredOffsets]:
+            if isinstance(decision, Refusal):
+                return Deferred.of(AlteredOffsets(decision.error, decision.message or None))
+            wanted = Initialization(
+                group_id, decision.asked_at, decision.state_epoch, decision.partitions
+            )
+            return self._make_states(wanted).bind(lambda results: noted(wanted, results))
+
+        def noted(wanted: Initialization, results: Results) -> Deferred[AlteredOffsets]:
             altered = AlteredOffsets(results=results)
             if not results:
                 return Deferred.of(altered)
@@ -240,25 +242,21 @@ class ShareRequests:
             note = self._note_initialized(wanted, made, results)
             return note.map(lambda error: AlteredOffsets(error) if error else altered)
 
-        return runtime.write(decision.records, _E.NONE, _identity).bind(
-            lambda error: (
-                Deferred.of(AlteredOffsets(error))
-                if error
-                else self._make_states(wanted).bind(noted)
-            )
+        return self._decide(group_id, lambda share: share.alteration(group_id, offsets)).bind(
+            decided
         )
 
     def delete_offsets(self, group_id: str, names: Iterable[str]) -> Deferred[DeletedStates]:
         """Delete the states of topics (H-26)."""
-        runtime, error = self._shards.find(group_id)
-        if runtime is None or error is not _E.NONE:
-            return Deferred.of(DeletedStates(error))
-        try:
-            decision = runtime.core.share.offset_deletion(group_id, list(names))
-        except Refusal as refusal:
-            return Deferred.of(DeletedStates(refusal.error, refusal.message))
 
-        def noted(results: Results) -> Deferred[DeletedStates]:
+        def decided(decision: StatesDecision | Refusal) -> Deferred[DeletedStates]:
+            if isinstance(decision, Refusal):
+                return Deferred.of(DeletedStates(decision.error, decision.message or None))
+            return self._delete_states(group_id, decision).bind(
+                lambda results: noted(decision, results)
+            )
+
+        def noted(decision: StatesDecision, results: Results) -> Deferred[DeletedStates]:
             errors = dict.fromkeys(decision.topics.values(), _E.NONE)
             for (topic_id, _), result in results.items():
                 if result.error is not _E.NONE:
@@ -270,35 +268,31 @@ class ShareRequests:
             )
             return note.map(lambda error: DeletedStates(error) if error else answer)
 
-        return self._delete_states(runtime, group_id, decision).bind(
-            lambda done: (
-                noted(done) if not isinstance(done, ErrorCode) else Deferred.of(DeletedStates(done))
-            )
+        wanted = list(names)
+        return self._decide(group_id, lambda share: share.offset_deletion(group_id, wanted)).bind(
+            decided
         )
 
-    def delete_all_states(self, group_id: str) -> Deferred[ErrorCode]:
+    def delete_all_states(self, group_id: str) -> Deferred[StatesDecision | ErrorCode]:
         """Delete all states of a group without members, before the group itself is deleted (H-28);
-        nothing is done for a group of another type. Returns the error that forbids the deletion of
-        the group, or NONE."""
-        runtime, error = self._shards.find(group_id)
-        if runtime is None or error is not _E.NONE:
-            return Deferred.of(error)
-        share = runtime.core.share
-        if share.has_members(group_id):
-            # The deletion of the group also checks for members, but if they left before that check,
-            # the group would be deleted and its states would stay.
-            return Deferred.of(_E.NON_EMPTY_GROUP)
-        decision = share.deletion_of_states(group_id)
+        nothing is done for a group of another type. Resolves with the decision, or with the error
+        that forbids the deletion of the group."""
 
-        def deleted(done: Results | ErrorCode) -> ErrorCode:
-            error = done if isinstance(done, ErrorCode) else _first_error(done)
-            if error:
-                return error
-            # The shard may have been loaded again during the deletion.
-            now, error = self._shards.find(group_id)
-            return error if now is None else now.core.share.deletion_error(group_id, decision)
+        def make(share: ShareGroups) -> StatesDecision:
+            if share.has_members(group_id):
+                # The deletion of the group also checks for members, but if they left before that
+                # check, the group would be deleted and its states would stay.
+                raise Refusal(_E.NON_EMPTY_GROUP, "")
+            return share.deletion_of_states(group_id)
 
-        return self._delete_states(runtime, group_id, decision).map(deleted)
+        def decided(decision: StatesDecision | Refusal) -> Deferred[StatesDecision | ErrorCode]:
+            if isinstance(decision, Refusal):
+                return Deferred.of(decision.error)
+            return self._delete_states(group_id, decision).map(
+                lambda results: _first_error(results) or decision
+            )
+
+        return self._decide(group_id, make).bind(decided)
 
     async def forget_missing_topics(self) -> Deferred[ErrorCode]:
         """Remove topics from the records of share groups if they do not exist any more (H-27).
@@ -307,26 +301,39 @@ class ShareRequests:
         async for runtime in paced(self._shards, changing=True):
             async for group_id in paced(runtime.core.share.with_states(), changing=True):
                 if runtime.state is RuntimeState.ACTIVE:
-                    records = runtime.core.share.without_missing_topics(group_id)
-                    if records:
-                        written.append(runtime.write(records, _E.NONE, _identity))
+                    written.append(self._forget_missing_topics(runtime, group_id))
         return gather(written).map(lambda errors: next(filter(None, errors), _E.NONE))
+
+    def _forget_missing_topics(
+        self, runtime: Runtime[GroupShard], group_id: str
+    ) -> Deferred[ErrorCode]:
+        def decide(shard: GroupShard, deferred: Deferred[ErrorCode], _: Instant) -> Outcome:
+            records = shard.share.without_missing_topics(group_id)
+            return Outcome(records=records, replies=[Reply(deferred, _E.NONE, _identity)])
+
+        return self._shards.ask_core(runtime, decide, _identity)
 
     # --- Steps ---
 
-    def _delete_states(
-        self, runtime: Runtime[GroupShard], group_id: str, decision: StatesDecision
-    ) -> Deferred[Results | ErrorCode]:
-        """Write the records of the decision, then delete the states. Resolves with the error of the
-        append, or with the results."""
+    def _decide(
+        self, group_id: str, make: Callable[[ShareGroups], StatesDecision]
+    ) -> Deferred[StatesDecision | Refusal]:
+        """Decide about states, and write the records of the decision. Resolves with the decision
+        when they are durable, or with the refusal."""
 
-        def written(error: ErrorCode) -> Deferred[Results | ErrorCode]:
-            if error:
-                return Deferred.of(error)
-            deleted = self._states.delete_all(_keys(group_id, decision.partitions))
-            return deleted.map(_by_partition)
+        def decide(
+            shard: GroupShard, deferred: Deferred[StatesDecision | Refusal], _: Instant
+        ) -> Outcome:
+            try:
+                decision = make(shard.share)
+            except Refusal as refusal:
+                return Outcome(replies=[Reply(deferred, refusal, _refusal)])
+            return Outcome(records=decision.records, replies=[Reply(deferred, decision, _refusal)])
 
-        return runtime.write(decision.records, _E.NONE, _identity).bind(written)
+        return self._shards.ask(group_id, decide, _refusal)
+
+    def _delete_states(self, group_id: str, decision: StatesDecision) -> Deferred[Results]:
+        return self._states.delete_all(_keys(group_id, decision.partitions)).map(_by_partition)
 
     def _note(
         self, group_id: str, make: Callable[[GroupShard, Instant], list[Record]]
@@ -342,6 +349,10 @@ class ShareRequests:
 
 def _identity(error: ErrorCode) -> ErrorCode:
     return error
+
+
+def _refusal(error: ErrorCode) -> Refusal:
+    return Refusal(error, "")
 
 
 def _keys(group_id: str, partitions: Iterable[Partition]) -> list[ShareKey]:

@@ -29,6 +29,7 @@ from odradek_broker.coordinator.groups.share.group import (
     partitions_in,
 )
 from odradek_broker.coordinator.groups.uses import Uses
+from odradek_broker.slices import in_pieces
 from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The time after which states that are still recorded as initializing are requested again (H-22).
@@ -46,7 +47,7 @@ class Initialization(NamedTuple):
     offsets: Mapping[tuple[bytes, int], int]
 
 
-def without_state(
+async def without_state(
     group: ShareGroup, names: Collection[str], topics: Topics, monotonic_ms: int
 ) -> dict[bytes, StateTopic]:
     """The partitions of subscribed topics whose states neither exist nor are being made, and the
@@ -57,12 +58,13 @@ def without_state(
     if monotonic_ms - group.states_changed_ms < INITIALIZE_RETRY_MS:
         known = union(known, difference(partitions_in(states.initializing), group.unmade))
     found: dict[bytes, StateTopic] = {}
-    for name in sorted(names):
-        count = topics.partition_count(name)
-        topic_id = topics.topic_id(name) if count else b""
-        missing = frozenset(range(count)) - known.get(topic_id, frozenset())
-        if missing:
-            found[topic_id] = StateTopic(name, missing)
+    async for some in in_pieces(sorted(names)):
+        for name in some:
+            count = topics.partition_count(name)
+            topic_id = topics.topic_id(name) if count else b""
+            missing = frozenset(range(count)) - known.get(topic_id, frozenset())
+            if missing:
+                found[topic_id] = StateTopic(name, missing)
     return found
 
 

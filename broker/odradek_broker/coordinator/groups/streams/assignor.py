@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Generic, TypeVar
 
-from odradek_broker.coordinator.groups.partitions import each_partition, partitions_of
+from odradek_broker.coordinator.groups.partitions import Tasks, each_partition, partitions_of
 from odradek_broker.coordinator.groups.streams.tasks import Task, TaskSet
 from odradek_broker.coordinator.groups.streams.topology import ConfiguredSubtopology
+from odradek_broker.coordinator.shards import java_hash
+from odradek_broker.slices import in_pieces
 from odradek_protocol.lazy_dataclass import dataclass
 
 T = TypeVar("T")
@@ -34,7 +36,7 @@ class AssignmentMember:
     target: TaskSet
 
 
-def assign_sticky(
+async def assign_sticky(
     subtopologies: Mapping[str, ConfiguredSubtopology],
     members: Mapping[str, AssignmentMember],
     standby_replicas: int,
@@ -43,30 +45,31 @@ def assign_sticky(
     if not members:
         return {}
     assignment = _Assignment(subtopologies, members, standby_replicas)
-    assignment.assign_active()
+    await assignment.look_at_members()
+    await assignment.assign_active()
     if standby_replicas:
-        assignment.assign_standby()
-    return assignment.targets()
+        await assignment.assign_standby()
+    return await assignment.targets()
 
 
 # --- Java's order ---
 
 
-def hash_order(keys: Iterable[str], capacity: int = _CAPACITY_MIN) -> list[str]:
+async def hash_order(keys: Iterable[str], capacity: int = _CAPACITY_MIN) -> list[str]:
     """The keys in the order of iteration of a Java HashMap of this capacity, after insertion in the
     given order."""
     listed = list(keys)
     buckets = 1
     while buckets < capacity or len(listed) * 4 > buckets * 3:
         buckets *= 2
-    return sorted(listed, key=lambda key: _spread(key) & (buckets - 1))
+    bucket_of = {
+        key: _spread(key) & (buckets - 1) async for some in in_pieces(listed) for key in some
+    }
+    return sorted(listed, key=bucket_of.__getitem__)
 
 
 def _spread(key: str) -> int:
-    hashed = 0
-    units = key.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        hashed = (hashed * 31 + int.from_bytes(units[at : at + 2], "big")) & _HASH_BITS
+    hashed = java_hash(key) & _HASH_BITS
     return hashed ^ (hashed >> 16)
 
 
@@ -130,6 +133,8 @@ class _Process:
 
     def __init__(self) -> None:
         self.places: dict[str, _Place] = {}
+        #: The members in Java's order.
+        self.order: list[str] = []
         self._count = 0
         self._tasks: set[Task] = set()
         self._queue: _Queue[_Place] | None = None
@@ -156,7 +161,7 @@ class _Process:
             return self._add(next(iter(self.places.values())), task, active=active)
         if self._queue is None:
             self._queue = _Queue(lambda place: place.count)
-            for member_id in hash_order(self.places):
+            for member_id in self.order:
                 self._queue.add(self.places[member_id])
         place = self._queue.take()
         count = self._add(place, task, active=active)
@@ -201,6 +206,7 @@ class _Assignment:
         standby_replicas: int,
     ) -> None:
         self._subtopologies = subtopologies
+        self._members = members
         self._replicas = standby_replicas
         active = sum(each.tasks for each in subtopologies.values())
         stateful = sum(each.tasks for each in subtopologies.values() if each.is_stateful)
@@ -210,16 +216,25 @@ class _Assignment:
         self._process_of: dict[str, _Process] = {}
         self._was_active: dict[Task, str] = {}
         self._was_standby: dict[Task, list[str]] = {}
-        for member_id in hash_order(members):
-            member = members[member_id]
-            process = self._processes.setdefault(member.process_id, _Process())
-            process.add_member(_Place(member_id))
-            self._process_of[member_id] = process
-            for task in each_partition(member.target.active):
-                self._was_active[task] = member_id
-            for task in each_partition(member.target.standby):
-                self._was_standby.setdefault(task, []).append(member_id)
-        self._order = hash_order(self._processes, len(members))
+
+        self._order: list[str] = []
+
+    async def look_at_members(self) -> None:
+        """Note the processes of the members, and the tasks that they have."""
+        async for some in in_pieces(await hash_order(self._members)):
+            for member_id in some:
+                member = self._members[member_id]
+                process = self._processes.setdefault(member.process_id, _Process())
+                process.add_member(_Place(member_id))
+                self._process_of[member_id] = process
+                for task in each_partition(member.target.active):
+                    self._was_active[task] = member_id
+                for task in each_partition(member.target.standby):
+                    self._was_standby.setdefault(task, []).append(member_id)
+        self._order = await hash_order(self._processes, len(self._members))
+        async for several in in_pieces(self._processes.values()):
+            for process in several:
+                process.order = await hash_order(process.places)
 
     def _tasks(self, *, stateful: bool) -> list[Task]:
         return [
@@ -229,10 +244,11 @@ class _Assignment:
             for index in range(each.tasks)
         ]
 
-    def _queue(self) -> _Queue[_Process]:
+    async def _queue(self) -> _Queue[_Process]:
         queue: _Queue[_Process] = _Queue(lambda process: process.load)
-        for process_id in self._order:
-            queue.add(self._processes[process_id])
+        async for some in in_pieces(self._order):
+            for process_id in some:
+                queue.add(self._processes[process_id])
         return queue
 
     def _count(self, member_id: str) -> int:
@@ -240,23 +256,29 @@ class _Assignment:
 
     # --- Active tasks ---
 
-    def assign_active(self) -> None:
+    async def assign_active(self) -> None:
         """Assign the active tasks: first where they are active now, then where they are standby,
         then to the least loaded process."""
-        waiting = sorted(self._tasks(stateful=False), key=lambda task: (task[1], task[0]))
-        waiting = [task for task in waiting if not self._keep(task, self._was_active.get(task))]
         waiting = [
             task
-            for task in waiting
+            async for some in in_pieces(_by_index(self._tasks(stateful=False)))
+            for task in some
+            if not self._keep(task, self._was_active.get(task))
+        ]
+        waiting = [
+            task
+            async for some in in_pieces(waiting)
+            for task in some
             if not self._keep(task, self._least_loaded(self._was_standby.get(task, ())))
         ]
-        queue = self._queue()
-        for task in sorted(waiting):
-            process = queue.take()
-            count = process.add_to_least_loaded(task, active=True)
-            self._active_quota.counted(count)
-            self._quota.counted(count)
-            queue.add(process)
+        queue = await self._queue()
+        async for some in in_pieces(sorted(waiting)):
+            for task in some:
+                process = queue.take()
+                count = process.add_to_least_loaded(task, active=True)
+                self._active_quota.counted(count)
+                self._quota.counted(count)
+                queue.add(process)
 
     def _keep(self, task: Task, member_id: str | None) -> bool:
         if member_id is None or self._count(member_id) >= self._active_quota.each:
@@ -284,22 +306,22 @@ class _Assignment:
 
     # --- Standby tasks ---
 
-    def assign_standby(self) -> None:
+    async def assign_standby(self) -> None:
         """Assign the standby tasks: first where they are standby now, or were active and moved
         away, then to the least loaded process that does not have the task."""
         waiting: list[tuple[Task, int]] = []
-        for task in sorted(
-            self._tasks(stateful=True), key=lambda task: (task[1], task[0]), reverse=True
-        ):
-            for given in range(self._replicas):
-                if not self._keep_standby(task):
-                    waiting.append((task, self._replicas - given))
-                    break
-        queue = self._queue()
-        for task, replicas in sorted(waiting, key=lambda entry: entry[0], reverse=True):
-            for _ in range(replicas):
-                if not self._add_standby(queue, task):
-                    break
+        async for some in in_pieces(_by_index(self._tasks(stateful=True))[::-1]):
+            for task in some:
+                for given in range(self._replicas):
+                    if not self._keep_standby(task):
+                        waiting.append((task, self._replicas - given))
+                        break
+        queue = await self._queue()
+        async for several in in_pieces(sorted(waiting, reverse=True)):
+            for task, replicas in several:
+                for _ in range(replicas):
+                    if not self._add_standby(queue, task):
+                        break
 
     def _keep_standby(self, task: Task) -> bool:
         was_active = self._was_active.get(task)
@@ -330,13 +352,23 @@ class _Assignment:
             queue.add(process)
         return found
 
-    def targets(self) -> dict[str, TaskSet]:
+    async def targets(self) -> dict[str, TaskSet]:
         """The targets of all members."""
+        places = [each for process in self._processes.values() for each in process.places.values()]
         return {
-            member_id: TaskSet(
-                partitions_of((each_id, [index]) for each_id, index in sorted(place.active)),
-                partitions_of((each_id, [index]) for each_id, index in sorted(place.standby)),
-            )
-            for process in self._processes.values()
-            for member_id, place in process.places.items()
+            place.member_id: TaskSet(_by_subtopology(place.active), _by_subtopology(place.standby))
+            async for some in in_pieces(places)
+            for place in some
         }
+
+
+def _by_index(tasks: Iterable[Task]) -> list[Task]:
+    """The tasks, sorted by their index."""
+    return [(each_id, index) for index, each_id in sorted((task[1], task[0]) for task in tasks)]
+
+
+def _by_subtopology(tasks: Iterable[Task]) -> Tasks:
+    indexes: dict[str, list[int]] = {}
+    for each_id, index in sorted(tasks):
+        indexes.setdefault(each_id, []).append(index)
+    return partitions_of(indexes.items())

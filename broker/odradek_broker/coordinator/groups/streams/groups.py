@@ -15,6 +15,7 @@ from odradek_broker.coordinator.groups.streams.heartbeat import (
 )
 from odradek_broker.coordinator.groups.streams.tasks import TaskSet
 from odradek_broker.coordinator.groups.streams.topology import InternalTopic, Topology
+from odradek_broker.slices import in_pieces
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.streams_group_describe import (
     DescribedEndpoint,
@@ -35,11 +36,11 @@ from odradek_protocol.stored.streams_group import (
 class StreamsGroups(StreamsProtocol):
     """The streams groups of a shard."""
 
-    def describe(self, group_id: str) -> DescribedStreamsGroup:
+    async def describe(self, group_id: str) -> DescribedStreamsGroup:
         """The description of a streams group; GROUP_ID_NOT_FOUND with a message if there is no
         streams group of this id."""
         try:
-            return described(self.find(group_id))
+            return await described(self.find(group_id))
         except Refusal as refusal:
             return streams_not_described(group_id, refusal.error, refusal.message)
 
@@ -53,7 +54,7 @@ def streams_not_described(
     )
 
 
-def described(group: StreamsGroup) -> DescribedStreamsGroup:
+async def described(group: StreamsGroup) -> DescribedStreamsGroup:
     """The group with its topology and members, in the form of StreamsGroupDescribe (J-50)."""
     return DescribedStreamsGroup(
         error_code=ErrorCode.NONE,
@@ -62,7 +63,11 @@ def described(group: StreamsGroup) -> DescribedStreamsGroup:
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         topology=_topology(group),
-        members=[_member(group, member) for member in group.members.values()],
+        members=[
+            _member(group, member)
+            async for some in in_pieces(group.members.values())
+            for member in some
+        ],
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
 from odradek_broker.coordinator.groups.events import ConversionReason, GroupConverted, Observer
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall, ModernGroups
-from odradek_broker.coordinator.groups.partitions import Tasks, in_order
+from odradek_broker.coordinator.groups.partitions import Tasks, in_order, partitions_of_many
 from odradek_broker.coordinator.groups.refusals import (
     check_not_empty,
     invalid_request,
@@ -33,7 +33,6 @@ from odradek_broker.coordinator.groups.streams.reconciliation import reconcile
 from odradek_broker.coordinator.groups.streams.tasks import (
     NO_TASK_SET,
     TaskSet,
-    tasks_of,
 )
 from odradek_broker.coordinator.groups.streams.topology import (
     ConfiguredTopology,
@@ -47,6 +46,7 @@ from odradek_broker.coordinator.groups.streams.topology import (
 from odradek_broker.coordinator.groups.topics_hash import topics_hash
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record
 from odradek_broker.coordinator.timers import Timers
+from odradek_broker.slices import in_pieces
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -209,11 +209,13 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
 
     # --- Heartbeat ---
 
-    def _heartbeat(self, call: StreamsHeartbeatCall, out: Outcome, now: Instant) -> StreamsAnswer:
+    async def _heartbeat(
+        self, call: StreamsHeartbeatCall, out: Outcome, now: Instant
+    ) -> StreamsAnswer:
         request = call.request
         group, ending, converts = self._open(request)
         out.records += ending
-        owned = owned_tasks(request)
+        owned = await owned_tasks(request)
         before = group.members.get(request.member_id)
         if before is None:
             if request.member_epoch != JOIN_EPOCH:
@@ -223,22 +225,22 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         updated = _updated(before, call)
         if updated != before:
             out.records.append(make.member_record(group.group_id, updated))
-        change = self._change(group, before, updated, request, owned, out)
+        change = await self._change(group, before, updated, request, owned, out)
         if converts:
             reason = ConversionReason.GROUP_EMPTY
             self._observer(GroupConverted(group.group_id, "streams", reason))
         if not group.members:
             self._delay_assignment(group, now)
-        epoch, target = self._target(change, updated, out.records, now)
+        epoch, target = await self._target(change, updated, out.records, now)
         member = reconcile(updated, epoch, target, owned, lambda: group.holders)
         if member != updated:
-            out.records.append(make.current_record(group.group_id, member))
+            out.records.append(await make.current_record(group.group_id, member))
             self.deadlines.update_revocation(group, member, now)
         self.deadlines.restart_session(group, member, now)
         self.undo_if_refused(group, out, member.member_id)
         if request.shutdown_application:
             group.shutdown_by = group.shutdown_by or member.member_id
-        return self._answer(change, before, member, request)
+        return await self._answer(change, before, member, request)
 
     def _open(self, request: StreamsGroupHeartbeatRequest) -> OpenedStreamsGroup:
         """The group of a heartbeat. A missing group is created only for a member that joins (J-12,
@@ -257,7 +259,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
             self.check_size(group)
         return OpenedStreamsGroup(group)
 
-    def _change(
+    async def _change(
         self,
         group: StreamsGroup,
         before: StreamsMember,
@@ -269,7 +271,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         """The group epoch and topology after the heartbeat: the epoch grows with a change of the
         member, the topology, the topics or the settings of the assignor (J-03)."""
         grows = updated != before
-        topology = self._topology(group, request, out.records)
+        topology = await self._topology(group, request, out.records)
         statuses: list[StreamsStatus] = []
         if group.topology is not None and updated.topology_epoch < group.topology.epoch:
             detail = (
@@ -277,7 +279,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
                 f" topology epoch {group.topology.epoch}."
             )
             statuses.append(_status(StreamsStatusCode.STALE_TOPOLOGY, detail))
-        hashed, configured = self._configure(group, topology)
+        hashed, configured = await self._configure(group, topology)
         grows = grows or hashed != group.hashed
         validated_epoch = topology.epoch if configured.is_ready else -1
         if configured.is_ready and owned is not None:
@@ -292,7 +294,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
             )
         return GroupChange(group, epoch, configured, settings, statuses)
 
-    def _topology(
+    async def _topology(
         self,
         group: StreamsGroup,
         request: StreamsGroupHeartbeatRequest,
@@ -303,24 +305,26 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
             if group.topology is None:
                 raise invalid_request("The group has no topology. The member must join again.")
             return group.topology
-        stored = make.stored_topology(request.topology)
+        stored = await make.stored_topology(request.topology)
         asked = topology_of(stored)
         if group.topology is None:
-            records.append(make.topology_record(group.group_id, stored))
+            records.append(await make.topology_record(group.group_id, stored))
             return asked
-        if group.topology.epoch <= asked.epoch and group.topology != asked:
+        if group.topology.epoch <= asked.epoch and not await group.topology.is_same(asked):
             raise invalid_request("Topology updates are not supported yet.")
         return group.topology
 
-    def _configure(self, group: StreamsGroup, topology: Topology) -> tuple[int, ConfiguredTopology]:
+    async def _configure(
+        self, group: StreamsGroup, topology: Topology
+    ) -> tuple[int, ConfiguredTopology]:
         """The hash of the topics, and the topology configured for these topics. Both are computed
         again when the topics have changed."""
         fresh = group.topology is not None and group.topics_version == self._topics.topics_version
         if fresh and group.configured is not None:
             return group.hashed, group.configured
-        hashed = topics_hash(topology.required_topics, self._topics)
+        hashed = await topics_hash(topology.required_topics, self._topics)
         if group.topology is None or group.configured is None or hashed != group.hashed:
-            group.configured = configure(topology, self._topics.partition_count)
+            group.configured = await configure(topology, self._topics.partition_count)
         group.topics_version = self._topics.topics_version
         return hashed, group.configured
 
@@ -340,7 +344,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     def _is_delayed(self, group: StreamsGroup) -> bool:
         return self.deadlines.is_set(group, "", Deadline.STREAMS_DELAY)
 
-    def _target(
+    async def _target(
         self, change: GroupChange, member: StreamsMember, records: list[Record], now: Instant
     ) -> tuple[int, TaskSet]:
         """The epoch of the target assignment, and the target of the member (J-06, J-07)."""
@@ -357,26 +361,26 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
             change.statuses.append(_status(StreamsStatusCode.ASSIGNMENT_DELAYED, detail))
             return group.assignment_epoch, group.target(member_id)
         members = {**group.members, member_id: member}
-        targets = new_targets(group, members, change.configured, change.settings)
-        records += _target_records(group, targets, change.epoch, now)
+        targets = await new_targets(group, members, change.configured, change.settings)
+        records += await _target_records(group, targets, change.epoch, now)
         return change.epoch, targets[member_id]
 
-    def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
+    async def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
         """Assign the tasks, if the initial rebalance delay has passed (J-06), or remove a member
         whose deadline has passed."""
         if name.kind is not Deadline.STREAMS_DELAY:
-            super().on_timer(name, out, now)
+            await super().on_timer(name, out, now)
             return
         group = self.groups.get(name.group_id)
         due = group is not None and group.members and group.epoch > group.assignment_epoch
         if group is not None and due and group.configured is not None:
             settings = group.assignor_settings
-            targets = new_targets(group, group.members, group.configured, settings)
-            out.records += _target_records(group, targets, group.epoch, now)
+            targets = await new_targets(group, group.members, group.configured, settings)
+            out.records += await _target_records(group, targets, group.epoch, now)
 
     # --- The answer ---
 
-    def _answer(
+    async def _answer(
         self,
         change: GroupChange,
         before: StreamsMember,
@@ -398,7 +402,8 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
             if member.endpoint is not None:
                 group.endpoint_epoch += 1
         if group.endpoint_epoch != request.endpoint_information_epoch:
-            response.partitions_by_user_endpoint = self._endpoints(group, member, configured)
+            endpoints = await self._endpoints(group, member, configured)
+            response.partitions_by_user_endpoint = endpoints
         if group.group_id in self.groups:
             response.endpoint_information_epoch = group.endpoint_epoch
         if configured.problem is not None:
@@ -411,7 +416,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
             change.statuses.append(_status(StreamsStatusCode.SHUTDOWN_APPLICATION, detail))
         return StreamsAnswer(response, configured.missing)
 
-    def _endpoints(
+    async def _endpoints(
         self, group: StreamsGroup, member: StreamsMember, configured: ConfiguredTopology
     ) -> list[EndpointToPartitions]:
         """The address of every member, and the source partitions of its tasks; `member` comes last
@@ -423,7 +428,8 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
                 active_partitions=self._inputs(each.assigned.tasks.active, configured),
                 standby_partitions=self._inputs(each.assigned.tasks.standby, configured),
             )
-            for each in (*others, member)
+            async for some in in_pieces((*others, member))
+            for each in some
             if each.endpoint is not None
         ]
 
@@ -445,35 +451,35 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
 
     # --- Leave ---
 
-    def _leave(
+    async def _leave(
         self, request: StreamsGroupHeartbeatRequest, out: Outcome, now: Instant
     ) -> StreamsAnswer:
         """Remove the member. Its request may also ask for the end of the application (J-17)."""
         group = self.groups.get(request.group_id)
         if group is not None and request.shutdown_application:
             group.shutdown_by = group.shutdown_by or request.member_id
-        return super()._leave(request, out, now)
+        return await super()._leave(request, out, now)
 
     @staticmethod
     def _left(member_id: str, epoch: int) -> StreamsAnswer:
         return StreamsAnswer(StreamsGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch))
 
-    def _records_without(self, group: StreamsGroup, gone: Collection[str]) -> list[Record]:
+    async def _records_without(self, group: StreamsGroup, gone: Collection[str]) -> list[Record]:
         epoch, settings = group.epoch + 1, group.assignor_settings
         return [
             make.group_record(group.group_id, epoch, group.hashed, group.validated_epoch, settings)
         ]
 
 
-def owned_tasks(request: StreamsGroupHeartbeatRequest) -> TaskSet | None:
+async def owned_tasks(request: StreamsGroupHeartbeatRequest) -> TaskSet | None:
     """The tasks that the member reports as owned; None if the heartbeat does not report them."""
     if request.active_tasks is None or request.standby_tasks is None:
         return None
-    return TaskSet(
-        tasks_of(request.active_tasks),
-        tasks_of(request.standby_tasks),
-        tasks_of(request.warmup_tasks),
-    )
+    kinds = [
+        await partitions_of_many([(each.subtopology_id, each.partitions) for each in tasks or ()])
+        for tasks in (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    ]
+    return TaskSet(*kinds)
 
 
 def _updated(member: StreamsMember, call: StreamsHeartbeatCall) -> StreamsMember:
@@ -496,7 +502,7 @@ def _updated(member: StreamsMember, call: StreamsHeartbeatCall) -> StreamsMember
     return updated
 
 
-def new_targets(
+async def new_targets(
     group: StreamsGroup,
     members: Mapping[str, StreamsMember],
     configured: ConfiguredTopology,
@@ -505,22 +511,21 @@ def new_targets(
     """The new targets of these members; empty while the topology cannot run."""
     if not configured.is_ready:
         return dict.fromkeys(members, NO_TASK_SET)
-    return assign_sticky(
+    return await assign_sticky(
         configured.subtopologies,
         {
             member_id: AssignmentMember(member.process_id, group.target(member_id))
-            for member_id, member in members.items()
+            async for some in in_pieces(members.items())
+            for member_id, member in some
         },
         int(settings.get(STANDBY_REPLICAS, "0")),
     )
 
 
-def _target_records(
+async def _target_records(
     group: StreamsGroup, targets: Mapping[str, TaskSet], epoch: int, now: Instant
 ) -> list[Record]:
-    changed = [
-        make.target_record(group.group_id, *changed) for changed in group.changed_targets(targets)
-    ]
+    changed = await group.target_records(targets, make.target_record)
     return [*changed, make.target_epoch_record(group.group_id, epoch, now.wall_ms)]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from odradek_broker.coordinator.groups.modern.records import encoded
 from odradek_broker.coordinator.groups.partitions import Tasks, in_order
 from odradek_broker.coordinator.groups.streams.group import StreamsMember
 from odradek_broker.coordinator.groups.streams.tasks import HeldTasks, TaskSet
 from odradek_broker.coordinator.runtime import Record
+from odradek_broker.slices import in_pieces
 from odradek_protocol.schemas.streams_group_heartbeat import InternalTopicInfo, StreamsTopology
 from odradek_protocol.stored.modern_groups import encode_record
 from odradek_protocol.stored.streams_group import (
@@ -45,7 +47,7 @@ def group_record(
     return encode_record(value, group_id=group_id)
 
 
-def stored_topology(topology: StreamsTopology) -> StreamsGroupTopologyValue:
+async def stored_topology(topology: StreamsTopology) -> StreamsGroupTopologyValue:
     """The topology of a request, as it is stored."""
     return StreamsGroupTopologyValue(
         epoch=topology.epoch,
@@ -66,7 +68,8 @@ def stored_topology(topology: StreamsTopology) -> StreamsGroupTopologyValue:
                     for group in each.copartition_groups
                 ],
             )
-            for each in topology.subtopologies
+            async for some in in_pieces(topology.subtopologies)
+            for each in some
         ],
     )
 
@@ -82,9 +85,9 @@ def _stored_topic(topic: InternalTopicInfo) -> StoredInternalTopic:
     )
 
 
-def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> Record:
+async def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> Record:
     """A record of the topology."""
-    return encode_record(value, group_id=group_id)
+    return await encoded(value, len(value.subtopologies), group_id=group_id)
 
 
 def member_record(group_id: str, member: StreamsMember) -> Record:
@@ -108,7 +111,7 @@ def member_record(group_id: str, member: StreamsMember) -> Record:
     return encode_record(value, group_id=group_id, member_id=member.member_id)
 
 
-def current_record(group_id: str, member: StreamsMember) -> Record:
+async def current_record(group_id: str, member: StreamsMember) -> Record:
     """A record of the tasks of a member, its epoch and state."""
     assigned, pending = member.assigned.tasks, member.pending.tasks
     value = StreamsGroupCurrentMemberAssignmentValue(
@@ -122,7 +125,8 @@ def current_record(group_id: str, member: StreamsMember) -> Record:
         standby_tasks_pending_revocation=_stored(pending.standby),
         warmup_tasks_pending_revocation=_stored(pending.warmup),
     )
-    return encode_record(value, group_id=group_id, member_id=member.member_id)
+    elements = len(assigned.active) + len(assigned.standby) + len(pending.active)
+    return await encoded(value, elements, group_id=group_id, member_id=member.member_id)
 
 
 def _stored_active(held: HeldTasks) -> list[StoredTasks]:
@@ -143,14 +147,15 @@ def _stored(tasks: Tasks) -> list[StoredTasks]:
     ]
 
 
-def target_record(group_id: str, member_id: str, target: TaskSet) -> Record:
+async def target_record(group_id: str, member_id: str, target: TaskSet) -> Record:
     """A record of a member's target."""
     value = StreamsGroupTargetAssignmentMemberValue(
         active_tasks=_stored_target(target.active),
         standby_tasks=_stored_target(target.standby),
         warmup_tasks=_stored_target(target.warmup),
     )
-    return encode_record(value, group_id=group_id, member_id=member_id)
+    elements = len(target.active) + len(target.standby) + len(target.warmup)
+    return await encoded(value, elements, group_id=group_id, member_id=member_id)
 
 
 def _stored_target(tasks: Tasks) -> list[StoredTargetTasks]:

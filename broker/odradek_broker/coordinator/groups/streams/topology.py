@@ -14,6 +14,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 
 from odradek_broker.coordinator.groups.refusals import Refusal
+from odradek_broker.slices import in_pieces, pause_in_change
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -54,11 +55,23 @@ class Topology(NamedTuple):
     @property
     def input_topics(self) -> frozenset[str]:
         """The topics that the tasks read."""
-        names: set[str] = set()
-        for each in self.subtopologies.values():
-            names.update(each.source_topics)
-            names.update(topic.name for topic in each.repartition_source_topics)
-        return frozenset(names)
+        parts = self.subtopologies.values()
+        return frozenset(
+            [
+                *[name for each in parts for name in each.source_topics],
+                *[topic.name for each in parts for topic in each.repartition_source_topics],
+            ]
+        )
+
+    async def is_same(self, other: Topology) -> bool:
+        """True if the topologies are equal."""
+        if self.epoch != other.epoch or self.subtopologies.keys() != other.subtopologies.keys():
+            return False
+        async for some in in_pieces(self.subtopologies.items()):
+            for each_id, each in some:
+                if each != other.subtopologies[each_id]:
+                    return False
+        return True
 
     def source_of(self, topic: str) -> str | None:
         """The id of the subtopology that reads a topic."""
@@ -141,26 +154,33 @@ def invalid_topology(message: str) -> Refusal:
     return Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
 
 
-def configure(topology: Topology, partition_count: Callable[[str], int]) -> ConfiguredTopology:
+async def configure(
+    topology: Topology, partition_count: Callable[[str], int]
+) -> ConfiguredTopology:
     """Configure the topology for the topics; `partition_count` is 0 for a missing topic.
 
     Raises Refusal for a topology that no topics could satisfy.
     """
     copartitioned = [
-        group for each in topology.subtopologies.values() for group in _copartition_groups(each)
+        group
+        async for some in in_pieces(topology.subtopologies.values())
+        for each in some
+        for group in _copartition_groups(each)
     ]
     try:
-        _check_sources(topology, partition_count)
+        await _check_sources(topology, partition_count)
         counts = _Counts(topology, partition_count)
-        counts.set_repartition_topics()
-        for group in copartitioned:
-            counts.enforce_copartitioning(group)
-        counts.set_changelogs()
+        await counts.set_repartition_topics()
+        async for groups in in_pieces(copartitioned):
+            for group in groups:
+                counts.enforce_copartitioning(group)
+        await counts.set_changelogs()
         configured = {
-            each_id: _configured(each, counts)
-            for each_id, each in sorted(topology.subtopologies.items())
+            each_id: _configured(topology.subtopologies[each_id], counts)
+            async for ids in in_pieces(sorted(topology.subtopologies))
+            for each_id in ids
         }
-        missing = _missing(configured, partition_count)
+        missing = await _missing(configured, partition_count)
     except _Unusable as unusable:
         return ConfiguredTopology(topology.epoch, problem=unusable.problem)
     problem = None
@@ -181,9 +201,11 @@ def _summary(names: Sequence[str]) -> str:
     return shown if more <= 0 else f"{shown} and {more} additional topics"
 
 
-def _check_sources(topology: Topology, partition_count: Callable[[str], int]) -> None:
+async def _check_sources(topology: Topology, partition_count: Callable[[str], int]) -> None:
     names = {name for each in topology.subtopologies.values() for name in each.source_topics}
-    missing = sorted(name for name in names if not partition_count(name))
+    missing = sorted(
+        [name async for some in in_pieces(names) for name in some if not partition_count(name)]
+    )
     if missing:
         raise _Unusable(
             StreamsStatusCode.MISSING_SOURCE_TOPICS,
@@ -242,7 +264,7 @@ class _Counts:
 
     # --- Repartition topics ---
 
-    def set_repartition_topics(self) -> None:
+    async def set_repartition_topics(self) -> None:
         """Give every repartition topic as many partitions as the largest input of the subtopology
         that writes it, unless the application asks for a number."""
         counts = dict(self._fixed)
@@ -260,7 +282,11 @@ class _Counts:
         # Kafka repeatedly goes through all sinks. The order here is the same, but a sink is
         # examined again only when the number of partitions of one of its inputs has become known.
         looks = [(1, place) for place in range(len(sinks))]
+        looked = 0
         while looks:
+            looked += 1
+            if not looked % in_pieces.SIZE:
+                await pause_in_change()
             turn, place = heappop(looks)
             sink = sinks[place]
             count = 0 if sink in counts else self._largest_input(writers[sink], counts)
@@ -330,12 +356,13 @@ class _Counts:
 
     # --- Changelogs ---
 
-    def set_changelogs(self) -> None:
+    async def set_changelogs(self) -> None:
         """Give every changelog topic one partition for each task."""
-        for each in self._subtopologies.values():
-            tasks = self.tasks(each)
-            for topic in each.state_changelog_topics:
-                self._decided[topic.name] = tasks
+        async for some in in_pieces(self._subtopologies.values()):
+            for each in some:
+                tasks = self.tasks(each)
+                for topic in each.state_changelog_topics:
+                    self._decided[topic.name] = tasks
 
     def tasks(self, subtopology: StoredSubtopology) -> int:
         """The number of tasks of a subtopology: the partitions of its largest input."""
@@ -374,7 +401,7 @@ def _internal_topics(
     }
 
 
-def _missing(
+async def _missing(
     subtopologies: Mapping[str, ConfiguredSubtopology], partition_count: Callable[[str], int]
 ) -> dict[str, InternalTopic]:
     """The internal topics that do not exist. Raises _Unusable if an existing topic has another
@@ -384,12 +411,16 @@ def _missing(
         for each in subtopologies.values()
         for name, topic in {**each.repartition_sources, **each.changelogs}.items()
     }
-    for name, topic in sorted(wanted.items()):
-        count = partition_count(name)
-        if count and count != topic.partitions:
-            raise _Unusable(
-                StreamsStatusCode.INCORRECTLY_PARTITIONED_TOPICS,
-                f"Existing topic {name} has different number of partitions: expected"
-                f" {topic.partitions}, found {count}",
-            )
-    return {name: topic for name, topic in wanted.items() if not partition_count(name)}
+    missing = {}
+    async for some in in_pieces(sorted(wanted)):
+        for name in some:
+            count, expected = partition_count(name), wanted[name].partitions
+            if count and count != expected:
+                raise _Unusable(
+                    StreamsStatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                    f"Existing topic {name} has different number of partitions: expected"
+                    f" {expected}, found {count}",
+                )
+            if not count:
+                missing[name] = wanted[name]
+    return missing

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from at_once import at_once
 from consumer_group_world import (
     FakeMember,
     assigned,
@@ -59,7 +60,7 @@ def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
     }[report]
     target: Partitions = {TOPIC: frozenset({0, 3})}
     target_epoch = 7 if newer else 5
-    after = next_assignment(member, target_epoch, target, owned, lambda *_: None)
+    after = at_once(next_assignment(member, target_epoch, target, owned, lambda *_: None))
     step = STEPS[state, report if pending else _without_pending(report), newer]
     if step in (Step.STAY, Step.WAIT):
         assert after is member

@@ -139,9 +139,48 @@ def test_g147_topics_that_change_meanwhile_are_matched_at_the_next_heartbeat(
     assert "late" in consumer_group(world).patterns[SLOW]
 
 
+def test_n10_the_match_for_a_closed_connection_ends_and_another_heartbeat_takes_over(
+    world: GroupWorld, steps: Steps
+) -> None:
+    closed = send(world, **FakeMember(world, "a", topics=None, pattern=SLOW).request())
+    waits = send(world, **FakeMember(world, "b", topics=None, pattern=SLOW).request())
+    world.turns.turn()
+    steps.taken()
+    closed.abandon()
+    for _ in turns(world, lambda: waits.done):
+        pass
+    assert waits.result().error_code == ErrorCode.NONE and not closed.done
+    assert set(consumer_group(world).members) == {"b"}
+
+
+def test_g147_a_match_that_takes_too_long_is_refused(
+    world: GroupWorld, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = FakeMember(world, "a", topics=None, pattern="top.*")
+    first = send(world, **member.request())
+    for _ in turns(world, lambda: first.done):
+        pass
+    member.take(first.result())
+    monkeypatch.setattr(expressions, "MATCH_STEPS_MAX", 1_000)
+    other = send(world, **FakeMember(world, "b", topics=None, pattern=SLOW).request())
+    for _ in turns(world, lambda: other.done):
+        pass
+    assert other.result().error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "takes too long" in (other.result().error_message or "")
+    # An expression of the group keeps its topics.
+    world.metadata.topics_version += 1
+    later = send(world, **member.request())
+    for _ in turns(world, lambda: later.done):
+        pass
+    assert later.result().error_code == ErrorCode.NONE
+    assert consumer_group(world).patterns["top.*"] == {"topic"}
+
+
 def test_a67_only_topics_that_the_user_may_see_are_matched(world: GroupWorld, steps: Steps) -> None:
     for seen in ((), ("topic",)):
-        assert list(expressions.match([SLOW], world.metadata, frozenset(seen).intersection))
+        assert list(
+            expressions.match(frozenset([SLOW]), {}, world.metadata, frozenset(seen).intersection)
+        )
         assert steps.taken() == sum([compile_pattern(SLOW).steps(name) for name in seen])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from at_once import at_once
 from consumer_group_world import (
     FakeMember,
     consumer_group,
@@ -119,7 +120,7 @@ def test_o20_records_without_epochs_have_that_of_the_member(world: GroupWorld) -
     """A Kafka before 4.3 wrote them."""
     joined(world, "a")
     member = stored(world, "a")
-    _, data = current_record(GROUP, member)
+    _, data = at_once(current_record(GROUP, member))
     value = decode_value(RecordType.CURRENT, data or b"")
     assert isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
     for each in value.assigned_partitions:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from at_once import at_once
 from consumer_group_world import (
     consumer_group,
     grow,
@@ -66,7 +67,7 @@ def test_g146_a_stored_expression_that_cannot_be_compiled_matches_no_topic(
     """Kafka, which accepts more expressions, may have written the log."""
     a, b = joined(world, "a", "b")
     foreign = replace(stored(world, "b"), pattern=r"\p{Lu}.*", topics=frozenset())
-    world.log.append_internal([member_record(GROUP, foreign)], 0)
+    world.log.append_internal([at_once(member_record(GROUP, foreign))], 0)
     world.restart()
     grow(world, "topic", 11)
     settle(a, b)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from at_once import at_once
 from group_world import part
 from handler_calls import handled
 from odradek_broker.coordinator.groups.offsets import CommitCall
@@ -517,7 +518,7 @@ def test_h30_a_share_group_refuses_members_and_offsets_of_other_protocols(
         subscribed_topic_names=["topic"],
         topic_partitions=[],
     )
-    answer = world.groups.consumer_heartbeat(request, 1, "client", "host").result()
+    answer = at_once(world.groups.consumer_heartbeat(request, 1, "client", "host"))
     assert answer.error_code == E.GROUP_ID_NOT_FOUND
     call = CommitCall(GROUP, -1, "", None, 9, -1, [part(6)])
     assert world.groups.commit_offsets(call).result() == [E.GROUP_ID_NOT_FOUND]

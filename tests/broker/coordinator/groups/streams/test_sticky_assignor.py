@@ -8,6 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from at_once import at_once
 from odradek_broker.coordinator.groups.partitions import each_partition
 from odradek_broker.coordinator.groups.streams.assignor import AssignmentMember, assign_sticky
 from odradek_broker.coordinator.groups.streams.tasks import TaskSet
@@ -50,19 +51,19 @@ def _members(targets: Mapping[str, TaskSet], *member_ids: str) -> dict[str, Assi
 
 def test_j40_a_member_that_joins_takes_no_more_than_its_share() -> None:
     parts = {"0": subtopology(6, stateful=False)}
-    alone = assign_sticky(parts, _members({}, "a"), 0)
-    both = assign_sticky(parts, _members(alone, "a", "b"), 0)
+    alone = at_once(assign_sticky(parts, _members({}, "a"), 0))
+    both = at_once(assign_sticky(parts, _members(alone, "a", "b"), 0))
     assert [len(both[each].active["0"]) for each in "ab"] == [3, 3]
     assert both["a"].active["0"] <= alone["a"].active["0"]
 
 
 def test_j40_a_standby_becomes_active_when_the_active_member_leaves() -> None:
     parts = {"0": subtopology(4, stateful=True)}
-    both = assign_sticky(parts, _members({}, "a", "b"), 1)
+    both = at_once(assign_sticky(parts, _members({}, "a", "b"), 1))
     assert both["a"].standby == both["b"].active
-    alone = assign_sticky(parts, _members(both, "b"), 1)
+    alone = at_once(assign_sticky(parts, _members(both, "b"), 1))
     assert alone["b"] == TaskSet({"0": frozenset(range(4))})
 
 
 def test_a_streams_group_without_members_has_no_target_assignments() -> None:
-    assert assign_sticky({"0": subtopology(1, stateful=False)}, {}, 1) == {}
+    assert at_once(assign_sticky({"0": subtopology(1, stateful=False)}, {}, 1)) == {}

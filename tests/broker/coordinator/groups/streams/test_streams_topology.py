@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import budget
+from at_once import at_once
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.streams.records import stored_topology
 from odradek_broker.coordinator.groups.streams.topology import (
@@ -25,8 +26,8 @@ TOPICS = {"two": 2, "also-two": 2, "three": 3}
 
 
 def configured(*parts: StreamsSubtopology, **topics: int) -> ConfiguredTopology:
-    made = topology_of(stored_topology(topology(*parts, epoch=5)))
-    return configure(made, lambda name: {**TOPICS, **topics}.get(name, 0))
+    made = topology_of(at_once(stored_topology(topology(*parts, epoch=5))))
+    return at_once(configure(made, lambda name: {**TOPICS, **topics}.get(name, 0)))
 
 
 def counts(made: ConfiguredTopology) -> dict[str, int]:
@@ -223,13 +224,13 @@ def test_j23_a_long_chain_of_repartition_topics_is_counted_in_linear_work() -> N
     ]
     first = subtopology("0", ["two"], sinks=["r0"])
     asked: list[str] = []
-    made = topology_of(stored_topology(topology(*chain, first)))
+    made = topology_of(at_once(stored_topology(topology(*chain, first))))
 
     def partition_count(name: str) -> int:
         asked.append(name)
         return TOPICS.get(name, 0)
 
-    assert set(counts(configure(made, partition_count)).values()) == {2}
+    assert set(counts(at_once(configure(made, partition_count))).values()) == {2}
     assert len(asked) < 10 * length
 
 
@@ -237,14 +238,16 @@ def test_j23_many_copartition_groups_are_counted_in_linear_work() -> None:
     names = [f"r{at}" for at in range(2_000)]
     asked: list[str] = []
     made = topology_of(
-        stored_topology(
-            topology(
-                subtopology(
-                    "0",
-                    ["two"],
-                    sinks=names,
-                    repartitioned=[internal(name, 2) for name in names],
-                    together=[together([], [at]) for at in range(len(names))],
+        at_once(
+            stored_topology(
+                topology(
+                    subtopology(
+                        "0",
+                        ["two"],
+                        sinks=names,
+                        repartitioned=[internal(name, 2) for name in names],
+                        together=[together([], [at]) for at in range(len(names))],
+                    )
                 )
             )
         )
@@ -254,5 +257,5 @@ def test_j23_many_copartition_groups_are_counted_in_linear_work() -> None:
         asked.append(name)
         return TOPICS.get(name, 0)
 
-    assert set(counts(configure(made, partition_count)).values()) == {2}
+    assert set(counts(at_once(configure(made, partition_count))).values()) == {2}
     assert len(asked) < 10 * len(names)
