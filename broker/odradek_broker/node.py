@@ -241,6 +241,7 @@ class Node:
         self.publisher = self._new_publisher()
         self.metadata_log = self._new_metadata_log()
         self.producer_ids = ProducerIdManager(metadata, self.metadata_log.commit, fault_points)
+        producers.on_new_producer = self.producer_ids.first_batch_of
         self._make_mirrors()
         self.markers = MarkerWriter(partition, metadata, groups.marker_written, clock, fault_points)
         self.transactions = self._new_transactions()

@@ -264,6 +264,21 @@ def test_t57_f13_leader_epochs_are_never_older_than_those_in_the_logs(clean: boo
                 assert partition.leader_epoch >= newest + (topic == TRANSACTIONS_TOPIC), end
 
 
+def test_p29_the_id_of_a_producer_that_writes_after_the_loss_is_not_given_out_again() -> None:
+    """The block was lost before its producer wrote for the first time."""
+    world = NodeWorld(**SETTINGS)
+    world.create("t")
+    world.flush()
+    partition = world.node.partition("t", 0)
+    assert partition is not None
+    append(partition.log, make_batch(1, producer_id=1_234))
+    for producer_id in (0, 2**62):
+        append(partition.log, make_batch(1, producer_id=producer_id))
+    given = world.node.producer_ids.next()
+    world.flush()
+    assert 1_234 < (given.result() or 0) < 10_000
+
+
 def test_p29_a_made_up_producer_id_uses_up_no_others() -> None:
     world = NodeWorld(**SETTINGS)
     world.create("t")
