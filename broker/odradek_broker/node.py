@@ -6,7 +6,7 @@ so that the simulator can run the node unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from itertools import count
 
@@ -242,6 +242,7 @@ class Node:
         self.publisher = self._new_publisher()
         self.metadata_log = self._new_metadata_log()
         self.producer_ids = ProducerIdManager(metadata, self.metadata_log.commit, fault_points)
+        producers.on_new_producer = self.producer_ids.first_batch_of
         self._make_mirrors()
         self.markers = MarkerWriter(
             partition, metadata, groups.marker_written, clock, fault_points, self.slices
@@ -440,7 +441,7 @@ class Node:
         self.publisher.loaded(self.metadata_log.state().log_end_offset)
         self.replicas.load(self.metadata_log.removed_topic_ids, report)
         report.problems += self.metadata_log.problems
-        self.producer_ids.leave_out(self._producer_ids_of_logs())
+        self._make_up_for_lost_metadata()
         if self.metadata.config_problem:
             report.problems.append(
                 "the broker's dynamic settings are not all used, for they do not fit together:"
@@ -452,16 +453,26 @@ class Node:
         self._begin_transactions()
         return report
 
-    def _producer_ids_of_logs(self) -> Iterator[int]:
-        """The producer ids in the logs. After a crash all logs are open. After a clean stop they
-        are opened only if the metadata log has lost records."""
-        all_known = self.metadata_log.ends_as_stopped
+    def _make_up_for_lost_metadata(self) -> None:
+        """Give out no producer id that a log has (P-29), and raise leader epochs that are older
+        than those of the batches (F-13), for the metadata log may have lost its last records. After
+        a crash all logs are open. After a clean stop they are opened only if records are lost."""
+        nothing_lost = self.metadata_log.ends_as_stopped
+        producer_ids: set[int] = set()
+        epochs: dict[str, dict[int, int]] = {}
         for log in self.logs:
-            if log.offline or log.topic == METADATA_TOPIC or (all_known and not log.loaded):
+            if log.offline or log.topic == METADATA_TOPIC or (nothing_lost and not log.loaded):
                 continue
             with suppress(StorageError):
                 log.load(self.clock.wall_ms())
-                yield from (entry.producer_id for entry in log.producers.entries())
+                producer_ids.update(entry.producer_id for entry in log.producers.entries())
+                newest = log.leader_epochs.latest
+                if -1 < self.metadata.leader_epoch_of(log.topic, log.partition) < newest:
+                    epochs.setdefault(log.topic, {})[log.partition] = newest
+        self.producer_ids.leave_out(producer_ids)
+        with suppress(StorageError):  # On a full disk the next start tries again.
+            for topic, newer in epochs.items():
+                self.metadata_log.commit(self.metadata.leader_epoch_records(topic, newer))
 
     def _begin_transactions(self) -> None:
         """Raise the leader epochs of the transaction partitions, and load the transaction

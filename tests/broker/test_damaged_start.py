@@ -225,6 +225,60 @@ def test_p29_no_producer_id_of_a_log_is_given_out_again(clean: bool) -> None:
     assert kept > 2
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_t57_f13_leader_epochs_are_never_older_than_those_in_the_logs(clean: bool) -> None:
+    """The metadata log has lost the records of newer epochs. Participants refuse the markers of a
+    coordinator with an older epoch, and clients that know a newer epoch find no end of it."""
+    world = NodeWorld(**SETTINGS)
+    world.node.ensure_internal_topic(TRANSACTIONS_TOPIC)
+    world.create("t")
+    topics = ("t", TRANSACTIONS_TOPIC)
+    for _ in range(3):
+        epochs = world.node.metadata.leader_epoch_records("t", {0: 7})
+        world.node.metadata_log.commit(epochs)
+        world.flush()
+        for topic in topics:
+            partition = world.node.partition(topic, 0)
+            assert partition is not None
+            append(partition.log, make_batch(1), leader_epoch=partition.leader_epoch)
+            partition.log.durability.flush()
+        world.node.close()
+        world.logs.close()
+        world.start()
+    world.node.close()
+    world.logs.close()
+    if not clean:
+        world.files.remove("data/.kafka_cleanshutdown")
+    content = world.files.content(METADATA_LOG)
+    for end in batch_ends(content):
+        damaged = world.files.copy()
+        damaged.put(METADATA_LOG, content[:end])
+        found = start(damaged)
+        assert found is not None
+        found.flush()
+        for topic in topics:
+            partition = found.node.partition(topic, 0)
+            if partition is not None:
+                partition.log.ensure_loaded()
+                newest = partition.log.leader_epochs.latest
+                assert partition.leader_epoch >= newest + (topic == TRANSACTIONS_TOPIC), end
+
+
+def test_p29_the_id_of_a_producer_that_writes_after_the_loss_is_not_given_out_again() -> None:
+    """The block was lost before its producer wrote for the first time."""
+    world = NodeWorld(**SETTINGS)
+    world.create("t")
+    world.flush()
+    partition = world.node.partition("t", 0)
+    assert partition is not None
+    append(partition.log, make_batch(1, producer_id=1_234))
+    for producer_id in (0, 2**62):
+        append(partition.log, make_batch(1, producer_id=producer_id))
+    given = world.node.producer_ids.next()
+    world.flush()
+    assert 1_234 < (given.result() or 0) < 10_000
+
+
 def test_p29_a_made_up_producer_id_uses_up_no_others() -> None:
     world = NodeWorld(**SETTINGS)
     world.create("t")

@@ -332,6 +332,17 @@ def test_an_acceptance_may_come_after_the_last_delivery() -> None:
     assert list(readers(group).accepted("b", PLACE, 7)) == []
 
 
+@pytest.mark.parametrize("start_offset", [7, 8])
+def test_an_acceptance_may_come_after_a_reset_to_a_later_offset(
+    group: Group, start_offset: int
+) -> None:
+    """The member does not know of the reset, and the broker passes over the acceptance."""
+    group.lend("a")
+    group.checker.reset_asked(PLACE)
+    group.checker.begun_anew(PLACE, start_offset, group.now_ms)
+    assert (list(readers(group).accepted("a", PLACE, 7)) == []) is (start_offset == 8)
+
+
 def test_an_acceptance_after_the_last_lock_may_have_no_effect() -> None:
     """The broker has archived the record and moved the start offset, and could not store it."""
     group = Group(limit=1)

@@ -52,11 +52,13 @@ def state_of_producer(
 
 class ProducerRecorder:
     """A `ProducerWatch` that records in a history. `expiration_ms`: the present
-    `producer.id.expiration.ms`."""
+    `producer.id.expiration.ms`. `on_new_producer` is called with the id of a producer that is new
+    to a log."""
 
     def __init__(self, history: History, expiration_ms: Callable[[], int]) -> None:
         self._history = history
         self._expiration_ms = expiration_ms
+        self.on_new_producer: Callable[[int], None] = lambda _: None
 
     def duplicate(self, where: TopicPartition, header: BatchHeader, original: Duplicate, /) -> None:
         """Record a duplicate batch."""
@@ -88,6 +90,8 @@ class ProducerRecorder:
         self, where: TopicPartition, header: BatchHeader, epoch_before: int | None, /
     ) -> None:
         """Record the first batch of a producer, or a batch or marker with a new epoch."""
+        if epoch_before is None:
+            self.on_new_producer(header.producer_id)
         kind = EventKind.BATCH_OF_NEW_EPOCH
         if header.is_control:
             kind = EventKind.MARKER_OF_NEW_EPOCH

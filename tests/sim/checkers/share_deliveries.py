@@ -163,10 +163,12 @@ class ShareDeliveries:
 
     def may_be_finished(self, place: Place, offset: int) -> bool:
         """True if a member that had the record has sent a final acknowledgement, if the record was
-        delivered as often as the limit allows, or if it may have been deleted."""
+        delivered as often as the limit allows, if it may have been deleted, or if the group was
+        reset to a later offset."""
         lives = self.of(place, offset).all()
         finished = any(each.tried or each.count >= self._limit for each in lives)
-        return finished or self.is_deleted(place, offset)
+        passed = offset < self.life(place).start_offset
+        return finished or passed or self.is_deleted(place, offset)
 
     # --- Deliveries ---
 
