@@ -14,7 +14,14 @@ from struct import Struct as Packer
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
 from odradek_protocol.message import Message, Struct, array, field, message
-from odradek_protocol.primitives import BYTES, INT32, INT64, STRING, DecodeError
+from odradek_protocol.primitives import (
+    BYTES,
+    INT32,
+    INT64,
+    MAX_MESSAGE_ELEMENTS,
+    STRING,
+    DecodeError,
+)
 
 KEY_TYPE = 2
 """The int16 in front of every key of this kind."""
@@ -86,7 +93,7 @@ def decode_value(value: Buffer) -> GroupMetadataValue:
 def decode_value_with_pauses(value: Buffer) -> Generator[None, None, GroupMetadataValue]:
     """Like `decode_value`, as a generator that yields after some members and returns the value."""
     found = yield from codec.decode_with_pauses(
-        GroupMetadataValue, _version(value), value, _INT16.size, codec.MAX_MESSAGE_ELEMENTS
+        GroupMetadataValue, _version(value), value, _INT16.size, MAX_MESSAGE_ELEMENTS
     )
     return found
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
 from odradek_protocol.message import Message
-from odradek_protocol.primitives import DecodeError
+from odradek_protocol.primitives import MAX_MESSAGE_ELEMENTS, DecodeError
 
 WRITTEN_VERSION = 0
 
@@ -51,7 +51,7 @@ def decode_value(cls: type[M], value: Buffer) -> M:
 def decode_value_with_pauses(cls: type[M], value: Buffer) -> Generator[None, None, M]:
     """Like `decode_value`, as a generator that yields after some elements and returns the value."""
     found = yield from codec.decode_with_pauses(
-        cls, _version(cls, value), value, _INT16.size, codec.MAX_MESSAGE_ELEMENTS
+        cls, _version(cls, value), value, _INT16.size, MAX_MESSAGE_ELEMENTS
     )
     return found
 
