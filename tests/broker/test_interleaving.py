@@ -33,6 +33,7 @@ from odradek_protocol.schemas.create_partitions import (
 from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek_protocol.schemas.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek_protocol.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest
 from odradek_protocol.schemas.describe_transactions import DescribeTransactionsRequest
 from odradek_protocol.schemas.end_txn import EndTxnRequest
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
@@ -583,3 +584,26 @@ def test_t21_partitions_are_added_all_or_none_beside_a_new_producer(
     initialised(broker)
     described = broker.ask(DescribeTransactionsRequest(transactional_ids=["tx"]))
     assert described.transaction_states[0].topics == []
+
+
+# --- Durability -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [MetadataRequest(topics=None), DescribeTopicPartitionsRequest()],
+    ids=["Metadata", "DescribeTopicPartitions"],
+)
+def test_d4_an_answer_waits_for_the_changes_that_are_made_while_it_is_read(
+    broker: InterleavedBroker, request_: Message
+) -> None:
+    broker.ask(creation(NAMES))
+    asked = broker.begin(request_)
+    for turn in turns_of(broker, asked):
+        if turn == 2:
+            grown = broker.begin(growth(NAMES[-1:], 3))
+    assert not grown.done and not asked.done
+    broker.flush()
+    broker.go_on()
+    shown = {topic.name: len(topic.partitions) for topic in asked.answer.topics}
+    assert shown == {**dict.fromkeys(NAMES, 1), NAMES[-1]: 3}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 Topic = tuple[bytes, int]
 #: The time of an operation whose end is unknown.
 NEVER = 1 << 60
-_STEPS_MAX = 200_000
+_STEPS_MAX = 30_000
 
 
 @dataclass(eq=False, slots=True)
