@@ -43,7 +43,7 @@ _HANG_UP_S = 5.0
 #: turn. Produce and Fetch are not counted.
 _TURN_BYTES = 256 * 1024
 #: The bytes that are counted for each request in addition to its size.
-_REQUEST_BYTES = 128
+_REQUEST_BYTES = 1_024
 #: Responses are collected up to this many bytes before they are sent.
 _SEND_BYTES = 64 * 1024
 

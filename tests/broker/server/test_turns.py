@@ -99,8 +99,8 @@ def test_n56_other_connections_get_a_turn_between_many_small_requests() -> None:
         connection.arrive([(ApiVersionsRequest(), 0)] * 100)
         assert (wire.answers, wire.reading) == (100, True)
         connection.arrive([(ApiVersionsRequest(), 0)] * 10_000)
-        assert 100 < wire.answers < 2_100 and not wire.reading
-        for _ in range(30):
+        assert 100 < wire.answers < 400 and not wire.reading
+        for _ in range(100):
             await asyncio.sleep(0)
             connection.read()
         assert (wire.answers, wire.reading) == (10_100, True)
@@ -134,7 +134,7 @@ def test_n56_a_stop_answers_the_requests_that_have_arrived() -> None:
         connection.arrive([(ApiVersionsRequest(), 0)] * 1_500)
         connection.session.close_after_answers()
         assert wire.answers < 1_500 and not wire.closed
-        for _ in range(3):
+        for _ in range(20):
             await asyncio.sleep(0)
         assert (wire.answers, wire.closed) == (1_500, True)
 
