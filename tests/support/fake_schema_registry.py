@@ -17,8 +17,9 @@ class FakeRegistry:
     """A registry on a free port.
 
     `answers`: the response to each path with its query: a dict is sent as JSON, bytes are sent as
-    they are, with `status`, an int is a status that gets an error message. `asked`: the requested paths so far.
-    `headers`: the headers of the last request.
+    they are, with `status`, an int is a status that gets an error message.
+
+    `asked`: the requested paths so far. `headers`: the headers of the last request.
     """
 
     def __init__(self) -> None:

@@ -37,7 +37,6 @@ _LONG_FUNCTIONS = {
 #: Small modules with one user that may stay separate -> the reason.
 _SMALL = {
     "odradek.errors": "a public name",
-    "odradek_broker.metadata.producer_ids": "beside the other kinds of metadata",
     "odradek_client.consumer.assignors.range": "an assignor",
     "odradek_client.consumer.assignors.round_robin": "an assignor",
     "odradek_protocol.records.place": "the codec's, which may be compiled",

@@ -330,8 +330,9 @@ class Shards(Generic[C]):
     async def read_all(
         self, select: Callable[[C], Iterable[S]], show: Callable[[S], T]
     ) -> tuple[ErrorCode, list[T]]:
-        """What `show` makes of everything that `select` finds in all cores, in slices, once all
-        state that both read is durable. If a core is not available, the error of this core."""
+        """Select things in all cores and show them, in slices. Returns the results once all state
+        that `select` and `show` have read is durable. If a core is not available, the error of this
+        core."""
         errors = [runtime.error for runtime in self if runtime.error is not ErrorCode.NONE]
         error = errors[0] if errors else self._error
         found: list[T] = []

@@ -606,8 +606,7 @@ class Server:
             thread.refuse()
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        # After this stop another broker may open the directory, so no thread may be left that uses
-        # it.
+        # Another broker may open the directory after the stop, so no thread may use it.
         self._run_in_background.refuse()
         self.node.logs.stop_background()
         await self._host.in_thread(self._run_in_background.wait)
@@ -643,8 +642,7 @@ class Server:
     async def _repeat(
         self, every_s: float, what: str, step: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """Repeat a step for ever. Errors are logged, because nobody would notice the end of the
-        task."""
+        """Repeat a step for ever. Errors are logged, because nobody would see the task end."""
         while True:
             await asyncio.sleep(every_s)
             try:

@@ -47,8 +47,8 @@ _TIMEOUT_MS = 500
 _LATE_MS = 1_000
 #: The number of runs after the faults that may fail because of records that were lost before.
 _LAST_RUNS_MAX = 6
-#: The last runs whose tasks may be suspended. In a seed with timeouts, the transactions of the other
-#: tasks of a batch may time out meanwhile.
+#: The last runs whose tasks may be suspended. In a seed with timeouts, the transactions of the
+#: other tasks of a batch may time out meanwhile.
 _LATE_RUNS_MAX = 3
 
 

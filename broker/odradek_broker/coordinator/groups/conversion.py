@@ -178,7 +178,7 @@ async def _without_double_claims(members: list[ConsumerMember]) -> list[Consumer
     taken: dict[bytes, set[int]] = {}
 
     def take(partitions: Partitions) -> Partitions:
-        """Those of the partitions that nobody has taken."""
+        """Take the partitions that nobody has taken."""
         left = partitions_of(
             (topic_id, indexes - taken.get(topic_id, set()))
             for topic_id, indexes in partitions.items()

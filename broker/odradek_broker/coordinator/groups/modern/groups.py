@@ -112,8 +112,8 @@ class ModernGroups(ABC, Generic[G, Q, A]):
     # --- Replay ---
 
     def replay(self, kind: IntEnum, key: bytes, value: Message | None) -> str:
-        """Apply one record; returns the id of its group. A group exists from its first record to the tombstone of its own record
-        (J-02)."""
+        """Apply one record; returns the id of its group. A group exists from its first record to
+        the tombstone of its own record (J-02)."""
         named: Any = decode_key(kind, key)
         group_id: str = named.group_id
         group = self.groups.get(group_id)
