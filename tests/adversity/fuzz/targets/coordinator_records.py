@@ -22,8 +22,8 @@ from odradek_broker.coordinator.runtime import (
     OffsetRuntime,
     Runtime,
     RuntimeState,
-    TransactionalRuntime,
 )
+from odradek_broker.coordinator.sliced_runtime import SlicedRuntime
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.partition import StoredRecord
@@ -118,6 +118,7 @@ def _check_service(runtime: Runtime[Any], clock: list[Instant]) -> None:
             if due_ms is None or due_ms > clock[0].monotonic_ms:
                 break
             runtime.run_due(clock[0])
+            _WORLD.soon.run()
         else:
             raise Broken("deadlines follow one another without end")
 
@@ -137,10 +138,11 @@ def _check(data: bytes) -> None:
         runtime = Runtime(transactions, partition, lambda: clock[0])
     else:
         groups = node.groups.shards._new_core(0)
-        runtime = TransactionalRuntime(groups, partition, lambda: clock[0])
+        runtime = SlicedRuntime(node.slices, groups, partition, lambda: clock[0])
     try:
         while not runtime.load(1000):
             pass
+        _WORLD.soon.run()
     except WireError:
         return
     _check_service(runtime, clock)
