@@ -391,7 +391,7 @@ def test_n10_n57_a_change_is_whole_or_not_begun_wherever_its_connection_is_close
         return broker, broker.begin(request, version)
 
     turns = sum(1 for _ in turns_of(*begun()))
-    for before_end in (1, 3, 6, 12, 24, turns):
+    for before_end in (1, 6, turns):
         broker, asked = begun()
         closed_at = turns - before_end
         for turn in turns_of(broker, asked):
@@ -478,9 +478,9 @@ def test_o03_no_offset_is_stored_for_a_topic_that_is_deleted_meanwhile(
         assert {errors_of[name] for name in NAMES[1::2]} == {E.NONE}
         broker.finish(broker.begin(deletion(NAMES[::2])))
         broker.ask(creation(NAMES[::2]))
-        assert {committed(broker, NAMES)[name] for name in NAMES[::2]} == {-1}
+        assert set(committed(broker, NAMES[::2]).values()) == {-1}
         broker.crash()
-        assert {committed(broker, NAMES)[name] for name in NAMES[::2]} == {-1}
+        assert set(committed(broker, NAMES[::2]).values()) == {-1}
 
 
 # --- Transactions ---------------------------------------------------------------------------------
