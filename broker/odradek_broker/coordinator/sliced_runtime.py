@@ -108,7 +108,7 @@ class SlicedRuntime(TransactionalRuntime[SC]):
         return 0
 
     def _next_task(self, due_ms: int | None) -> _Task | None:
-        """The oldest request in the queue; if there is none, the earliest deadline up to `due_ms`."""
+        """The oldest request in the queue; without one, the earliest deadline up to `due_ms`."""
         if self.state is not RuntimeState.ACTIVE:
             return None
         if self._tasks:

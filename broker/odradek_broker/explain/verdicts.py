@@ -185,7 +185,10 @@ class GroupVerdicts:
         self._ends_before, self._ends = self._ends, {}
         for group_id in self._group_ids():
             known = self._windows.get(group_id, {})
-            for partition, commit in list(self._commits(group_id).items()):
+            commits = list(self._commits(group_id).items())
+            if not commits:
+                yield
+            for partition, commit in commits:
                 window = self._sample(partition, commit, known.get(partition))
                 if window is not None and self._count < WINDOWS_MAX:
                     self._count += 1

@@ -320,9 +320,9 @@ class OffsetStore:
         return list(groups)
 
     def stale(self, group_id: str, partition: TopicPartition, topic_id: bytes) -> tuple[bool, bool]:
-        """Two answers about offsets that were committed for this topic id: whether one can be removed
-        now; and whether one cannot, because a tombstone would also drop a pending offset of the
-        present topic."""
+        """Two answers about offsets that were committed for this topic id: whether one can be
+        removed now; and whether one cannot, because a tombstone would also drop a pending offset of
+        the present topic."""
         committed = self._committed.get(group_id, {}).get(partition)
         offsets = [
             committed,
