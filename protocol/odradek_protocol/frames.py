@@ -14,6 +14,7 @@ connections of a loop share one scratch buffer, and an idle connection has no bu
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from struct import Struct as Packer
 from typing import Any, cast
@@ -62,6 +63,9 @@ class FrameReceiver:
     bytes of one frame, plus `scratch` (SCRATCH_BYTES); several receivers may share one `scratch`.
     Each returned frame is a memoryview of a bytearray that nothing else uses, so the frame stays
     valid and may be changed.
+
+    `frames_at_once`: the most frames that `received` returns. A small frame takes many times its
+    bytes, so others stay `uncut` until the next call, which may be `received(0)`.
     """
 
     __slots__ = (
@@ -70,14 +74,19 @@ class FrameReceiver:
         "_frame_filled",
         "_length",
         "_scratch",
+        "frames_at_once",
         "max_frame_bytes",
+        "uncut",
     )
 
     def __init__(self, max_frame_bytes: int, scratch: memoryview | None = None) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._scratch = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
+        self.frames_at_once = sys.maxsize
         # The bytes of an incomplete length.
         self._length = b""
+        #: Received bytes with further frames.
+        self.uncut = b""
         self._frame: memoryview | None = None
         self._frame_bytes = 0
         self._frame_filled = 0
@@ -101,26 +110,28 @@ class FrameReceiver:
                 return []
             frame, self._frame = self._frame, None
             return [frame]
+        if self.uncut:
+            uncut, self.uncut = self.uncut + self._scratch[:size_bytes], b""
+            return self._split(memoryview(uncut), len(uncut))
         length_bytes = len(self._length)
         if length_bytes:
             self._scratch[:length_bytes] = self._length
             self._length = b""
-        return self._split(length_bytes + size_bytes)
+        return self._split(self._scratch, length_bytes + size_bytes)
 
     @property
     def idle(self) -> bool:
         """True if there is no unfinished frame."""
-        return self._frame is None and not self._length
+        return self._frame is None and not self._length and not self.uncut
 
     @property
     def unfinished(self) -> tuple[int, int]:
         """The received bytes of an unfinished frame, and its size; (0, 0) if there is none."""
         return (0, 0) if self._frame is None else (len(self._frame), self._frame_bytes)
 
-    def _split(self, filled: int) -> list[memoryview]:
+    def _split(self, view: memoryview, filled: int) -> list[memoryview]:
         frames: list[memoryview] = []
         start = 0
-        view = self._scratch
         while filled - start >= _SIZE_BYTES:
             size = _SIZE.unpack_from(view, start)[0]
             if size < 0 or size > self.max_frame_bytes:
@@ -135,6 +146,9 @@ class FrameReceiver:
                 return frames
             start = body + size
             frames.append(memoryview(bytearray(view[body:start])))
+            if len(frames) == self.frames_at_once and start < filled:
+                self.uncut = bytes(view[start:filled])
+                return frames
         self._length = bytes(view[start:filled])
         return frames
 

@@ -30,8 +30,13 @@ def _feed(receiver: FrameReceiver, data: bytes, pieces: list[int]) -> list[bytes
         size = min(len(buffer), pieces[min(turn, len(pieces) - 1)], len(data) - position)
         buffer[:size] = data[position : position + size]
         got += receiver.received(size)
+        if random.Random(turn).randrange(2):
+            while receiver.uncut:
+                got += receiver.received(0)
         position += size
         turn += 1
+    while receiver.uncut:
+        got += receiver.received(0)
     # The frames are copied only now, to check that they have not been overwritten.
     return [bytes(frame) for frame in got]
 
@@ -46,6 +51,18 @@ def test_n01_every_split_of_a_stream_gives_the_same_frames() -> None:
     for cut in range(len(data) + 1):
         receiver = FrameReceiver(LIMIT)
         got = _feed(receiver, data[:cut], [cut or 1]) + _feed(receiver, data[cut:], [len(data)])
+        assert got == frames
+        assert receiver.idle
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 6])
+def test_n14_a_few_frames_at_once_are_the_same_frames(at_once: int) -> None:
+    frames = [b"", b"a", b"four", _frame(300), b"", _frame(17), _frame(400_000), b"x"]
+    data = _stream(frames)
+    for cut in range(0, len(data) + 1, len(data) // 1_000):
+        receiver = FrameReceiver(LIMIT)
+        receiver.frames_at_once = at_once
+        got = _feed(receiver, data, [cut or 1, 100, len(data)])
         assert got == frames
         assert receiver.idle
 

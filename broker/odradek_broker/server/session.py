@@ -44,6 +44,8 @@ _HANG_UP_S = 5.0
 _TURN_BYTES = 256 * 1024
 #: The bytes that are counted for each request in addition to its size.
 _REQUEST_BYTES = 1_024
+#: The most received requests that are kept apart. More of them wait as bytes.
+_BACKLOG_MAX = 256
 #: Responses are collected up to this many bytes before they are sent.
 _SEND_BYTES = 64 * 1024
 
@@ -138,6 +140,7 @@ class Session(asyncio.BufferedProtocol):
         admit: Callable[[Peer, asyncio.BaseTransport], Admission] = lambda *_: Admission(),
     ) -> None:
         self._receiver = receiver
+        receiver.frames_at_once = _BACKLOG_MAX
         self._limits = limits
         self._metrics = metrics
         self._on_closed = on_closed
@@ -233,19 +236,7 @@ class Session(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._metrics.received_bytes(nbytes)
         self.last_active = self._loop.time()
-        try:
-            frames = self._receiver.received(nbytes)
-        except TlsBytes:
-            self._hang_up("it sends TLS to a PLAINTEXT listener")
-            return
-        except FrameTooLarge as error:
-            self._hang_up(str(error))
-            return
-        unfinished_bytes, size_bytes = self._receiver.unfinished
-        if unfinished_bytes != self._unfinished_bytes:
-            self._count_unfinished(unfinished_bytes, size_bytes)
-        if frames:
-            self._backlog.extend(frames)
+        if self._received(nbytes) and self._backlog:
             self._work()
 
     def eof_received(self) -> bool:
@@ -279,6 +270,22 @@ class Session(asyncio.BufferedProtocol):
         self._on_closed(self)
 
     # --- Work ---
+
+    def _received(self, size_bytes: int) -> bool:
+        """Add the requests in received bytes to the backlog; False if the connection is closed."""
+        try:
+            frames = self._receiver.received(size_bytes)
+        except TlsBytes:
+            self._hang_up("it sends TLS to a PLAINTEXT listener")
+            return False
+        except FrameTooLarge as error:
+            self._hang_up(str(error))
+            return False
+        unfinished_bytes, length_bytes = self._receiver.unfinished
+        if unfinished_bytes != self._unfinished_bytes:
+            self._count_unfinished(unfinished_bytes, length_bytes)
+        self._backlog.extend(frames)
+        return True
 
     def close_if_idle(self, idle_s: float) -> None:
         """Close the connection if it has been idle for `idle_s` and no request is in flight (N-04).
@@ -360,6 +367,8 @@ class Session(asyncio.BufferedProtocol):
             if self._authentication is not None and self._authentication.busy:
                 break
             if not self._handle(backlog.popleft()):
+                return False
+            if not backlog and self._receiver.uncut and not self._received(0):
                 return False
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from odradek_broker.server.session import Pause, Session
 from odradek_protocol import frames, repeated_lines
 from odradek_protocol.constants import RESOURCE_BROKER
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.frames import SCRATCH_BYTES
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek_protocol.schemas.append_mirror_records import (
@@ -157,6 +159,30 @@ def test_n14_requests_over_the_in_flight_limit_wait() -> None:
             world.flush()
         await asyncio.sleep(0)
         assert connection.wire.answers == 5
+
+    run(main, SimulatedNetwork())
+
+
+def test_n14_many_small_requests_behind_another_wait_as_the_bytes_that_arrived() -> None:
+    async def main() -> None:
+        world = NodeWorld()
+        world.create("t")
+        world.flush()
+        connection = Connection(world)
+        small = [(ApiVersionsRequest(), 0)] * 8_000
+        tracemalloc.start()
+        connection.arrive([(produce_request("t", batch_of(b"a")), 9), *small])
+        held_bytes, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert held_bytes < 8 * SCRATCH_BYTES
+        assert (connection.wire.answers, connection.wire.reading) == (0, False)
+        world.flush()
+        while connection.wire.answers <= len(small):
+            before = connection.wire.answers
+            await asyncio.sleep(0)
+            connection.read()
+            assert connection.wire.answers > before
+        assert connection.wire.reading
 
     run(main, SimulatedNetwork())
 
