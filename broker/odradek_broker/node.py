@@ -51,6 +51,7 @@ from odradek_broker.mirror.parts import MirrorParts
 from odradek_broker.mirror.promotion import MirrorPromotions
 from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoints
 from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
+from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler
 from odradek_broker.platform.timeouts import Timeouts
 from odradek_broker.quotas.connections import ConnectionQuotas
@@ -205,18 +206,19 @@ class Node:
         fault_points: FaultPoints = NO_FAULT_POINTS,
         cleaner: CleanerRunner | None = None,
         log_levels: LogLevels | None = None,
+        peer_log: PeerLog | None = None,
     ) -> None:
-        """`cleaner`: the runner of compaction, None for the default runner. `log_levels`: the
-        levels of the broker's log lines, None if another program writes the lines.
+        """`cleaner`: the runner of compaction. `log_levels`: the levels of the broker's log lines,
+        None if another program writes the lines. `peer_log`: None for one of the node's own.
         """
         self.config, self.node_id, self.cluster_id = config, config.node_id, logs.cluster_id
-        #: The profile of the emulated broker, None without emulation, and the APIs that are
-        #: answered.
+        #: The profile of the emulated broker, or None, and the APIs that are answered.
         self.profile, self.served = config.profile, _served(config)
         self.clock, self.scheduler, self.logs = clock, scheduler, logs
         self.metrics, self.fault_points, self._on_fatal = metrics, fault_points, on_fatal
+        self.peer_log = peer_log or PeerLog(lambda: clock.monotonic_ms() / 1000)
         #: Runs what takes long, in slices of the loop's time.
-        self.slices = Slices(metrics.now_us, scheduler)
+        self.slices = Slices(metrics.now_us, scheduler, self.peer_log)
         self.log_levels = log_levels or OthersLogLevels()
         self._advertised: dict[str, tuple[str, int]] = {}
         self.metadata = metadata = ClusterMetadata(config, randomness)

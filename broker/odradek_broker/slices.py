@@ -29,11 +29,10 @@ from heapq import merge
 from types import coroutine
 from typing import Any, Generic, Self, TypeVar
 
-import structlog
-
 from odradek_broker.deferred import Deferred
+from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.platform.seams import Scheduler
-from odradek_broker.request import CloseConnection
+from odradek_broker.request import CloseConnection, RequestContext
 
 T = TypeVar("T")
 #: The time for all slices in one turn of the loop, and for one slice.
@@ -50,8 +49,6 @@ LATE_STEPS = 16
 #: The most works at a time that have used up their first slice: as many as Kafka handles requests
 #: at a time (num.io.threads).
 LONG_AT_ONCE = 8
-
-log = structlog.get_logger("odradek.dispatch")
 
 
 class _Step:
@@ -210,14 +207,15 @@ class in_pieces(Generic[T]):
 
 
 class Work(Deferred[T]):
-    """The result of a coroutine that needs more than one slice, or waits. `busy_us`: the time of
-    its slices so far."""
+    """The result of a coroutine that needs more than one slice, or waits. `context`: the request
+    that it belongs to, or None. `busy_us`: the time of its slices so far."""
 
-    __slots__ = ("awaited", "busy_us", "changing", "is_long", "steps")
+    __slots__ = ("awaited", "busy_us", "changing", "context", "is_long", "steps")
 
-    def __init__(self, steps: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, steps: Coroutine[Any, Any, T], context: RequestContext | None) -> None:
         super().__init__()
         self.steps = steps
+        self.context = context
         self.busy_us = 0
         self.changing = False
         #: True if this is one of the long works that take turns.
@@ -228,16 +226,18 @@ class Work(Deferred[T]):
 
 class Slices:
     """Runs coroutines in turns. `now_us`: a clock that never goes back. `counts_steps`: false if
-    only the clock ends a slice."""
+    only the clock ends a slice. `peer_log`: for the exceptions of works."""
 
     def __init__(
         self,
         now_us: Callable[[], int],
         scheduler: Scheduler,
+        peer_log: PeerLog | None = None,
         *,
         counts_steps: bool = True,
     ) -> None:
         self._counts_steps = counts_steps
+        self._peer_log = peer_log or PeerLog(lambda: now_us() / 1e6)
         self._now_us = now_us
         self._scheduler = scheduler
         #: Works that were interrupted in their first slice.
@@ -275,14 +275,24 @@ class Slices:
         assert self._running is not None, "only a coroutine asks"
         return self._running.busy_us + self._now_us() - self._began_us
 
-    def run(self, steps: Coroutine[Any, Any, T], *, is_shared: bool = False) -> T | Work[T]:
+    def run(
+        self,
+        steps: Coroutine[Any, Any, T],
+        context: RequestContext | None = None,
+        *,
+        is_shared: bool = False,
+    ) -> T | Work[T]:
         """The result of a coroutine, or a `Deferred` of it. Raises what the coroutine raises in its
-        first slice. A later exception is logged and closes the connection. `is_shared`: true if
-        several requests wait for the work, so that it waits for none of the long ones to end."""
-        work = Work(steps)
+        first slice. A later exception is logged and closes the connection. `context`: the request,
+        if the work that runs is not a part of it. `is_shared`: true if several requests wait for
+        the work, so that it waits for none of the long ones to end."""
+        outer = None if is_shared else self._running
+        if context is None and outer is not None:
+            context = outer.context
+        work = Work(steps, context)
         # A part of a long work is long too: else it would wait for other long works to end, while
         # the request is in memory.
-        work.is_long = is_shared or (self._running is not None and self._running.is_long)
+        work.is_long = is_shared or (outer is not None and outer.is_long)
         try:
             self._advance(work)
         except StopIteration as ended:
@@ -392,9 +402,11 @@ class Slices:
             result = ended.value
         except CloseConnection as closing:
             result = closing
-        except Exception:
-            # Whoever has resolved the value that this work waited for must go on.
-            log.exception("a request failed unexpectedly")
+        except Exception as error:  # noqa: BLE001 - logged, and whoever has resolved the value that
+            # this work waited for must go on.
+            context = work.context
+            peer, api = ("", "") if context is None else (context.host, context.api_name)
+            self._peer_log.failed(peer, api, error)
             result = CloseConnection("a request failed in the broker; its log has the cause")
         self._unfinished.discard(work)
         work.resolve(result)

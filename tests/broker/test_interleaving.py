@@ -429,7 +429,9 @@ def test_n57_an_exception_in_the_middle_closes_one_connection_and_others_go_on(
     with capture_logs() as lines:
         closing, answered = broker.finish(bad, other)
     assert isinstance(closing, CloseConnection) and "its log has the cause" in str(closing)
-    assert [line["event"] for line in lines] == ["a request failed unexpectedly"]
+    (line,) = lines
+    assert line["event"] == "a request failed unexpectedly" and line["exc_info"]
+    assert (line["peer"], line["api"]) == ("127.0.0.1", "CreateTopics")
     assert len(answered.responses) == len(NAMES)
     assert not broker.node.slices.unfinished
     before = topics_of(broker)

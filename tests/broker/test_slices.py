@@ -6,10 +6,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from node_world import SoonScheduler
 from odradek_broker.deferred import Deferred
-from odradek_broker.request import CloseConnection
+from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.slices import (
     LATE_US,
     LONG_AT_ONCE,
@@ -29,6 +30,7 @@ from odradek_broker.slices import (
     with_pauses,
 )
 
+_REQUEST = RequestContext(0, "client", "1.2.3.4", 1, api_name="Fetch")
 Start = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
@@ -161,6 +163,38 @@ def test_n57_an_error_in_the_first_slice_is_raised_and_a_later_one_closes_the_co
         assert isinstance(late, Work) and isinstance(other, Work)
         assert isinstance(late.result(), CloseConnection) and reason in str(late.result())
         assert other.result() == "b"
+
+
+def test_n23_errors_of_works_do_not_fill_the_log(world: World) -> None:
+    async def fails(problem: str) -> None:
+        await world.work("", 2, TURN_US)
+        raise ValueError(problem)
+
+    with capture_logs() as lines:
+        for number in range(500):
+            request = _REQUEST if number % 2 else None
+            world.slices.run(fails(f"{number % 100}"), request)
+            world.slices.run(fails("the same"))
+            world.soon.run()
+    of_requests = [line for line in lines if line["event"] == "a request failed unexpectedly"]
+    of_others = [line for line in lines if line["event"] == "work failed unexpectedly"]
+    assert {line["peer"] for line in of_requests} == {"1.2.3.4"}
+    assert 0 < len(of_requests) <= 40 and 0 < len(of_others) <= 40
+    assert len(lines) == len(of_requests) + len(of_others)
+
+
+def test_n57_an_error_in_a_part_of_a_request_names_the_request(world: World) -> None:
+    async def part() -> None:
+        await world.work("", 2, TURN_US)
+        raise ValueError
+
+    async def whole() -> None:
+        world.slices.run(part())
+
+    with capture_logs() as lines:
+        world.slices.run(whole(), _REQUEST)
+        world.soon.run()
+    assert [(line["peer"], line["api"]) for line in lines] == [("1.2.3.4", "Fetch")]
 
 
 def test_n10_reading_ends_when_its_connection_is_closed_and_a_change_goes_on(world: World) -> None:

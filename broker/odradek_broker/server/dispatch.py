@@ -13,13 +13,12 @@ from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
-import structlog
-
 from odradek_broker import handlers
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.history import TEXT_MAX
 from odradek_broker.handlers import api_versions, fetch, produce
 from odradek_broker.node import Node
+from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.request import (
     AnswerTooLarge,
     CloseConnection,
@@ -42,8 +41,6 @@ from odradek_protocol.primitives import DecodeError
 from odradek_protocol.produce_frames import read_one_batch
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
 from odradek_protocol.settings import INT32_MAX
-
-log = structlog.get_logger("odradek.dispatch")
 
 #: The maximum number of elements in all arrays of a request together (D11).
 REQUEST_ELEMENTS_MAX = 100_000
@@ -90,7 +87,7 @@ def _in_slices(handle: SlicedHandler) -> Handler:
     def handler(
         node: Node, context: RequestContext, request: Message
     ) -> HandlerReply | Deferred[HandlerReply]:
-        return node.slices.run(handle(node, context, request))
+        return node.slices.run(handle(node, context, request), context)
 
     return handler
 
@@ -187,6 +184,7 @@ def _unserved(key: int) -> str:
 
 
 def _resolve(
+    peer_log: PeerLog,
     encoded: Deferred[EncodedReply],
     in_flight: _InFlight,
     encode: Callable[[_InFlight, Any], EncodedReply],
@@ -195,10 +193,9 @@ def _resolve(
     answer: EncodedReply
     try:
         answer = encode(in_flight, reply)
-    except Exception:
-        # The coordinator that has resolved this reply must go on with its other replies.
-        peer, api = in_flight.peer.host, in_flight.api.name
-        log.exception("a request failed unexpectedly", peer=peer, api=api)
+    except Exception as error:  # noqa: BLE001 - logged, and the coordinator that has resolved this
+        # reply must go on with its other replies.
+        peer_log.failed(in_flight.peer.host, in_flight.api.name, error)
         answer = CloseConnection("a request failed in the broker; its log has the cause")
     encoded.resolve(answer)
 
@@ -290,7 +287,7 @@ class Dispatcher:
             request = codec.decode(api.request, version, frame, position, _ELEMENTS_AT_ONCE)
         except codec.TooManyElements:
             return self._node.slices.run(
-                self._answer_in_slices(peer, api, header, context, frame, position)
+                self._answer_in_slices(peer, api, header, context, frame, position), context
             )
         except DecodeError as error:
             raise CloseConnection(str(error)) from error
@@ -361,7 +358,9 @@ class Dispatcher:
             # may take long, and the client may send more requests before the response arrives.
             in_flight.peer.throttle_ms = max(in_flight.peer.throttle_ms, throttle_ms)
         if in_flight.sliced or isinstance(reply, Work):
-            return self._node.slices.run(self._finish_in_slices(in_flight, reply))
+            return self._node.slices.run(
+                self._finish_in_slices(in_flight, reply), in_flight.context
+            )
         if not isinstance(reply, Deferred):
             return encode(in_flight, reply)
         if reply.done:
@@ -370,7 +369,7 @@ class Dispatcher:
             return reply.transform(partial(encode, in_flight))
         encoded: Deferred[EncodedReply] = Deferred()
         encoded.on_abandon = reply.abandon
-        reply.then(partial(_resolve, encoded, in_flight, encode))
+        reply.then(partial(_resolve, self._node.peer_log, encoded, in_flight, encode))
         return encoded
 
     def _count(self, peer: Peer, api: Api, client_id: str | None) -> None:
@@ -458,7 +457,7 @@ class Dispatcher:
         refusal = await too_large.refusal_in_slices(
             in_flight.api, in_flight.version, in_flight.request, text
         )
-        log.warning("refused a request", peer=in_flight.peer.host, reason=text)
+        self._node.peer_log.warn("refused a request", in_flight.peer.host, text)
         steps = frames.encode_response_with_pauses(
             in_flight.api, in_flight.version, in_flight.correlation_id, refusal, INT32_MAX
         )
@@ -507,7 +506,7 @@ class Dispatcher:
             reply = too_large.refusal(in_flight.api, in_flight.version, text)
         except CloseConnection as closing:
             return closing
-        log.warning("refused a request", peer=in_flight.peer.host, reason=text)
+        self._node.peer_log.warn("refused a request", in_flight.peer.host, text)
         return frames.encode_response(
             in_flight.api, in_flight.version, in_flight.correlation_id, reply
         )

@@ -17,6 +17,7 @@ import structlog
 from odradek_broker.config.sasl import SaslListenerSettings, SignedTokens, sasl_settings
 from odradek_broker.config.types import ConfigError
 from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.security.delegation_tokens import DelegationTokens
 from odradek_broker.security.oauthbearer import (
     OAuthBearerMechanism,
@@ -35,7 +36,6 @@ from odradek_broker.security.sasl import Mechanism
 from odradek_broker.security.scram import Credentials, ScramTokens, ScramUsers
 from odradek_broker.server.host import StartError
 from odradek_broker.server.jwks import JwksKeys
-from odradek_broker.server.peer_log import PeerLog
 from odradek_protocol.sasl.scram import ScramMechanism
 from odradek_protocol.tls import files
 from odradek_protocol.tls.settings import TlsError

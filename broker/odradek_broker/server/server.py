@@ -23,6 +23,7 @@ from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node
 from odradek_broker.platform.fault_injection import injection_from_environment
 from odradek_broker.platform.fault_points import UnknownFaultPoint
+from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.quotas.connections import Admission
 from odradek_broker.request import Peer
 from odradek_broker.server.acceptors import Acceptors
@@ -39,7 +40,6 @@ from odradek_broker.server.host import (
 )
 from odradek_broker.server.http import HttpServer, names_of
 from odradek_broker.server.initial_users import initial_user_records
-from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_broker.server.tls import (
@@ -267,7 +267,6 @@ class Server:
                 (_RECOVERY_POINTS_S, "writing the recovery points", self._keep_recovery_points),
             )
         ]
-
         if self._http is not None:
             self._tasks.append(loop.create_task(self._watch_loop(loop)))
 
@@ -421,6 +420,7 @@ class Server:
                 fault_points=host.fault_points,
                 cleaner=host.cleaner(loop),
                 log_levels=host.log_levels,
+                peer_log=self._peer_log,
             )
             self._log_cleanings(self.node.cleaner)
             self._report(self.node.load())

@@ -22,15 +22,16 @@ from typing import TYPE_CHECKING, cast
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.quotas.connections import Admission
 from odradek_broker.request import CloseConnection, EncodedReply, Peer, UnservedKey
 from odradek_broker.server.authentication import Authentication, AuthenticationFailed
 from odradek_broker.server.dispatch import Dispatcher
-from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.session_limits import ARRIVAL_S, SessionLimits
 from odradek_broker.slices import Work
 from odradek_protocol.codec import Buffer, gather
 from odradek_protocol.frames import FrameReceiver, FrameTooLarge, TlsBytes
+from odradek_protocol.keys import APIS, ApiKey
 
 if TYPE_CHECKING:
     from odradek_broker.server.sasl_listeners import SaslListener
@@ -114,6 +115,12 @@ def _size(reply: EncodedReply | Deferred[EncodedReply]) -> int:
 def _is_produce(frame: memoryview) -> bool:
     """True for a request with the key of Produce, 0."""
     return len(frame) >= 2 and not (frame[0] or frame[1])
+
+
+def _api_name(frame: memoryview) -> str:
+    """The API of a request, for the log."""
+    key = int.from_bytes(frame[:2])
+    return APIS[ApiKey(key)].name if key in APIS else ""
 
 
 class Session(asyncio.BufferedProtocol):
@@ -381,7 +388,7 @@ class Session(asyncio.BufferedProtocol):
             return False
         except Exception as error:  # noqa: BLE001 - logged, and others are served
             self.peer.end = "a request failed in the broker; its log has the cause"
-            self._peer_log.failed("a request failed unexpectedly", self.peer.host, error)
+            self._peer_log.failed(self.peer.host, _api_name(frame), error)
             self.abort()
             return False
         if isinstance(reply, CloseConnection):

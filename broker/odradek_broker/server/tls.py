@@ -19,10 +19,10 @@ from odradek_broker.config.broker import HTTP, BrokerConfig
 from odradek_broker.config.listener_settings import listener_key
 from odradek_broker.config.principal_mapping import parse_rules, principal_of
 from odradek_broker.config.types import ConfigError
+from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.request import ANONYMOUS
 from odradek_broker.security.distinguished_name import subject_name
 from odradek_broker.server.host import MadeRoom, StartError
-from odradek_broker.server.peer_log import PeerLog
 from odradek_protocol.tls import files, names, problems
 from odradek_protocol.tls.contexts import server_context
 from odradek_protocol.tls.settings import TlsError, TlsSettings

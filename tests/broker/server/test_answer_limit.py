@@ -209,7 +209,8 @@ async def test_d11_every_name_is_refused_if_the_answer_would_be_too_large(
     one = await client.call(DescribeGroupsRequest(groups=["a"]), 6)
     assert len(one.groups[0].members[0].member_assignment) == 60_000
     with capture_logs() as lines:
-        both = await client.call(DescribeGroupsRequest(groups=["a", "b", "a"]), 6)
+        for _ in range(3):
+            both = await client.call(DescribeGroupsRequest(groups=["a", "b", "a"]), 6)
         await client.call(DescribeGroupsRequest(groups=["a"]), 6)
     assert [(group.group_id, group.error_code) for group in both.groups] == [
         ("a", ErrorCode.INVALID_REQUEST),
@@ -238,7 +239,10 @@ async def test_d11_too_many_settings_of_unknown_groups_are_refused_by_name(
             include_documentation=True,
         )
 
-    refused = await client.call(asking(2_000), 4)
+    with capture_logs() as lines:
+        for _ in range(3):
+            refused = await client.call(asking(2_000), 4)
+    assert [line["event"] for line in lines] == ["refused a request"]
     assert [result.resource_name for result in refused.results] == [f"g{n}" for n in range(2_000)]
     assert {result.error_code for result in refused.results} == {ErrorCode.INVALID_REQUEST}
     text = refused.results[0].error_message

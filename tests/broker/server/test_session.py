@@ -19,6 +19,7 @@ from node_world import NodeWorld
 from odradek.simulation.network import SimulatedNetwork
 from odradek.simulation.simulate import run
 from odradek_broker.deferred import Deferred
+from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.request import CloseConnection
 from odradek_broker.server.dispatch import _resolve
 from odradek_broker.server.host import divide_files
@@ -569,6 +570,6 @@ def test_d11_a_response_that_cannot_be_encoded_closes_only_its_connection() -> N
     encoded: Deferred[Any] = Deferred()
     in_flight: Any = SimpleNamespace(peer=SimpleNamespace(host="client"), api=APIS[ApiKey.METADATA])
     with capture_logs() as lines:
-        _resolve(encoded, in_flight, encode, object())
+        _resolve(PeerLog(lambda: 0), encoded, in_flight, encode, object())
     assert isinstance(encoded.result(), CloseConnection)
     assert [line["event"] for line in lines] == ["a request failed unexpectedly"]

@@ -21,11 +21,11 @@ from odradek_broker.config.broker import parse_config
 from odradek_broker.config.sasl_settings import UNSECURED_VALIDATOR
 from odradek_broker.deferred import Deferred
 from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.request import CloseConnection, EncodedReply, Peer
 from odradek_broker.security.delegation_tokens import DelegationToken, DelegationTokens
 from odradek_broker.server.authentication import Authentication, State
 from odradek_broker.server.dispatch import Dispatcher
-from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.sasl_listeners import SaslListeners
 from odradek_protocol import codec
 from odradek_protocol.keys import api_of

@@ -11,6 +11,7 @@ from consumer_group_world import FakeMember, assigned, consumer_group, send
 from group_world import GroupWorld
 from odradek_broker.coordinator.groups.consumer import expressions
 from odradek_broker.patterns import PROGRAM_STEPS_MAX, Pattern, compile_pattern
+from odradek_broker.request import CloseConnection
 from odradek_broker.slices import TURN_US
 from odradek_protocol.errors import ErrorCode
 
@@ -150,6 +151,28 @@ def test_n10_the_match_for_a_closed_connection_ends_and_another_heartbeat_takes_
     for _ in turns(world, lambda: waits.done):
         pass
     assert waits.result().error_code == ErrorCode.NONE and not closed.done
+    assert set(consumer_group(world).members) == {"b"}
+
+
+def test_g147_the_others_go_on_after_a_match_that_fails_late(
+    world: GroupWorld, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = send(world, **FakeMember(world, "a", topics=None, pattern=SLOW).request())
+    waits = send(world, **FakeMember(world, "b", topics=None, pattern=SLOW).request())
+    world.turns.turn()
+    with monkeypatch.context() as patch:
+
+        def fails(_: Pattern, __: str) -> bool:
+            patch.undo()
+            raise ValueError
+
+        patch.setattr(Pattern, "matches", fails)
+        for _ in turns(world, lambda: failing.done):
+            pass
+    assert isinstance(failing.result(), CloseConnection)
+    for _ in turns(world, lambda: waits.done):
+        pass
+    assert waits.result().error_code == ErrorCode.NONE
     assert set(consumer_group(world).members) == {"b"}
 
 

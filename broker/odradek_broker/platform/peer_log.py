@@ -1,4 +1,4 @@
-"""Log lines about peers that misbehave: each problem of each peer once per interval."""
+"""Log lines that peers cause: each problem of each peer once per interval."""
 
 from __future__ import annotations
 
@@ -48,11 +48,14 @@ class PeerLog:
         """Log an event that is no fault of the peer, unless it was logged recently."""
         self._say("info", event, peer, reason, listener)
 
-    def failed(self, event: str, peer: str, error: Exception) -> None:
-        """Log an unexpected error that a peer has caused, with its traceback, unless it was logged
-        recently. To be called where the error is handled."""
-        same = (event, peer, repr(error)[:_REASON_CHARACTERS])
-        self._lines.say("exception", event, same, {"peer": peer}, counted_as(peer))
+    def failed(self, peer: str, api: str, error: Exception) -> None:
+        """Log an unexpected error in a request, with its traceback, unless it was logged recently.
+        To be called where the error is handled. `peer` and `api` are empty if the work that failed
+        belongs to no request."""
+        event = "a request failed unexpectedly" if peer else "work failed unexpectedly"
+        details = {"peer": peer, "api": api} if peer else {}
+        same = (event, peer, api, repr(error)[:_REASON_CHARACTERS])
+        self._lines.say("exception", event, same, details, counted_as(peer))
 
     def _say(self, level: str, event: str, peer: str, reason: str, listener: str) -> None:
         details = {"peer": peer}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from odradek_broker.server import peer_log
-from odradek_broker.server.peer_log import PeerLog
+from odradek_broker.platform import peer_log
+from odradek_broker.platform.peer_log import PeerLog
 from odradek_protocol.repeated_lines import REMEMBERED_MAX
 
 
@@ -72,7 +72,7 @@ def test_n23_errors_that_a_peer_causes_do_not_fill_the_log() -> None:
             try:
                 raise ValueError(number % 100)
             except ValueError as error:
-                told.failed("a request failed unexpectedly", "1.2.3.4", error)
+                told.failed("1.2.3.4", "FETCH", error)
     assert len(lines) == peer_log._LINES_PER_PEER_MAX
     assert all(line["exc_info"] for line in lines)
 
