@@ -210,7 +210,7 @@ class Work(Deferred[T]):
     """The result of a coroutine that needs more than one slice, or waits. `context`: the request
     that it belongs to, or None. `busy_us`: the time of its slices so far."""
 
-    __slots__ = ("awaited", "busy_us", "changing", "context", "is_long", "steps")
+    __slots__ = ("awaited", "busy_us", "changing", "context", "is_long", "is_shared", "steps")
 
     def __init__(self, steps: Coroutine[Any, Any, T], context: RequestContext | None) -> None:
         super().__init__()
@@ -220,6 +220,8 @@ class Work(Deferred[T]):
         self.changing = False
         #: True if this is one of the long works that take turns.
         self.is_long = False
+        #: True if several requests wait for this work, or for the work that it is a part of.
+        self.is_shared = False
         #: The `Deferred` that the coroutine waits for.
         self.awaited: Deferred[Any] | None = None
 
@@ -245,6 +247,8 @@ class Slices:
         #: Long works that take turns, and those that wait until they may.
         self._long: deque[Work[Any]] = deque()
         self._later: deque[Work[Any]] = deque()
+        #: The number of works in `_long` that are not shared.
+        self._long_requests = 0
         self._short_is_next = True
         #: The works that have not ended.
         self._unfinished: set[Work[Any]] = set()
@@ -285,11 +289,13 @@ class Slices:
         """The result of a coroutine, or a `Deferred` of it. Raises what the coroutine raises in its
         first slice. A later exception is logged and closes the connection. `context`: the request,
         if the work that runs is not a part of it. `is_shared`: true if several requests wait for
-        the work, so that it waits for none of the long ones to end."""
+        the work, so that it waits for none of the long ones to end, and none of them waits for
+        it."""
         outer = None if is_shared else self._running
         if context is None and outer is not None:
             context = outer.context
         work = Work(steps, context)
+        work.is_shared = is_shared or (outer is not None and outer.is_shared)
         # A part of a long work is long too: else it would wait for other long works to end, while
         # the request is in memory.
         work.is_long = is_shared or (outer is not None and outer.is_long)
@@ -352,7 +358,7 @@ class Slices:
 
     def _interrupted(self, work: Work[Any], steps: int) -> None:
         if work.is_long:
-            self._long.append(work)
+            self._add_long(work)
         elif (
             self._counts_steps and steps >= SLICE_STEPS
         ) or self._now_us() - self._began_us >= SLICE_US:
@@ -376,16 +382,24 @@ class Slices:
 
     def _next(self) -> Work[Any] | None:
         """The work that has the next slice."""
-        while self._later and len(self._long) < LONG_AT_ONCE:
+        while self._later and self._long_requests < LONG_AT_ONCE:
             work = self._later.popleft()
             if work in self._unfinished:
                 work.is_long = True
-                self._long.append(work)
+                self._add_long(work)
         if self._short and (self._short_is_next or not self._long):
             self._short_is_next = False
             return self._short.popleft()
         self._short_is_next = True
-        return self._long.popleft() if self._long else None
+        if not self._long:
+            return None
+        work = self._long.popleft()
+        self._long_requests -= not work.is_shared
+        return work
+
+    def _add_long(self, work: Work[Any]) -> None:
+        self._long.append(work)
+        self._long_requests += not work.is_shared
 
     def _arrived(self, work: Work[Any], _: object) -> None:
         work.awaited = None

@@ -124,6 +124,20 @@ def test_n14_few_long_works_are_in_memory_at_a_time(world: World) -> None:
     assert most == LONG_AT_ONCE
 
 
+def test_n57_work_that_is_shared_and_never_ends_keeps_no_long_request_out(world: World) -> None:
+    async def decisions() -> None:
+        while True:
+            await world.slices.deferred(world.work("part", 9, SLICE_US))
+
+    for _ in range(2 * LONG_AT_ONCE):
+        world.slices.run(decisions(), is_shared=True)
+    requests = [world.slices.deferred(world.work("a", 9, SLICE_US)) for _ in range(3)]
+    for _ in range(1_000):
+        world.soon.turn()
+    assert [each.done for each in requests] == [True] * 3
+    world.slices.stop()
+
+
 def test_n57_a_slice_has_a_limit_of_steps_for_clocks_that_stand_still(world: World) -> None:
     work = world.slices.run(world.work("a", 3 * TURN_STEPS))
     assert isinstance(work, Work) and len(world.done) <= TURN_STEPS
