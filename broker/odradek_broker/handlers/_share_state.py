@@ -72,15 +72,14 @@ async def ask_each(
     without_partitions = [topic_id for topic_id, partitions in topics if not partitions]
     if not group_id or (needs_partitions and without_partitions):
         return []
-    if not node.metadata.partition_count(SHARE_STATE_TOPIC):
-        # After this error the sender sends FindCoordinator, which creates the topic.
-        refused = _explained(StateResult(ErrorCode.NOT_COORDINATOR), doing)
-        return await _refused(topics, refused)
+    # After this error the sender sends FindCoordinator, which creates the topic.
+    no_topic = Deferred.of(StateResult(ErrorCode.NOT_COORDINATOR))
+    has_topic = node.metadata.partition_count(SHARE_STATE_TOPIC) > 0
     asked: list[tuple[ShareKey, Deferred[StateResult]]] = []
     async for topic_id, partitions in paced(topics, changing=True):
         async for each in paced(partitions, changing=True):
             key = ShareKey(group_id, topic_id, each.partition)
-            asked.append((key, ask(key, each)))
+            asked.append((key, ask(key, each) if has_topic else no_topic))
     found: dict[bytes, dict[int, StateResult]] = {}
     async for key, result in paced(asked):
         found.setdefault(key.topic_id, {})[key.partition] = _explained(await result, doing)

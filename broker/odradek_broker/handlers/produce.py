@@ -25,7 +25,7 @@ from odradek_broker.slices import in_order, paced
 from odradek_broker.storage.errors import AppendRejected, NotOneBatch, StorageError
 from odradek_broker.storage.log import AppendResult
 from odradek_broker.storage.log_config import AppendOrigin
-from odradek_broker.storage.validation import DecompressionBudget, check_batch
+from odradek_broker.storage.validation import DecompressionBudget, check_batch, only_header
 from odradek_protocol.codec import Buffer, struct_maker
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
@@ -321,6 +321,18 @@ def _refused(
     )
 
 
+def _refused_codec(index: int, batch: memoryview) -> PartitionProduceResponse | None:
+    """The refusal of a batch whose codec the version of the request does not have."""
+    found = peek(batch)
+    codec = found[1] & CODEC_MASK if found is not None and found[0] == MAGIC else Codec.NONE
+    if codec == Codec.ZSTD:
+        code = _E.UNSUPPORTED_COMPRESSION_TYPE
+        return _refused(index, code, "zstd needs Produce 7 or newer")
+    if codec > Codec.ZSTD:
+        return _refused(index, _E.UNKNOWN_SERVER_ERROR, f"no codec has the number {codec}")
+    return None
+
+
 def _refused_by_log(
     index: int, partition: Partition, problem: StorageError
 ) -> PartitionProduceResponse:
@@ -425,23 +437,32 @@ class _Produce:
         if partition is None:
             return _refused(index, _E.UNKNOWN_TOPIC_OR_PARTITION)
         if self._acks not in (-1, 0, 1):
-            return _refused(index, _E.INVALID_REQUIRED_ACKS)
+            return self._refused_acks(index, records)
         if not node.metadata.takes_records(topic):
             return self._refused_by_topic(topic, index)
         if records is None:
             return _refused(index, _E.INVALID_RECORD, "no records")
         batch = records if isinstance(records, memoryview) else memoryview(records)
         if self._version < ZSTD_SINCE:
-            found = peek(batch)
-            codec = found[1] & CODEC_MASK if found is not None and found[0] == MAGIC else Codec.NONE
-            if codec == Codec.ZSTD:
-                code = _E.UNSUPPORTED_COMPRESSION_TYPE
-                return _refused(index, code, "zstd needs Produce 7 or newer")
-            if codec > Codec.ZSTD:
-                return _refused(index, _E.UNKNOWN_SERVER_ERROR, f"no codec has the number {codec}")
+            refusal = _refused_codec(index, batch)
+            if refusal is not None:
+                return refusal
         if producer is None:
             return self._append(partition, batch, index)
         return self._append_in_transaction(partition, topic, index, batch, producer)
+
+    def _refused_acks(self, index: int, records: Buffer | None) -> PartitionProduceResponse:
+        """The refusal of a batch because of the request's acks. As in Kafka, a batch that is not
+        one of our format is refused as such."""
+        batch = memoryview(records or b"")
+        refusal = _refused_codec(index, batch) if self._version < ZSTD_SINCE else None
+        if refusal is not None:
+            return refusal
+        try:
+            only_header(batch, AppendOrigin.CLIENT)
+        except NotOneBatch as problem:
+            return _refused(index, problem.error, problem.message)
+        return _refused(index, _E.INVALID_REQUIRED_ACKS)
 
     def _refused_by_topic(self, topic: str, index: int) -> PartitionProduceResponse:
         node = self._node

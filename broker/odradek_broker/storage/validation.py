@@ -69,7 +69,7 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> B
     RECORD_LIST_TOO_LARGE (R-18); NotOneBatch if there is no batch, more than one, or one of an old
     format.
     """
-    header = _only_header(batch, origin)
+    header = only_header(batch, origin)
     size_bytes = header.size_bytes
     if origin is AppendOrigin.CLIENT and header.base_offset != 0:
         raise _invalid(f"the base offset of the batch is {header.base_offset}, it must be 0")
@@ -98,7 +98,7 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> B
     return header
 
 
-def _only_header(batch: memoryview, origin: AppendOrigin) -> BatchHeader:
+def only_header(batch: memoryview, origin: AppendOrigin) -> BatchHeader:
     """The header of the only batch (P-06). Raises NotOneBatch."""
     header = _header_at(batch, 0)
     if header is None:

@@ -187,6 +187,21 @@ async def test_p22_unknown_acks_are_refused(client: RawClient, topic: str) -> No
     assert await read_values(client, topic) == []
 
 
+@pytest.mark.parametrize(
+    ("records", "version", "code"),
+    [
+        (b"", 9, ErrorCode.INVALID_RECORD),
+        (batch_of(b"a")[:-3], 9, ErrorCode.INVALID_RECORD),
+        (batch_of(b"a") * 2, 9, ErrorCode.INVALID_RECORD),
+    ],
+)
+async def test_p06_what_is_no_batch_is_refused_before_unknown_acks(
+    client: RawClient, topic: str, records: bytes, version: int, code: ErrorCode
+) -> None:
+    answer = only(await client.call(produce_request(topic, records, acks=2), version))
+    assert answer.error_code == code
+
+
 async def test_p23_n09_a_produce_with_acks_0_is_not_answered(client: RawClient, topic: str) -> None:
     client.send(produce_request(topic, batch_of(b"a"), acks=0), 9)
     client._sent.pop()

@@ -51,6 +51,8 @@ def _in(field: str, partitions: str, *items: Any, name: str = "name") -> dict[st
     return {field: [{**each, partitions: list(items)} for each in named]}
 
 
+#: A retention time that no record reaches: the brokers do not look at retention at the same moment.
+_LONG_MS = str(1 << 60)
 _OFFSET = {"partition_index": 0, "committed_offset": 5, "committed_metadata": "m"}
 _STATE = {"partition": 0, "state_epoch": 1, "leader_epoch": 0, "start_offset": 0}
 _WITH_IDS = ("name", "topic_id")
@@ -123,7 +125,7 @@ REQUESTS: Mapping[str, Mapping[str, Any]] = {
                 "name": "@n",
                 "num_partitions": 1,
                 "replication_factor": 1,
-                "configs": [{"name": "retention.ms", "value": "1"}],
+                "configs": [{"name": "retention.ms", "value": _LONG_MS}],
             },
             {
                 "name": "@o",
@@ -172,7 +174,7 @@ REQUESTS: Mapping[str, Mapping[str, Any]] = {
             {
                 "resource_type": 2,
                 "resource_name": "@t",
-                "configs": [{"name": "retention.ms", "value": "1"}],
+                "configs": [{"name": "retention.ms", "value": _LONG_MS}],
             }
         ],
     },
@@ -188,7 +190,7 @@ REQUESTS: Mapping[str, Mapping[str, Any]] = {
                 ],
             }
             for kind, name, changes in (
-                (2, "@t", [("retention.ms", 0, "1"), ("cleanup.policy", 2, "compact")]),
+                (2, "@t", [("retention.ms", 0, _LONG_MS), ("cleanup.policy", 2, "compact")]),
                 (32, "@g", [("consumer.session.timeout.ms", 0, "50000")]),
                 (16, "@s", [("interval.ms", 0, "100")]),
             )
@@ -377,7 +379,6 @@ _NOT_REPEATED = (
         "AlterConfigs.",
         "WriteTxnMarkers.",
         "ShareFetch.",
-        "DeleteShareGroupState.",
     ),
     *("DescribeShareGroupOffsets.groups.topics.partitions", "AlterClientQuotas.entries"),
 )
@@ -414,7 +415,6 @@ _NUMBERS: Mapping[str, Sequence[int]] = {
     "DescribeTopicPartitions.cursor.partition_index": (-2, -1, 0, 1, 2),
     "AlterShareGroupOffsets.topics.partitions.partition_index": (0, 1, 2, 3),
     "DescribeShareGroupOffsets.groups.topics.partitions": (0,),
-    "WriteTxnMarkers.markers.coordinator_epoch": (-1, 0, 1, 2, (1 << 31) - 1),
     "OffsetDelete.topics.partitions.partition_index": (-2, -1, 1, 2, 3),
     "StreamsGroupHeartbeat.topology.epoch": (0, 1, 2, (1 << 31) - 1),
     "WriteTxnMarkers.markers.producer_id": (1 << 40,),

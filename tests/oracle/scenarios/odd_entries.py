@@ -213,6 +213,15 @@ _EMPTY = [
         ],
     ),
     Scenario(
+        "markers-of-negative-coordinator-epochs",
+        "WriteTxnMarkers",
+        [
+            *_TWO,
+            *producer(),
+            *(_markers(coordinator_epoch=epoch) for epoch in (-2, -1, 3, -1, 2, -_MOST)),
+        ],
+    ),
+    Scenario(
         "reassign-nothing",
         "AlterPartitionReassignments",
         [

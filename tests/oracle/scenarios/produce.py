@@ -116,6 +116,27 @@ SCENARIOS = [
         ],
     ),
     Scenario(
+        "produce-with-odd-acks-and-no-batch",
+        "Produce",
+        [
+            *topic(),
+            *(
+                Ask("Produce", produce_body(records, acks=2))
+                for records in (
+                    b"",
+                    Batch(edit=lambda batch: batch * 2),
+                    Batch(edit=lambda batch: batch[:-3]),
+                    Batch(edit=lambda batch: batch[:16] + b"\1" + batch[17:]),
+                    Batch(header={"crc": 5}),
+                    Batch(codec="ZSTD"),
+                )
+            ),
+            Ask("Produce", produce_body(b"", acks=2, partition=9)),
+            _END,
+        ],
+        versions="3-13",
+    ),
+    Scenario(
         "produce-one-partition-twice",
         "Produce",
         [

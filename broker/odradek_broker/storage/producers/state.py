@@ -414,23 +414,24 @@ class ProducerStateManager:
         INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self._entries.get(producer_id)
-        if entry is None:
-            self._check_room(producer_id)
-            return
-        late = producer_epoch == entry.epoch and entry.transaction_first_offset is not None
-        if producer_epoch < entry.epoch or (transaction_version >= 2 and late):
-            expected = f"above {entry.epoch}" if late else f"at least {entry.epoch}"
-            raise ProducerStateError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"marker of producer id {producer_id} has epoch {producer_epoch}, expected"
-                f" {expected}",
-            )
-        if coordinator_epoch < entry.coordinator_epoch:
+        if entry is not None:
+            late = producer_epoch == entry.epoch and entry.transaction_first_offset is not None
+            if producer_epoch < entry.epoch or (transaction_version >= 2 and late):
+                expected = f"above {entry.epoch}" if late else f"at least {entry.epoch}"
+                raise ProducerStateError(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"marker of producer id {producer_id} has epoch {producer_epoch}, expected"
+                    f" {expected}",
+                )
+        last = NO_COORDINATOR_EPOCH if entry is None else entry.coordinator_epoch
+        if coordinator_epoch < last:
             raise ProducerStateError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"marker of producer id {producer_id} comes from coordinator epoch"
-                f" {coordinator_epoch}, expected at least {entry.coordinator_epoch}",
+                f" {coordinator_epoch}, expected at least {last}",
             )
+        if entry is None:
+            self._check_room(producer_id)
 
     def _check_room(self, producer_id: int) -> None:
         if len(self._entries) < self.max_producer_ids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -209,6 +210,19 @@ def test_h110_a_topic_without_partitions_makes_the_answer_empty(
         assert [each.topic_id for each in results] == [TOPIC_ID], "as in Kafka, not here"
     else:
         assert results == []
+
+
+@EVERY
+@pytest.mark.parametrize("has_topic", [True, False])
+def test_h110_a_repeated_topic_is_answered_once(
+    has_topic: bool, request_: Any, version: int
+) -> None:
+    world = ShareStateWorld(topic=has_topic)
+    other = copy.deepcopy(request_.topics[0])
+    other.partitions[0].partition = 1
+    request = type(request_)(group_id="g", topics=[*request_.topics, other, request_.topics[0]])
+    (result,) = ask(world, request, version).results
+    assert [each.partition for each in result.partitions] == [0, 1]
 
 
 @pytest.mark.parametrize("request_", [initializing(0), writing(0), deleting(0)])

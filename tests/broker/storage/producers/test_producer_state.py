@@ -705,6 +705,13 @@ def test_t41_marker_of_an_older_coordinator_is_fenced(log: Partition) -> None:
     log.mark(COMMIT_MARKER, coordinator_epoch=8)
 
 
+def test_t41_no_coordinator_has_an_epoch_below_minus_1(log: Partition) -> None:
+    with pytest.raises(ProducerStateError, match="epoch -2, expected at least -1") as caught:
+        log.state.check_marker(PID, 0, -2)
+    assert caught.value.error is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    log.state.check_marker(PID, 0, -1)
+
+
 def test_t41_a_marker_with_a_new_epoch_changes_the_epoch_of_the_producer(log: Partition) -> None:
     log.append(batch(0, transactional=True))
     log.mark(COMMIT_MARKER, epoch=0)
