@@ -264,7 +264,7 @@ def _consumer_member() -> str:
             if not reasons:
                 continue
             rows.append(f"| {names[state]} | {_in_words(reasons)} | {step.value} |")
-            if step in (consumer.Step.RECONCILE, consumer.Step.ADVANCE):
+            if step is consumer.Step.RECONCILE:
                 arrows.append(f"{names[state]} --> reconcile: {_in_words(reasons)}")
     arrows += [f"reconcile --> {names[state]}" for state in consumer.MemberState]
     lines = "\n".join(rows)

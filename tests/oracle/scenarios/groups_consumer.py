@@ -107,6 +107,30 @@ _MEMBER: list[Step] = [*CONSUMER_GROUP, _entered()]
 
 _HEARTBEAT = [
     Scenario(
+        "consumer-changes-its-topics-while-it-revokes",
+        "ConsumerGroupHeartbeat",
+        [
+            *CONSUMER_GROUP,
+            *topic("@u", partitions=2),
+            TOPICS_KNOWN,
+            consumer_heartbeat(save=_EPOCH, subscribed_topic_names=["@t", "@u"]),
+            *(
+                consumer_heartbeat(
+                    epoch="$e",
+                    save=_EPOCH,
+                    subscribed_topic_names=names,
+                    topic_partitions=[*owned(0, 1), *owned(0, 1, topic_id="$u")],
+                )
+                for names in (["@t"], ["@u"], ["@t", "@u"], ["@t"])
+            ),
+            consumer_heartbeat(epoch="$e", save=_EPOCH, topic_partitions=owned(0)),
+            consumer_heartbeat(epoch="$e", save=_EPOCH, topic_partitions=[]),
+            consumer_heartbeat(epoch="$e", save=_EPOCH, topic_partitions=owned(0, 1)),
+            consumer_described(version=1),
+        ],
+        versions="1",
+    ),
+    Scenario(
         "consumer-joins",
         "ConsumerGroupHeartbeat",
         [

@@ -63,7 +63,6 @@ class Step(Enum):
     STAY = "nothing is left to be done"
     WAIT = "wait for the revocation"
     RECONCILE = "compute what it may have now, from its own epoch on"
-    ADVANCE = "the revocation is done: the next epoch, and compute what it may have now"
 
 
 _M, _R, _S = MemberState, Report, Step
@@ -74,7 +73,7 @@ STEPS: dict[tuple[MemberState, Report, bool], Step] = {
     **{(_M.STABLE, report, True): _S.RECONCILE for report in Report},
     **{(_M.UNREVOKED_PARTITIONS, _R.SILENT, newer): _S.WAIT for newer in (False, True)},
     **{(_M.UNREVOKED_PARTITIONS, _R.OWNING, newer): _S.WAIT for newer in (False, True)},
-    **{(_M.UNREVOKED_PARTITIONS, _R.RELEASED, newer): _S.ADVANCE for newer in (False, True)},
+    **{(_M.UNREVOKED_PARTITIONS, _R.RELEASED, newer): _S.RECONCILE for newer in (False, True)},
     **{
         (_M.UNRELEASED_PARTITIONS, report, newer): _S.RECONCILE
         for report in Report
@@ -141,10 +140,9 @@ class ConsumerMember(ModernMember):
         return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def at_epoch(self, epoch: int) -> ConsumerMember:
-        """The member with another epoch; its present epoch becomes the previous epoch."""
-        return (
-            self if epoch == self.epoch else replace(self, epoch=epoch, previous_epoch=self.epoch)
-        )
+        """The member with an epoch; its present epoch becomes the previous epoch, even if it is the
+        same, as in Kafka."""
+        return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
         stored = value.classic_member_metadata

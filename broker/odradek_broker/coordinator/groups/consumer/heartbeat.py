@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container
 from dataclasses import replace
+from itertools import chain
 from uuid import UUID
 
 from odradek_broker.coordinator.groups.consumer import records as make
@@ -19,6 +20,7 @@ from odradek_broker.coordinator.groups.consumer.reconciliation import (
     assignor_name,
     assignor_names,
     replace_static_member,
+    subscription_metadata,
     update_member,
 )
 from odradek_broker.coordinator.groups.conversion import GroupConversion
@@ -267,13 +269,16 @@ class ConsumerGroups(
         return True
 
     async def _records_without(self, group: ConsumerGroup, gone: Collection[str]) -> list[Record]:
-        theirs = [group.members[each].pattern for each in gone]
-        left = group.pattern_uses.keys_after((each for each in theirs if each), ())
+        theirs = [group.members[each] for each in gone]
+        left = group.pattern_uses.keys_after((each.pattern for each in theirs if each.pattern), ())
         unused = group.pattern_uses.keys() - left
-        return [
-            *(make.pattern_tombstone(group.group_id, each) for each in sorted(unused)),
-            make.group_record(group.group_id, group.epoch + 1),
-        ]
+        names = group.subscribers.keys_after(chain.from_iterable(m.topics for m in theirs), ())
+        matched = (group.patterns.get(pattern, ()) for pattern in left)
+        topics = await subscription_metadata(names.union(*matched), self._topics)
+        records = [make.pattern_tombstone(group.group_id, each) for each in sorted(unused)]
+        if topics != group.topics:
+            records.append(await make.topics_record(group.group_id, topics))
+        return [*records, make.group_record(group.group_id, group.epoch + 1)]
 
 
 async def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:

@@ -16,7 +16,7 @@ are lost. A new static member replaces an old member with the same instance id.
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field, replace
 
 from odradek_broker.coordinator.groups.consumer import records as make
@@ -163,10 +163,7 @@ async def compute_target_assignment(
         for member_id, member in some:
             subscription = (member.topics, member.pattern)
             if subscription not in ids:
-                names = group.names_of(member, patterns)
-                ids[subscription] = frozenset(
-                    [topics[name].topic_id for name in names if name in topics]
-                )
+                ids[subscription] = await _topic_ids(group.names_of(member, patterns), topics)
             subscribers.append(
                 Subscriber(
                     member_id=member_id,
@@ -180,6 +177,18 @@ async def compute_target_assignment(
     return await assignor(subscribers, counts)
 
 
+async def _topic_ids(names: Iterable[str], topics: Mapping[str, TopicMetadata]) -> frozenset[bytes]:
+    """The ids of those of the topics that exist."""
+    return frozenset(
+        [
+            topics[name].topic_id
+            async for some in in_pieces(names)
+            for name in some
+            if name in topics
+        ]
+    )
+
+
 Owner = Callable[[bytes, int], str | None]
 """The member that may own a partition: (topic id, index) -> member id or None."""
 
@@ -190,17 +199,47 @@ async def next_assignment(
     target: Partitions,
     owned: Partitions | None,
     owner: Owner,
+    *,
+    subscribed: Collection[bytes],
+    changed: bool,
 ) -> ConsumerMember:
     """The member after one step; the same member if there is nothing to do.
 
     `owned`: the partitions that the member's heartbeat reports as owned; None if the heartbeat does
-    not report them.
+    not report them. `subscribed`: the topics that the member is subscribed to; it gets no partition
+    of another topic, even if an older target has some. `changed`: true if the subscription is new.
     """
     step = STEPS[member.state, _report(member.pending, owned), member.epoch != target_epoch]
-    if step in (Step.STAY, Step.WAIT):
+    if step not in (Step.STAY, Step.WAIT):
+        wanted = _of_topics(target, subscribed)
+        return await _compute(member, target_epoch, wanted, owned, owner)
+    return _narrowed(member, subscribed, owned) if changed else member
+
+
+def _of_topics(partitions: Partitions, topic_ids: Collection[bytes]) -> Partitions:
+    return {topic_id: indexes for topic_id, indexes in partitions.items() if topic_id in topic_ids}
+
+
+def _narrowed(
+    member: ConsumerMember, subscribed: Collection[bytes], owned: Partitions | None
+) -> ConsumerMember:
+    """The member that gives back the partitions of topics that it is not subscribed to any more."""
+    kept = _of_topics(member.assigned, subscribed)
+    if len(kept) == len(member.assigned):
         return member
-    epoch = member.epoch + 1 if step is Step.ADVANCE else member.epoch
-    return await _compute(member, epoch, target_epoch, target, owned, owner)
+    pending = union(member.pending, difference(member.assigned, kept))
+    if owned is None or intersects(owned, pending):
+        return replace(
+            member.at_epoch(member.epoch),
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=kept,
+            pending=pending,
+        )
+    return replace(
+        member.at_epoch(member.epoch),
+        assigned=kept,
+        epochs={partition: member.epochs[partition] for partition in each_partition(kept)},
+    )
 
 
 def _report(pending: Partitions, owned: Partitions | None) -> Report:
@@ -211,7 +250,6 @@ def _report(pending: Partitions, owned: Partitions | None) -> Report:
 
 async def _compute(
     member: ConsumerMember,
-    epoch: int,
     target_epoch: int,
     target: Partitions,
     owned: Partitions | None,
@@ -221,7 +259,7 @@ async def _compute(
     surplus = difference(member.assigned, target)
     if surplus and (owned is None or intersects(owned, surplus)):
         return replace(
-            member.at_epoch(epoch),
+            member.at_epoch(member.epoch),
             state=MemberState.UNREVOKED_PARTITIONS,
             assigned=kept,
             pending=surplus,
@@ -292,7 +330,8 @@ async def update_member(
     known = update.replaced if update.replaced is not None else before
     wanted = None if known is None else (known.topics, known.pattern)
     subscriptions = Subscriptions(group.epoch, group.topics, group.patterns, [])
-    if wanted != (member.topics, member.pattern) or group.topics_version != topics.topics_version:
+    changed = wanted != (member.topics, member.pattern)
+    if changed or group.topics_version != topics.topics_version:
         subscriptions = await resolve_subscriptions(
             group, known, member, topics, now, update.matches
         )
@@ -305,7 +344,18 @@ async def update_member(
         if may_assign_again(group.assignment_ms, interval_ms, now.wall_ms):
             target = await _assign_targets(update, subscriptions, config, now)
             target_epoch = subscriptions.epoch
-    after = await next_assignment(member, target_epoch, target, update.owned, _owner(update))
+    after = member
+    if changed or not member.is_reconciled(target_epoch):
+        names = group.names_of(member, subscriptions.patterns)
+        after = await next_assignment(
+            member,
+            target_epoch,
+            target,
+            update.owned,
+            _owner(update),
+            subscribed=await _topic_ids(names, subscriptions.topics),
+            changed=changed,
+        )
     if after != member or before is None:
         update.records.append(await make.current_record(group.group_id, after))
     return after

@@ -34,7 +34,7 @@ from odradek_protocol.errors import ErrorCode
 E = ErrorCode
 M = MemberState
 ALL = topic_id_partitions(*range(10))
-TOPIC = b"T" * 16
+TOPIC, OTHER = b"T" * 16, b"O" * 16
 
 
 @pytest.fixture
@@ -60,7 +60,17 @@ def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
     }[report]
     target: Partitions = {TOPIC: frozenset({0, 3})}
     target_epoch = 7 if newer else 5
-    after = at_once(next_assignment(member, target_epoch, target, owned, lambda *_: None))
+    after = at_once(
+        next_assignment(
+            member,
+            target_epoch,
+            target,
+            owned,
+            lambda *_: None,
+            subscribed=(TOPIC,),
+            changed=False,
+        )
+    )
     step = STEPS[state, report if pending else _without_pending(report), newer]
     if step in (Step.STAY, Step.WAIT):
         assert after is member
@@ -71,7 +81,7 @@ def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
             {TOPIC: frozenset({0})},
             {TOPIC: frozenset({1})},
         )
-        assert after.epoch == (6 if step is Step.ADVANCE else 5)
+        assert after.epoch == 5
 
 
 def _without_pending(report: Report) -> Report:
@@ -81,6 +91,52 @@ def _without_pending(report: Report) -> Report:
 
 def test_g120_the_table_has_a_step_for_every_state_and_report() -> None:
     assert set(STEPS) == set(product(M, Report, (False, True)))
+
+
+def test_g120_a_member_that_has_revoked_and_has_to_revoke_more_keeps_its_epoch(
+    world: GroupWorld,
+) -> None:
+    a, b, c = (FakeMember(world, name) for name in "abc")
+    a.beat()
+    b.beat()
+    told = send(world, **a.request()).result()
+    assert c.beat().error_code == E.NONE
+    a.take(told)
+    assert a.beat().member_epoch == told.member_epoch == 2
+    assert stored(world, "a").state is M.UNREVOKED_PARTITIONS
+    settle(a, b, c)
+
+
+@pytest.mark.parametrize("owned", [None, {TOPIC: frozenset({0})}, {OTHER: frozenset({1})}])
+@pytest.mark.parametrize("state", [M.STABLE, M.UNREVOKED_PARTITIONS])
+def test_g126_a_member_gives_up_topics_when_it_unsubscribes_from_them(
+    state: MemberState, owned: Partitions | None
+) -> None:
+    """The target is the old one, because two assignments are an interval apart (G-143)."""
+    held: Partitions = {TOPIC: frozenset({0}), OTHER: frozenset({1})}
+    pending: Partitions = NO_PARTITIONS if state is M.STABLE else {TOPIC: frozenset({2})}
+    member = ConsumerMember(
+        member_id="a",
+        epoch=5,
+        previous_epoch=4,
+        state=state,
+        assigned=held,
+        pending=pending,
+        epochs=dict.fromkeys([(TOPIC, 0), (OTHER, 1), (TOPIC, 2)], 3),
+    )
+    if pending and owned is not None:
+        owned = {**owned, TOPIC: frozenset({0, 2})}
+    after = at_once(
+        next_assignment(member, 5, held, owned, lambda *_: None, subscribed=(TOPIC,), changed=True)
+    )
+    assert after.assigned == {TOPIC: frozenset({0})}
+    if state is M.STABLE and owned is not None and OTHER not in owned:
+        assert (after.state, after.pending) == (M.STABLE, NO_PARTITIONS)
+        assert after.epochs == {(TOPIC, 0): 3}
+    else:
+        assert after.state is M.UNREVOKED_PARTITIONS
+        assert after.pending == {OTHER: frozenset({1}), **pending}
+    assert (after.epoch, after.previous_epoch) == (5, 5)
 
 
 def test_g121_a_partition_is_reassigned_only_after_its_owner_has_revoked_it(

@@ -207,6 +207,19 @@ def test_g101_changed_subscriptions_topics_and_members_raise_the_group_epoch(
     assert grew(), "a was silent"
 
 
+def test_g101_topics_that_nobody_subscribes_to_any_more_do_not_raise_the_epoch(
+    world: GroupWorld,
+) -> None:
+    (a,) = joined(world, "a")
+    (b,) = joined(world, "b", topics=["topic", "other"])
+    b.leave()
+    settle(a)
+    epoch = consumer_group(world).epoch
+    grow(world, "other", 12)
+    settle(a)
+    assert consumer_group(world).epoch == epoch
+
+
 def test_g102_target_assignments_are_computed_at_the_next_heartbeat(world: GroupWorld) -> None:
     a, b = joined(world, "a", "b")
     b.leave()
