@@ -22,6 +22,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
+from mmap import mmap
 from struct import Struct
 from struct import error as StructError
 
@@ -103,11 +104,17 @@ def check_portable(codec: Codec, data: Buffer) -> None:
 def decompress(
     codec: Codec, data: Buffer, max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 ) -> bytes:
+    """The original bytes, as a copy of the result of `inflate`."""
+    return bytes(inflate(codec, data, max_bytes))
+
+
+def inflate(codec: Codec, data: Buffer, max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Buffer:
     """The original bytes, at most `max_bytes`. For zstd, empty input is an empty stream.
 
-    Allocates at most about twice `max_bytes`, whatever the input contains. Raises
-    DecompressionLimitExceeded if there is more output, CompressionError if the input is damaged,
-    incomplete or followed by other bytes.
+    Allocates at most about twice `max_bytes`, whatever the input contains. In a thread, other
+    threads run meanwhile: no step of more than a few milliseconds holds the interpreter's lock.
+    Raises DecompressionLimitExceeded if there is more output, CompressionError if the input is
+    damaged, incomplete or followed by other bytes.
     """
     import cramjam
 
@@ -124,10 +131,10 @@ def _keep(data: Buffer) -> bytes:
     return bytes(data)
 
 
-def _keep_within(data: Buffer, max_bytes: int) -> bytes:
+def _keep_within(data: Buffer, max_bytes: int) -> Buffer:
     if len(data) > max_bytes:
         raise DecompressionLimitExceeded(Codec.NONE, max_bytes)
-    return bytes(data)
+    return data
 
 
 # --- gzip -------------------------------------------------------------------------------------
@@ -135,6 +142,8 @@ def _keep_within(data: Buffer, max_bytes: int) -> bytes:
 _GZIP_WINDOW_BITS = 31  # 15 bits of window, plus 16 for a gzip header
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_STEP_BYTES = 64 * 1024
+# The library copies the output of a step once more, with the interpreter's lock.
+_GZIP_STEP_OUTPUT_BYTES = 1024 * 1024
 _GZIP_MAX_MEMBERS = 1024
 
 
@@ -167,15 +176,18 @@ def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
             raise BytesBehind(f"{size - position} bytes behind the gzip data")
         member = zlib.decompressobj(_GZIP_WINDOW_BITS)
         pending: Buffer = b""
+        full = False
         while not member.eof:
-            if not pending:
+            if not pending and not full:
                 if position >= size:
                     raise CompressionError("gzip data ends within a member")
                 pending = view[position : position + _GZIP_STEP_BYTES]
                 position += len(pending)
             # One byte more than allowed is requested, to distinguish "exactly full" from "too
             # much".
-            part = member.decompress(pending, max_bytes - total + 1)
+            room_bytes = min(max_bytes - total + 1, _GZIP_STEP_OUTPUT_BYTES)
+            part = member.decompress(pending, room_bytes)
+            full = len(part) == room_bytes
             total += len(part)
             if total > max_bytes:
                 raise DecompressionLimitExceeded(Codec.GZIP, max_bytes)
@@ -305,7 +317,7 @@ def _lz4_compress(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
+def _lz4_decompress(data: Buffer, max_bytes: int) -> Buffer:
     import cramjam
 
     bound_bytes = _walk_frames(data, _LZ4_MAGIC, _lz4_frame)
@@ -371,7 +383,7 @@ def _zstd_compress(data: Buffer) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
 
 
-def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
+def _zstd_decompress(data: Buffer, max_bytes: int) -> Buffer:
     import cramjam
 
     def frame(view: memoryview, position: int) -> tuple[int, int, int]:
@@ -475,16 +487,21 @@ def _walk_frames(
             return bound_bytes
 
 
+_FILLED_BYTES_MAX = 1024 * 1024
+
+
 def _fill(
     codec: Codec,
-    decompress_into: Callable[[Buffer, bytearray], int],
+    decompress_into: Callable[[Buffer, bytearray | mmap], int],
     data: Buffer,
     bound_bytes: int,
     max_bytes: int,
-) -> bytes:
+) -> Buffer:
     import cramjam
 
-    output = bytearray(min(bound_bytes, max_bytes))
+    size_bytes = min(bound_bytes, max_bytes)
+    # A bytearray is filled with zeros first, with the interpreter's lock.
+    output = bytearray(size_bytes) if size_bytes <= _FILLED_BYTES_MAX else mmap(-1, size_bytes)
     try:
         used = decompress_into(data, output)
     except cramjam.DecompressionError as error:
@@ -492,8 +509,7 @@ def _fill(
         if bound_bytes > max_bytes and "whole buffer" in str(error):
             raise DecompressionLimitExceeded(codec, max_bytes) from error
         raise
-    with memoryview(output) as view:
-        return bytes(view[:used])
+    return memoryview(output)[:used]
 
 
 _COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
@@ -504,7 +520,7 @@ _COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
     Codec.ZSTD: _zstd_compress,
 }
 
-_DECOMPRESSORS: dict[Codec, Callable[[Buffer, int], bytes]] = {
+_DECOMPRESSORS: dict[Codec, Callable[[Buffer, int], Buffer]] = {
     Codec.NONE: _keep_within,
     Codec.GZIP: _gzip_decompress,
     Codec.SNAPPY: _snappy_decompress,

@@ -26,6 +26,7 @@ from odradek_protocol.compression import (
     check_portable,
     compress,
     decompress,
+    inflate,
 )
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
@@ -160,6 +161,28 @@ def test_r11_several_gzip_members_and_zero_padding_are_read() -> None:
     members = gzip.compress(b"one ") + gzip.compress(b"") + gzip.compress(b"two" * 100_000)
     assert decompress(Codec.GZIP, members, LIMIT) == b"one " + b"two" * 100_000
     assert decompress(Codec.GZIP, members + bytes(700), LIMIT) == b"one " + b"two" * 100_000
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5_000_000])
+def test_r11_a_gzip_member_is_inflated_a_megabyte_at_a_time(size_bytes: int) -> None:
+    """Its input is at its end long before its output is."""
+    data = random.Random(size_bytes).randbytes(500) * (size_bytes // 500 + 1)
+    packed = gzip.compress(data[:size_bytes]) + gzip.compress(b"end")
+    assert decompress(Codec.GZIP, packed, size_bytes + 3) == data[:size_bytes] + b"end"
+    with pytest.raises(DecompressionLimitExceeded):
+        decompress(Codec.GZIP, packed, size_bytes + 2)
+    with pytest.raises(CompressionError, match="ends within a member"):
+        decompress(Codec.GZIP, gzip.compress(data[:size_bytes])[:-1], size_bytes)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING, ids=lambda codec: codec.name)
+@pytest.mark.parametrize("size_bytes", [1, 1 << 20, 3 << 20])
+def test_inflate_gives_what_decompress_gives(codec: Codec, size_bytes: int) -> None:
+    data = random.Random(1).randbytes(1000) * (size_bytes // 1000 + 1)
+    packed = compress(codec, data)
+    assert bytes(inflate(codec, packed, len(data))) == decompress(codec, packed) == data
+    with pytest.raises(DecompressionLimitExceeded):
+        inflate(codec, packed, len(data) - 1)
 
 
 def test_r11_garbage_behind_a_gzip_member_is_an_error() -> None:

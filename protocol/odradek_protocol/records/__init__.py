@@ -38,6 +38,7 @@ from .record import Headers as Headers
 from .record import Record as Record
 from .record import RecordColumns as RecordColumns
 from .record import TimestampType as TimestampType
+from .record import iter_records as iter_records
 from .record import read_columns as read_columns
 from .record import read_records as read_records
 from .validation import RecordRules as RecordRules

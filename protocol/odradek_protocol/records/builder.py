@@ -44,7 +44,7 @@ from .layout import (
     PACKED_FRONT,
     TRANSACTIONAL_BIT,
 )
-from .record import Record, RecordColumns, parse_records
+from .record import Record, RecordColumns, parse_records, split_records
 from .writer import NARROW_PAYLOAD_BYTES, SLOW_PATH, WIDEST_OVERHEAD_BYTES, batch_writer
 
 _pack_front = PACKED_FRONT.pack
@@ -550,15 +550,17 @@ def recompress(
     removed. The bit of the timestamp type is cleared, unless `log_append_time_ms` sets it (R-03).
     Raises CorruptBatch for invalid records, ValueError for a timestamp below -1.
     """
-    parsed = parse_records(bytes(body), header.record_count)
-    if header.is_log_append_time:
-        timestamps = [header.max_timestamp] * header.record_count
-    else:
-        timestamps = [header.base_timestamp + delta for delta in parsed.timestamp_deltas]
     builder = BatchBuilder(codec)
-    rows = zip(timestamps, parsed.keys, parsed.values, parsed.header_column(), strict=True)
-    for row in rows:
-        builder.append(*row)
+    append_time_ms = header.max_timestamp if header.is_log_append_time else None
+    for part, count in split_records(body, header.record_count):
+        parsed = parse_records(part, count)
+        if append_time_ms is not None:
+            timestamps = [append_time_ms] * count
+        else:
+            timestamps = [header.base_timestamp + delta for delta in parsed.timestamp_deltas]
+        rows = zip(timestamps, parsed.keys, parsed.values, parsed.header_column(), strict=True)
+        for row in rows:
+            builder.append(*row)
     return builder.build(
         base_offset=header.base_offset,
         leader_epoch=header.leader_epoch,

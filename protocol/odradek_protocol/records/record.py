@@ -17,7 +17,7 @@ same shape in bulk. These three functions are the pure twin; if the compiled twi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from itertools import repeat
 from struct import Struct
@@ -26,7 +26,7 @@ from odradek_protocol.compression import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
     Codec,
     CompressionError,
-    decompress,
+    inflate,
 )
 from odradek_protocol.lazy_tuple import NamedTuple
 
@@ -34,7 +34,7 @@ from . import native
 from .batch import BatchHeader, BodyNotDecompressed, Buffer, CorruptBatch
 from .layout import HEADER_BYTES
 from .runs import MIN_RUN_RECORDS, read_run
-from .varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_raw, zigzag
+from .varint import MAX_VARINT_BYTES, MAX_VARLONG_BYTES, read_raw, read_varint, zigzag
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -93,6 +93,27 @@ def read_records(
         columns[0], columns[1], repeat(kind), columns[2], columns[3], columns[4], strict=False
     )
     return list(map(tuple.__new__, repeat(Record), rows))
+
+
+def iter_records(batch: Buffer, header: BatchHeader) -> Iterator[Record]:
+    """The records of the batch at the beginning of `batch`, of which a part at a time is in memory;
+    otherwise like `read_records`. Offsets outside of the batch are not refused."""
+    body = inflated_body(batch, header)
+    kind = _TIMESTAMP_TYPES[header.is_log_append_time]
+    append_time_ms = header.max_timestamp if header.is_log_append_time else None
+    for part, count in split_records(body, header.record_count):
+        parsed = parse_records(part, count)
+        columns = zip(
+            parsed.offset_deltas,
+            parsed.timestamp_deltas,
+            parsed.keys,
+            parsed.values,
+            parsed.header_column(),
+            strict=True,
+        )
+        for delta, since_ms, key, value, headers in columns:
+            time = header.base_timestamp + since_ms if append_time_ms is None else append_time_ms
+            yield Record(header.base_offset + delta, time, kind, key, value, headers)
 
 
 def read_columns(
@@ -156,21 +177,31 @@ def read_body(
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> bytes:
     """The records' bytes, decompressed. CorruptBatch, with the codec's error as its cause."""
-    body = buffer[position + HEADER_BYTES : position + header.size_bytes]
+    return bytes(inflated_body(memoryview(buffer)[position:], header, max_decompressed_bytes))
+
+
+def inflated_body(
+    batch: Buffer,
+    header: BatchHeader,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> Buffer:
+    """The content of the body of a batch at the beginning of `batch`, without a copy if it is not
+    compressed; otherwise like `read_body`."""
+    body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     if header.codec is Codec.NONE:
-        return bytes(body)
-    return decompress_body(body, header, max_decompressed_bytes)
+        return body
+    return inflate_body(body, header, max_decompressed_bytes)
 
 
-def decompress_body(
+def inflate_body(
     body: Buffer,
     header: BatchHeader,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-) -> bytes:
+) -> Buffer:
     """The content of a compressed body. BodyNotDecompressed, with the codec's error as its
     cause."""
     try:
-        return decompress(header.codec, body, max_decompressed_bytes)
+        return inflate(header.codec, body, max_decompressed_bytes)
     except CompressionError as error:
         raise BodyNotDecompressed(f"batch at offset {header.base_offset}: {error}") from error
 
@@ -242,6 +273,28 @@ def parse_records(data: bytes, count: int) -> ParsedRecords:
         raise CorruptBatch(f"{len(data) - end} bytes behind the last of {count} records")
     return parsed
 
+
+def split_records(data: Buffer, count: int) -> Iterator[tuple[bytes, int]]:
+    """The records in parts that `parse_records` reads in a few milliseconds: (bytes, number of
+    records). Raises CorruptBatch if there are no `count` records, or bytes behind them."""
+    position = done = 0
+    try:
+        while done < count:
+            start, first = position, done
+            while done < count and done - first < _PART_RECORDS and position - start < _PART_BYTES:
+                length, position = read_varint(data, position)
+                if length < 0:
+                    raise CorruptBatch(f"record {done} has the length {length}")
+                position += length
+                done += 1
+            yield bytes(data[start:position]), done - first
+    except IndexError:
+        raise CorruptBatch(f"the records end within record {done} of {count}") from None
+    if position != len(data):
+        raise CorruptBatch(f"{len(data) - position} bytes behind the last of {count} records")
+
+
+_PART_RECORDS, _PART_BYTES = 10_000, 1024 * 1024
 
 #: The compiled twin does not report which record is damaged. If a batch has more records than this
 #: limit, the pure twin does not search for the damaged record.

@@ -16,7 +16,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 from .batch import BatchHeader, BodyNotDecompressed, Buffer
 from .layout import HEADER_BYTES
-from .record import decompress_body, parse_records, scan_records
+from .record import inflate_body, parse_records, scan_records
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
@@ -91,7 +91,7 @@ def validate_records(
             check_portable(codec, body)
         except CompressionError as error:
             raise BodyNotDecompressed(str(error)) from error
-        body = decompress_body(body, header, max_decompressed_bytes)
+        body = inflate_body(body, header, max_decompressed_bytes)
     lowest_offset, highest_offset, in_order, lowest, highest, null_keys = scan_records(
         body, header.record_count
     )

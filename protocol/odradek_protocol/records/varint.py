@@ -8,7 +8,7 @@ functions for longer varints.
 
 from __future__ import annotations
 
-from .batch import CorruptBatch
+from .batch import Buffer, CorruptBatch
 
 MAX_VARINT_BYTES = 5
 MAX_VARLONG_BYTES = 10
@@ -36,7 +36,7 @@ def zigzag(raw: int) -> int:
     return raw >> 1 if not raw & 1 else ~(raw >> 1)
 
 
-def read_raw(data: bytes, position: int, max_bytes: int) -> tuple[int, int]:
+def read_raw(data: Buffer, position: int, max_bytes: int) -> tuple[int, int]:
     """(raw unsigned number, position after it).
 
     CorruptBatch if the varint is longer than `max_bytes` or exceeds the integer type of that
@@ -56,13 +56,13 @@ def read_raw(data: bytes, position: int, max_bytes: int) -> tuple[int, int]:
     return raw, position
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: Buffer, position: int) -> tuple[int, int]:
     """(int32, position after it); errors as in `read_raw`."""
     raw, position = read_raw(data, position, MAX_VARINT_BYTES)
     return zigzag(raw), position
 
 
-def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
     """(int64, position after it); errors as in `read_raw`."""
     raw, position = read_raw(data, position, MAX_VARLONG_BYTES)
     return zigzag(raw), position

@@ -16,6 +16,7 @@ from odradek_protocol.records import (
     CorruptBatch,
     Record,
     TimestampType,
+    iter_records,
     native,
     read_columns,
     read_header,
@@ -26,7 +27,8 @@ from odradek_protocol.records import (
 )
 from odradek_protocol.records import record as record_module
 from odradek_protocol.records import runs as bulk
-from odradek_protocol.records.record import parse_records
+from odradek_protocol.records.layout import HEADER_BYTES
+from odradek_protocol.records.record import parse_records, split_records
 from odradek_protocol.records.varint import (
     read_varint,
     read_varlong,
@@ -500,3 +502,34 @@ def test_a_body_that_does_not_decompress_is_refused(codec: Codec) -> None:
 @settings(max_examples=budget.examples(500))
 def test_bulk_reading_equals_plain_reading_of_arbitrary_bytes(data: bytes, count: int) -> None:
     assert bulk_parse(data, count) == plain_parse(data, count)
+
+
+@pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.name)
+@pytest.mark.parametrize("count", [1, 9_999, 10_000, 10_001, 25_000])
+def test_records_that_are_read_in_parts_are_the_same(codec: Codec, count: int) -> None:
+    builder = BatchBuilder(codec)
+    for index in range(count):
+        value = bytes(200_000) if index % 5_000 == 7 else b"%d" % index
+        builder.append(1_000 + index, None if index % 3 else b"key", value, [("h", b"1")])
+    batch = builder.build(base_offset=70)
+    header = read_header(batch)
+    assert list(iter_records(batch, header)) == read_records(batch, 0, header)
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (lambda body: body + b"\0", "1 bytes behind the last of 3 records"),
+        (lambda body: body[:-1], "bytes behind"),
+        (lambda body: b"\1" + body, "has the length -1"),
+        (lambda body: b"", "the records end within record 0 of 3"),
+        (lambda body: b"\x80" * 9, "varint longer than 5 bytes"),
+    ],
+)
+def test_damaged_records_cannot_be_split(damage: Callable[[bytes], bytes], text: str) -> None:
+    builder = BatchBuilder()
+    for _ in range(3):
+        builder.append(0, b"key", b"value")
+    body = bytes(builder.build())[HEADER_BYTES:]
+    with pytest.raises(CorruptBatch, match=text):
+        list(split_records(damage(body), 3))
