@@ -66,7 +66,7 @@ from odradek_broker.share.dead_letter_topics import Rules as DeadLetterRules
 from odradek_broker.share.dead_letter_writer import DeadLetterWriter
 from odradek_broker.share.manager import SharePartitions
 from odradek_broker.share.sessions import ShareSessions
-from odradek_broker.slices import Slices, with_pauses
+from odradek_broker.slices import Background, Slices, here, with_pauses
 from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
 from odradek_broker.storage.cleaner.runner import BackgroundCleaner, CleanerRunner
 from odradek_broker.storage.errors import StorageError
@@ -207,9 +207,11 @@ class Node:
         cleaner: CleanerRunner | None = None,
         log_levels: LogLevels | None = None,
         peer_log: PeerLog | None = None,
+        beside: Background = here,
     ) -> None:
         """`cleaner`: the runner of compaction. `log_levels`: the levels of the broker's log lines,
         None if another program writes the lines. `peer_log`: None for one of the node's own.
+        `beside`: the thread that checks and reads large batches.
         """
         self.config, self.node_id, self.cluster_id = config, config.node_id, logs.cluster_id
         #: The profile of the emulated broker, or None, and the APIs that are answered.
@@ -218,7 +220,7 @@ class Node:
         self.metrics, self.fault_points, self._on_fatal = metrics, fault_points, on_fatal
         self.peer_log = peer_log or PeerLog(lambda: clock.monotonic_ms() / 1000)
         #: Runs what takes long, in slices of the loop's time.
-        self.slices = Slices(metrics.now_us, scheduler, self.peer_log)
+        self.slices = Slices(metrics.now_us, scheduler, self.peer_log, background=beside)
         self.log_levels = log_levels or OthersLogLevels()
         self._advertised: dict[str, tuple[str, int]] = {}
         self.metadata = metadata = ClusterMetadata(config, randomness)
@@ -258,10 +260,7 @@ class Node:
         self.cleaner = _new_cleaner(
             metadata, logs, clock, scheduler, CompactionRecorder(self.partition_history), cleaner
         )
-        self._next_retention_ms = clock.monotonic_ms() + FIRST_RETENTION_MS
-        self._next_expiry_ms = 0
-        #: The work of `maintain` that takes turns at present.
-        self._under_way: set[str] = set()
+        self._begin_maintenance()
 
     def _begin_fetches(self, randomness: Randomness) -> None:
         """Make what Fetch and ShareFetch use."""
@@ -276,6 +275,12 @@ class Node:
         #: The number of bytes of further responses that may wait for slow peers. The first batch of
         #: a fetch is sent in any case, since no consumer would make progress without it (D11).
         self.answer_room_bytes: Callable[[], int] = lambda: self.config.fetch_max_bytes
+
+    def _begin_maintenance(self) -> None:
+        self._next_retention_ms = self.clock.monotonic_ms() + FIRST_RETENTION_MS
+        self._next_expiry_ms = 0
+        #: The work of `maintain` that takes turns at present.
+        self._under_way: set[str] = set()
 
     def _begin_histories(self, clock: Clock) -> None:
         """Begin to keep recent events of groups, producer ids, transactional ids, partitions and
@@ -298,6 +303,7 @@ class Node:
             self.logs,
             self.clock,
             self.mirror_recorder.record,
+            self.slices,
         )
         self.mirrors = MirrorAppends(parts, self.metrics.appended_bytes)
         self.promotions = MirrorPromotions(parts, self.mirrors.forget)
@@ -390,7 +396,7 @@ class Node:
             self.partition,
             self.metadata.share_settings,
             self.metadata.share_offset_reset,
-            DeadLetterWriter(topics, self.share_state, self.clock, self.scheduler),
+            DeadLetterWriter(topics, self.share_state, self.clock, self.scheduler, self.slices),
             self.share_history.record,
         )
 

@@ -226,9 +226,32 @@ class Work(Deferred[T]):
         self.awaited: Deferred[Any] | None = None
 
 
+Done = Callable[[Exception | None], None]
+#: Does work in a thread, and then calls `Done` on the loop, with the exception that ended the work
+#: or None.
+Background = Callable[[Callable[[], None], Done], None]
+#: The most pieces of work that wait for the thread.
+BESIDE_MAX = 200
+
+
+class TooMuchWaits(Exception):
+    """Too much work waits for the thread."""
+
+
+def here(work: Callable[[], None], done: Done) -> None:
+    """Do the work where it is asked for, without a thread; see `Background`."""
+    problem: Exception | None = None
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - handed to `done`
+        problem = error
+    done(problem)
+
+
 class Slices:
-    """Runs coroutines in turns. `now_us`: a clock that never goes back. `counts_steps`: false if
-    only the clock ends a slice. `peer_log`: for the exceptions of works."""
+    """Runs coroutines in turns. `now_us`: a clock that never goes back, for any thread.
+    `peer_log`: for the exceptions of works. `background`: the thread of `beside`; by default the
+    work is done where it is asked for. `counts_steps`: false if only the clock ends a slice."""
 
     def __init__(
         self,
@@ -236,8 +259,11 @@ class Slices:
         scheduler: Scheduler,
         peer_log: PeerLog | None = None,
         *,
+        background: Background = here,
         counts_steps: bool = True,
     ) -> None:
+        self._background = background
+        self._beside = 0
         self._counts_steps = counts_steps
         self._peer_log = peer_log or PeerLog(lambda: now_us() / 1e6)
         self._now_us = now_us
@@ -312,6 +338,42 @@ class Slices:
         """Like `run`, with a `Deferred` in any case."""
         result = self.run(steps)
         return result if isinstance(result, Work) else Deferred.of(result)
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        """The result of work that takes long and cannot pause: it is done in a thread, one piece
+        after the other, and must use nothing that changes meanwhile. For coroutines that run here.
+
+        The time counts as the request's own. Work for a closed connection is not begun. Raises what
+        the work raises, and TooMuchWaits.
+        """
+        if self._beside >= BESIDE_MAX:
+            raise TooMuchWaits
+        ended: Deferred[Exception | None] = Deferred()
+        results: list[T] = []
+        took_us = 0
+
+        def begin() -> None:
+            nonlocal took_us
+            if ended.abandoned:
+                return
+            began_us = self._now_us()
+            try:
+                results.append(work())
+            finally:
+                took_us = self._now_us() - began_us
+
+        def end(problem: Exception | None) -> None:
+            self._beside -= 1
+            ended.resolve(problem)
+
+        self._beside += 1
+        self._background(begin, end)
+        problem = await ended
+        if self._running is not None:
+            self._running.busy_us += took_us
+        if problem is not None:
+            raise problem
+        return results[0]
 
     def _advance(self, work: Work[Any]) -> None:
         """Run the coroutine until its slice is over or it waits. Raises StopIteration with its

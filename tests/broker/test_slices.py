@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from held_thread import HeldThread
 from node_world import SoonScheduler
 from odradek_broker.deferred import Deferred
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.slices import (
+    BESIDE_MAX,
     LATE_US,
     LONG_AT_ONCE,
     SLICE_STEPS,
@@ -19,6 +21,7 @@ from odradek_broker.slices import (
     TURN_STEPS,
     TURN_US,
     Slices,
+    TooMuchWaits,
     Work,
     batches,
     end_of_change,
@@ -352,3 +355,71 @@ def test_n57_items_with_one_key_never_stand_alone_in_a_batch(
     assert times == 1 or 1 not in counts
     assert max(map(len, made)) <= 130 or len(items) <= 8
     assert in_order(items, 4)[0] == items[:4]
+
+
+# --- Work in the thread ---
+
+
+class Threaded(World):
+    """Works may be done in a thread that the test runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = HeldThread()
+        self.slices = Slices(lambda: self.now_us, self.soon, background=self.thread)
+
+    async def beside(self, name: str, cost_us: int = 0) -> str:
+        def work() -> str:
+            self.now_us += cost_us
+            self.done.append(name)
+            if not name:
+                raise ValueError("no name")
+            return name
+
+        return await self.slices.beside(work)
+
+
+def test_n57_work_in_the_thread_counts_as_time_of_its_request() -> None:
+    world = Threaded()
+    work = world.slices.run(world.beside("a", 5_000))
+    assert isinstance(work, Work) and world.done == []
+    world.thread.run()
+    assert (work.result(), work.busy_us) == ("a", 5_000)
+
+
+def test_n57_what_the_thread_raises_is_raised_in_the_coroutine() -> None:
+    world = Threaded()
+
+    async def refused() -> str:
+        try:
+            return await world.beside("")
+        except ValueError as problem:
+            return str(problem)
+
+    work = world.slices.deferred(refused())
+    world.thread.run()
+    assert work.result() == "no name"
+
+
+def test_n10_work_for_a_closed_connection_is_not_begun_in_the_thread() -> None:
+    world = Threaded()
+    closed = world.slices.deferred(world.beside("closed"))
+    other = world.slices.deferred(world.beside("other"))
+    closed.abandon()
+    world.thread.run()
+    world.thread.run()
+    assert world.done == ["other"] and other.result() == "other"
+    assert world.slices.unfinished == 0
+
+
+def test_n14_what_waits_for_the_thread_is_limited() -> None:
+    world = Threaded()
+    works = [world.slices.deferred(world.beside(f"{number}")) for number in range(BESIDE_MAX)]
+    with pytest.raises(TooMuchWaits):
+        world.slices.run(world.beside("too much"))
+    works[0].abandon()
+    world.thread.run()
+    again = world.slices.deferred(world.beside("again"))
+    while world.thread.works:
+        world.thread.run()
+    assert again.result() == "again"

@@ -125,8 +125,9 @@ class MirrorWorld(NodeWorld):
         return MirrorAppend(topic, topic_id, source, part)
 
     def flush_all(self) -> None:
-        """Flush until no log requests a flush any more."""
+        """Let everything go on, and flush until no log requests a flush any more."""
         for _ in range(20):
+            self.soon.run()
             if not self.asked:
                 return
             self.flush()

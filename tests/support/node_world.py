@@ -16,6 +16,7 @@ from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node
 from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.platform.seams import Randomness, Scheduler
+from odradek_broker.slices import Background, here
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.startup import StartReport
@@ -64,6 +65,8 @@ class NodeWorld:
     randomness: Randomness = RealRandomness()
     #: The clock that measures durations, in microseconds.
     now_us: Callable[[], int] = staticmethod(lambda: 0)
+    #: The thread for large batches; by default there is none.
+    beside: Background = staticmethod(here)
 
     def __init__(self, **settings: str) -> None:
         self._settings = {name.replace("_", "."): value for name, value in settings.items()}
@@ -93,6 +96,7 @@ class NodeWorld:
             request_flush=lambda log: self.asked.setdefault(log),
             metrics=BrokerMetrics(self.now_us),
             on_fatal=self.fatal.append,
+            beside=self.beside,
         )
         self.report = self.node.load()
         return self.report

@@ -32,6 +32,7 @@ from odradek_broker.share_state import (
     StateBatch,
     StateResult,
 )
+from odradek_broker.slices import Slices
 from odradek_protocol.errors import ErrorCode
 
 GROUP = "g"
@@ -171,6 +172,7 @@ class ShareWorld:
                 self.states,
                 self.clock,
                 self,
+                Slices(lambda: 0, self),
             ),
             self.events.append,
         )

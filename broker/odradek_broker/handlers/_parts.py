@@ -13,6 +13,7 @@ from odradek_broker.platform.loggers import LogLevels
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.replica_manager import ReplicaManager
 from odradek_broker.security.authorizer import Authorizer
+from odradek_broker.slices import Slices
 from odradek_broker.storage.manager import LogManager
 
 
@@ -45,7 +46,10 @@ class MetadataParts(Authorized, Protocol):
 
 
 class PartitionParts(Authorized, Protocol):
-    """The authorizer and the partitions."""
+    """The authorizer, the partitions and the slices of the loop's time."""
+
+    @property
+    def slices(self) -> Slices: ...
 
     def partition(self, topic: str, index: int, /) -> Partition | None: ...
 

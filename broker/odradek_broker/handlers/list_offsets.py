@@ -9,6 +9,8 @@ from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics
 from odradek_broker.slices import paced
 from odradek_broker.storage.errors import IndexesBeingRebuilt, StorageError
+from odradek_broker.storage.large_batches import search
+from odradek_broker.storage.reading import Known
 from odradek_protocol.constants import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -62,7 +64,7 @@ async def handle(
             elif times > 1:
                 answer = _failed(asked, ErrorCode.INVALID_REQUEST)
             else:
-                answer = _partition(node, context, request.isolation_level, topic.name, asked)
+                answer = await _partition(node, context, request.isolation_level, topic.name, asked)
             partitions.append(answer)
     return ListOffsetsResponse(topics=list(answers.values()))
 
@@ -87,7 +89,7 @@ def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartiti
     )
 
 
-def _partition(
+async def _partition(
     node: PartitionParts,
     context: RequestContext,
     isolation_level: int,
@@ -106,7 +108,9 @@ def _partition(
     if partition.log.offline:
         return _failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     try:
-        found = _find(partition, timestamp, isolation_level)
+        found = await search(
+            node.slices, lambda known: _find(partition, timestamp, isolation_level, known)
+        )
     except IndexesBeingRebuilt as deferred:
         known = context.api_version >= OFFSET_NOT_AVAILABLE_SINCE
         return _failed(asked, deferred.error if known else ErrorCode.LEADER_NOT_AVAILABLE)
@@ -122,7 +126,9 @@ def _partition(
     return answer
 
 
-def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int] | None:
+def _find(
+    partition: Partition, timestamp: int, isolation_level: int, known: Known
+) -> tuple[int, int] | None:
     """(offset, timestamp); None if no offset matches."""
     log = partition.log
     bound = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
@@ -134,6 +140,6 @@ def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[i
         return None
     if timestamp == MAX_TIMESTAMP:
         # The record with the largest timestamp may be in an open transaction: then there is none.
-        largest = log.max_timestamp_offset(log.high_watermark)
+        largest = log.max_timestamp_offset(log.high_watermark, known)
         return largest if largest is not None and largest[0] < bound else None
-    return log.offset_for_timestamp(timestamp, bound)
+    return log.offset_for_timestamp(timestamp, bound, known)

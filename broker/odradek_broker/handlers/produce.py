@@ -4,7 +4,8 @@ P-23).
 `handle` and `handle_one` both use `_Produce`. Nearly all requests have one batch; a second, faster
 codec reads these requests for `handle_one`. Requests are checked here, batches by the log
 (`storage/log.py`). A transactional batch may have to wait until its coordinator has verified the
-transaction (`coordinator/transactions/verification.py`).
+transaction (`coordinator/transactions/verification.py`), and a batch that inflates to megabytes is
+checked in a thread first (`storage/large_batches.py`).
 """
 
 from __future__ import annotations
@@ -13,33 +14,50 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from odradek_broker.coordinator.transactions.verification import TRANSIENT_ERRORS, UnverifiedAppend
+from odradek_broker.coordinator.transactions.verification import UnverifiedAppend
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._produce_refusals import (
+    deleted,
+    refused,
+    refused_acks,
+    refused_by_log,
+    refused_codec,
+    unanswered,
+    verification_error,
+)
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
 from odradek_broker.platform.fault_points import FaultPoint
-from odradek_broker.request import NO_RESPONSE, CloseConnection, NoResponse, RequestContext
+from odradek_broker.request import CloseConnection, NoResponse, RequestContext
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Operation, transactional_id
 from odradek_broker.security.authorizer import topic as topic_resource
-from odradek_broker.slices import in_order, paced
-from odradek_broker.storage.errors import AppendRejected, NotOneBatch, StorageError
+from odradek_broker.slices import paced
+from odradek_broker.storage.errors import (
+    AppendRejected,
+    StorageError,
+    TakesLong,
+    ThreadBusy,
+)
+from odradek_broker.storage.large_batches import in_thread
 from odradek_broker.storage.log import AppendResult
-from odradek_broker.storage.log_config import AppendOrigin
-from odradek_broker.storage.validation import DecompressionBudget, check_batch, only_header
+from odradek_broker.storage.log_config import AppendOrigin, LogConfig
+from odradek_broker.storage.validation import (
+    DecompressionBudget,
+    Prepared,
+    check_batch,
+    prepare,
+)
 from odradek_protocol.codec import Buffer, struct_maker
-from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.produce_frames import OneBatch
 from odradek_protocol.records.batch import peek
-from odradek_protocol.records.layout import CODEC_MASK, MAGIC, TRANSACTIONAL_BIT
+from odradek_protocol.records.layout import MAGIC, TRANSACTIONAL_BIT
 from odradek_protocol.schemas.produce import (
     TOPIC_IDS_SINCE,
-    TRANSACTION_ABORTABLE_SINCE,
     TRANSACTIONS_V2_SINCE,
     ZSTD_SINCE,
-    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -59,12 +77,10 @@ _Reply = ProduceResponse | NoResponse | CloseConnection
 #: The most partitions of a request that is handled in one piece. Its batches are not verified and
 #: flushed in parts, and other connections wait no longer than for a large batch.
 _PARTITIONS_AT_ONCE = 1_000
-#: The most partitions that are appended in one slice of a larger request.
-_APPENDED_AT_ONCE = 64
-#: Answers with these errors have no log start offset, as in Kafka.
-_WITHOUT_LOG_START = frozenset(
-    (_E.CORRUPT_MESSAGE, _E.MESSAGE_TOO_LARGE, _E.RECORD_LIST_TOO_LARGE, _E.KAFKA_STORAGE_ERROR)
-)
+#: The most bytes of such a request.
+_BYTES_AT_ONCE = 4 * 1024 * 1024
+#: The most partitions, and about as many bytes, that are appended in one slice of a larger request.
+_APPENDED_AT_ONCE, _APPENDED_AT_ONCE_BYTES = 64, 1024 * 1024
 
 
 def handle(
@@ -74,15 +90,28 @@ def handle(
     if node.quotas.produce is not None:
         node.quotas.produce.record(context, context.size_bytes)
     produce = _Produce(node, context.api_version, request, DecompressionBudget())
-    if sum(map(len, [topic.partition_data for topic in request.topic_data])) > _PARTITIONS_AT_ONCE:
+    partitions = sum(map(len, [topic.partition_data for topic in request.topic_data]))
+    if partitions > _PARTITIONS_AT_ONCE or (partitions > 1 and context.size_bytes > _BYTES_AT_ONCE):
         return node.slices.run(_handle_many(node, context, request, produce))
     topic_data = _each_once(request.topic_data)
     refusal = _transaction_error(node, context, request.transactional_id, _producers(request))
     topics = _append_all(node, context, request, produce, topic_data, refusal)
     reply = partial(_reply_to_many, request.acks, topics)
+    timeout_ms = request.timeout_ms if request.acks else None
+    if produce.long:
+        return node.slices.run(_finish_long(produce, reply, timeout_ms))
     if produce.open:
-        return produce.reply(reply, request.timeout_ms if request.acks else None)
+        return produce.reply(reply, timeout_ms)
     return _at_once(reply())
+
+
+async def _finish_long(produce: _Produce, make: Callable[[], R], timeout_ms: int | None) -> R:
+    """The reply, after the batches of `produce.long`. Until it is there, the requests behind this
+    one wait (N-03), so that no batch of the connection overtakes another."""
+    await produce.append_long()
+    if produce.open:
+        await produce.reply(lambda: None, timeout_ms)
+    return make()
 
 
 async def _handle_many(
@@ -103,12 +132,12 @@ async def _handle_many(
     async for (name, topic_id), of_topic in paced(batches.items(), changing=True):
         whole = _Topic(name, topic_id, [])
         topics.append(whole)
-        async for some in paced(
-            in_order(list(of_topic.values()), _APPENDED_AT_ONCE), changing=True
-        ):
+        async for some in paced(_parts(list(of_topic.values())), changing=True):
+            produce.begin_slice()
             part = TopicProduceData(name=name, topic_id=topic_id, partition_data=list(some))
             (appended,) = _append_all(node, context, request, produce, [part], refusal)
             whole.outcomes.extend(appended.outcomes)
+    await produce.append_long()
     if produce.open:
         await produce.reply(lambda: None, request.timeout_ms if request.acks else None)
     responses = [
@@ -120,6 +149,20 @@ async def _handle_many(
         async for topic in paced(topics)
     ]
     return _reply(request.acks, responses)
+
+
+def _parts(batches: list[PartitionProduceData]) -> Iterator[list[PartitionProduceData]]:
+    """The batches in parts that are appended in one slice each."""
+    part: list[PartitionProduceData] = []
+    size_bytes = 0
+    for data in batches:
+        part.append(data)
+        size_bytes += len(data.records or b"")
+        if len(part) >= _APPENDED_AT_ONCE or size_bytes >= _APPENDED_AT_ONCE_BYTES:
+            yield part
+            part, size_bytes = [], 0
+    if part:
+        yield part
 
 
 def _reply_to_many(acks: int, topics: list[_Topic]) -> _Reply:
@@ -137,7 +180,7 @@ def _reply_to_many(acks: int, topics: list[_Topic]) -> _Reply:
 def _reply(acks: int, responses: list[TopicProduceResponse]) -> _Reply:
     if acks:
         return ProduceResponse(responses=responses)
-    return _unanswered(
+    return unanswered(
         (topic.name, answer) for topic in responses for answer in topic.partition_responses
     )
 
@@ -161,14 +204,17 @@ def handle_one(
     produce = _Produce(node, request.version, request)
     outcome: _Outcome
     if error:
-        outcome = _refused(request.partition, error)
+        outcome = refused(request.partition, error)
     else:
         outcome = produce.partition(topic, request.partition, records, producer)
     if produce.open:
         # A request that waits must not keep its frame in memory.
         records.release()
         timeout_ms = request.timeout_ms if request.acks else None
-        return produce.reply(partial(_reply_to_one, context, request, outcome), timeout_ms)
+        make = partial(_reply_to_one, context, request, outcome)
+        if produce.long:
+            return node.slices.run(_finish_long(produce, make, timeout_ms))
+        return produce.reply(make, timeout_ms)
     reply = _reply_to_one(context, request, outcome)
     return reply if request.acks else _at_once(reply)
 
@@ -184,7 +230,7 @@ def _reply_to_one(
     answer = _response(request.partition, outcome)
     if request.acks:
         return request.response(answer)
-    return _unanswered([(request.topic if isinstance(request.topic, str) else "", answer)])
+    return unanswered([(request.topic if isinstance(request.topic, str) else "", answer)])
 
 
 def _at_once(reply: R) -> R:
@@ -228,7 +274,7 @@ def _append(
     outcomes: list[tuple[int, _Outcome]] = []
     for data in topic.partition_data:
         if error:
-            outcome: _Outcome = _refused(data.index, error)
+            outcome: _Outcome = refused(data.index, error)
         else:
             producer = _transactional_producer(data.records)
             outcome = produce.partition(name, data.index, data.records, producer)
@@ -302,65 +348,6 @@ def _topic_name(
     return name, _E.NONE
 
 
-def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
-    """The error that a producer gets if the coordinator refuses the verification (T-61, T-62)."""
-    if error in TRANSIENT_ERRORS:
-        return _E.NOT_ENOUGH_REPLICAS
-    if error is _E.PRODUCER_FENCED:
-        return _E.INVALID_PRODUCER_EPOCH
-    if error is _E.TRANSACTION_ABORTABLE and version < TRANSACTION_ABORTABLE_SINCE:
-        return _E.INVALID_TXN_STATE
-    return error
-
-
-def _refused(
-    partition: int, error: ErrorCode, message: str | None = None
-) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=partition, error_code=error, base_offset=-1, error_message=message
-    )
-
-
-def _refused_codec(index: int, batch: memoryview) -> PartitionProduceResponse | None:
-    """The refusal of a batch whose codec the version of the request does not have."""
-    found = peek(batch)
-    codec = found[1] & CODEC_MASK if found is not None and found[0] == MAGIC else Codec.NONE
-    if codec == Codec.ZSTD:
-        code = _E.UNSUPPORTED_COMPRESSION_TYPE
-        return _refused(index, code, "zstd needs Produce 7 or newer")
-    if codec > Codec.ZSTD:
-        return _refused(index, _E.UNKNOWN_SERVER_ERROR, f"no codec has the number {codec}")
-    return None
-
-
-def _refused_by_log(
-    index: int, partition: Partition, problem: StorageError
-) -> PartitionProduceResponse:
-    answer = _refused(index, problem.error, problem.message)
-    if isinstance(problem, AppendRejected):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in problem.record_errors
-        ]
-        if not isinstance(problem, NotOneBatch) and problem.error not in _WITHOUT_LOG_START:
-            answer.log_start_offset = partition.log.log_start_offset
-    return answer
-
-
-def _unanswered(
-    answers: Iterable[tuple[str, PartitionProduceResponse]],
-) -> NoResponse | CloseConnection:
-    """The reply to a request with acks=0: no response; after an error the connection is closed
-    (P-23)."""
-    for topic, answer in answers:
-        if answer.error_code:
-            return CloseConnection(
-                f"produce with acks=0 to {topic}-{answer.index} failed with "
-                f"{ErrorCode.of(answer.error_code).name}"
-            )
-    return NO_RESPONSE
-
-
 class _WaitingBatch:
     """A batch that waits for the disk or for its transaction. `result`: None while the batch waits;
     then the result of its append, or the answer if the append was refused or has failed."""
@@ -386,6 +373,22 @@ class _Topic(NamedTuple):
     outcomes: list[tuple[int, _Outcome]]
 
 
+class _LongBatch(NamedTuple):
+    """A batch that inflates to so much that it is checked in a thread. `batch` keeps the frame in
+    memory."""
+
+    waiting: _WaitingBatch
+    partition: Partition
+    topic: str
+    batch: memoryview
+    producer: tuple[int, int] | None
+
+
+#: A batch that was checked before its transaction is verified; None if the check is part of the
+#: append.
+_Checked = Prepared | AppendRejected | None
+
+
 class _Produce:
     """A Produce request until all of its batches are durable or refused."""
 
@@ -399,6 +402,7 @@ class _Produce:
         "_timeout_ms",
         "_transactional_id",
         "_version",
+        "long",
         "open",
     )
 
@@ -418,6 +422,8 @@ class _Produce:
         self._budget = budget
         #: Batches that are neither durable nor refused yet.
         self.open: set[_WaitingBatch] = set()
+        #: Those of them that `append_long` appends.
+        self.long: list[_LongBatch] = []
         self._reply: Deferred[Any] | None = None
         # The fields below are set by `reply`.
         self._make: Callable[[], Any]
@@ -435,41 +441,77 @@ class _Produce:
         node = self._node
         partition = node.partition(topic, index)
         if partition is None:
-            return _refused(index, _E.UNKNOWN_TOPIC_OR_PARTITION)
+            return refused(index, _E.UNKNOWN_TOPIC_OR_PARTITION)
         if self._acks not in (-1, 0, 1):
-            return self._refused_acks(index, records)
+            return refused_acks(index, records, self._version)
         if not node.metadata.takes_records(topic):
             return self._refused_by_topic(topic, index)
         if records is None:
-            return _refused(index, _E.INVALID_RECORD, "no records")
+            return refused(index, _E.INVALID_RECORD, "no records")
         batch = records if isinstance(records, memoryview) else memoryview(records)
         if self._version < ZSTD_SINCE:
-            refusal = _refused_codec(index, batch)
+            refusal = refused_codec(index, batch)
             if refusal is not None:
                 return refusal
-        if producer is None:
-            return self._append(partition, batch, index)
-        return self._append_in_transaction(partition, topic, index, batch, producer)
-
-    def _refused_acks(self, index: int, records: Buffer | None) -> PartitionProduceResponse:
-        """The refusal of a batch because of the request's acks. As in Kafka, a batch that is not
-        one of our format is refused as such."""
-        batch = memoryview(records or b"")
-        refusal = _refused_codec(index, batch) if self._version < ZSTD_SINCE else None
-        if refusal is not None:
-            return refusal
         try:
-            only_header(batch, AppendOrigin.CLIENT)
-        except NotOneBatch as problem:
-            return _refused(index, problem.error, problem.message)
-        return _refused(index, _E.INVALID_REQUIRED_ACKS)
+            if producer is None:
+                return self._append(partition, batch, index)
+            waiting = _WaitingBatch(index)
+            return self._append_in_transaction(partition, topic, batch, producer, waiting)
+        except TakesLong:
+            waiting = _WaitingBatch(index)
+            self.open.add(waiting)
+            # A second view, because the caller may release the first before the batch is appended.
+            self.long.append(_LongBatch(waiting, partition, topic, memoryview(batch), producer))
+            return waiting
+
+    def begin_slice(self) -> None:
+        """Other requests have had the loop."""
+        if self._budget is not None:
+            self._budget.begin_slice()
+
+    async def append_long(self) -> None:
+        """Append the batches that take long: each in a slice of its own if that is enough,
+        otherwise after it was checked in a thread."""
+        budget = self._budget = self._budget or DecompressionBudget()
+        long, self.long = self.long, []
+        async for each in paced(long, changing=True):
+            budget.begin_slice()
+            try:
+                self._append_waiting(each, None)
+            except TakesLong:
+                self._append_waiting(each, await self._checked(each, budget))
+
+    async def _checked(self, long: _LongBatch, budget: DecompressionBudget) -> _Checked:
+        config = long.partition.log.config
+
+        def check() -> _Checked:
+            budget.begin_thread()
+            return _prepared(long.batch, config, self._now_ms, budget)
+
+        try:
+            return await in_thread(self._node.slices, check)
+        except ThreadBusy as busy:
+            return AppendRejected(busy.error, busy.message)
+
+    def _append_waiting(self, long: _LongBatch, checked: _Checked) -> None:
+        """Append a batch, and keep its outcome in `waiting`."""
+        waiting, partition, topic, batch, producer = long
+        index = waiting.index
+        self.open.discard(waiting)
+        if self._node.partition(topic, index) is not partition:
+            waiting.result = deleted(index)
+        elif producer is None:
+            self._append(partition, batch, index, waiting, checked)
+        else:
+            self._append_in_transaction(partition, topic, batch, producer, waiting, checked)
 
     def _refused_by_topic(self, topic: str, index: int) -> PartitionProduceResponse:
         node = self._node
         if node.metadata.is_internal(topic):
-            return _refused(index, _E.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic")
+            return refused(index, _E.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic")
         node.mirror_recorder.produce_refused(topic, index)
-        return _refused(index, _E.INVALID_REQUEST, node.metadata.mirror_refusal(topic))
+        return refused(index, _E.INVALID_REQUEST, node.metadata.mirror_refusal(topic))
 
     def _append(
         self,
@@ -477,12 +519,16 @@ class _Produce:
         batch: memoryview,
         index: int,
         waiting: _WaitingBatch | None = None,
+        checked: _Checked = None,
     ) -> _Outcome:
-        """Append a batch. `waiting`: the batch, if it has waited for its transaction."""
+        """Append a batch. `waiting`: the batch, if it has waited for its transaction or a thread.
+        Raises TakesLong if the batch was not checked before."""
         try:
-            result = partition.append(batch, self._now_ms, budget=self._budget)
+            if isinstance(checked, AppendRejected):
+                raise checked
+            result = partition.append(batch, self._now_ms, budget=self._budget, prepared=checked)
         except StorageError as problem:
-            refusal = _refused_by_log(index, partition, problem)
+            refusal = refused_by_log(index, partition, problem)
             if waiting is None:
                 return refusal
             waiting.result = refusal
@@ -506,38 +552,46 @@ class _Produce:
         self,
         partition: Partition,
         topic: str,
-        index: int,
         batch: memoryview,
         producer: tuple[int, int],
+        waiting: _WaitingBatch,
+        checked: _Checked = None,
     ) -> _Outcome:
         """Append the batch when the transaction's coordinator has verified that the transaction is
         open; the verification for an earlier batch is enough. A duplicate batch is verified too,
-        because its transaction may have ended."""
+        because its transaction may have ended.
+
+        A batch that waits is checked before, as the check may take long, and later batches must not
+        overtake this one after the verification. Raises TakesLong if `checked` is None.
+        """
+        index = waiting.index
         where = (topic, index)
         verification = self._node.verification
         try:
             if verification.may_append(partition, where, *producer):
-                return self._append_verified(partition, batch, index)
-            header = check_batch(batch, partition.log.config, AppendOrigin.CLIENT)
+                return self._append_verified(partition, batch, waiting, checked)
+            config = partition.log.config
+            header = check_batch(batch, config, AppendOrigin.CLIENT)
         except StorageError as error:
-            return _refused(index, error.error, error.message)
-        waiting = _WaitingBatch(index)
-        self.open.add(waiting)
+            waiting.result = refused(index, error.error, error.message)
+            return waiting.result
         # A second view, because the caller may release the first before the verification ends.
         batch = memoryview(batch)
+        if checked is None:
+            checked = _prepared(batch, config, self._now_ms, self._budget)
+        self.open.add(waiting)
 
         def verified(error: ErrorCode) -> None:
             in_time = waiting in self.open
             self.open.discard(waiting)
             if error is not _NONE:
-                code = _verification_error(error, self._version)
+                code = verification_error(error, self._version)
                 text = f"{topic}-{index} is not in the transaction: {error.name}"
-                waiting.result = _refused(index, code, text)
+                waiting.result = refused(index, code, text)
             elif self._node.partition(*where) is not partition:
-                code, text = _E.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"
-                waiting.result = _refused(index, code, text)
+                waiting.result = deleted(index)
             elif in_time:
-                self._append_verified(partition, batch, index, waiting)
+                self._append_verified(partition, batch, waiting, checked)
             self._finish_if_complete()
 
         verification.verify(
@@ -558,12 +612,11 @@ class _Produce:
         self,
         partition: Partition,
         batch: memoryview,
-        index: int,
-        waiting: _WaitingBatch | None = None,
+        waiting: _WaitingBatch,
+        checked: _Checked,
     ) -> _Outcome:
-        outcome = self._append(partition, batch, index, waiting)
-        result = outcome.result if isinstance(outcome, _WaitingBatch) else outcome
-        if isinstance(result, AppendResult):
+        outcome = self._append(partition, batch, waiting.index, waiting, checked)
+        if isinstance(waiting.result, AppendResult):
             self._node.fault_points.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
         return outcome
 
@@ -587,7 +640,7 @@ class _Produce:
             return
         self.open.discard(waiting)
         if error is not _NONE:
-            waiting.result = _refused(waiting.index, error)
+            waiting.result = refused(waiting.index, error)
         self._finish_if_complete()
 
     def _finish_if_complete(self) -> None:
@@ -606,9 +659,19 @@ class _Produce:
         An appended batch stays appended; a batch that waits for its transaction is never appended.
         """
         for waiting in self.open:
-            waiting.result = _refused(waiting.index, _E.REQUEST_TIMED_OUT)
+            waiting.result = refused(waiting.index, _E.REQUEST_TIMED_OUT)
         self.open.clear()
         self._finish_if_complete()
+
+
+def _prepared(
+    batch: memoryview, config: LogConfig, now_ms: int, budget: DecompressionBudget | None
+) -> Prepared | AppendRejected:
+    """The batch, checked, or its refusal. Raises TakesLong."""
+    try:
+        return prepare(batch, config, AppendOrigin.CLIENT, now_ms, budget)
+    except AppendRejected as refusal:
+        return refusal
 
 
 def _response(index: int, outcome: _Outcome) -> PartitionProduceResponse:

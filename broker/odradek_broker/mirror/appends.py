@@ -7,6 +7,7 @@ request -> leader epochs and producer ids are recorded, if need be, and durable
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.mirror.batches import (
@@ -23,11 +24,13 @@ from odradek_broker.mirror.events import (
 )
 from odradek_broker.mirror.parts import MirrorParts
 from odradek_broker.partition import Partition
-from odradek_broker.storage.errors import AppendRejected, StorageError
+from odradek_broker.slices import paced
+from odradek_broker.storage.errors import AppendRejected, StorageError, TakesLong
 from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
+from odradek_broker.storage.large_batches import in_thread
 from odradek_broker.storage.log import PartitionLog
-from odradek_broker.storage.log_config import AppendOrigin
-from odradek_broker.storage.validation import DecompressionBudget
+from odradek_broker.storage.log_config import AppendOrigin, LogConfig
+from odradek_broker.storage.validation import DecompressionBudget, Prepared, prepare
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -61,7 +64,7 @@ class MirrorAppends:
 
     def __init__(self, parts: MirrorParts, appended_bytes: Callable[[int], None]) -> None:
         self._metadata, self._metadata_log, self._partition = parts[:3]
-        self._logs, self._clock, self._observer = parts[3:]
+        self._logs, self._clock, self._observer, self._slices = parts[3:]
         self._appended_bytes = appended_bytes
         #: The last report about each partition's source, by (topic id, partition). Not stored.
         self._sources: dict[tuple[bytes, int], SourceState] = {}
@@ -87,7 +90,7 @@ class MirrorAppends:
             refused = AppendRejected(problem.error, problem.message)
             return Deferred.of([self._refused(each, refused) for each in wanted])
         self._tell_raised_epochs(records)
-        return recorded.bind(lambda _: self._append_all(wanted))
+        return recorded.bind(lambda _: self._slices.deferred(self._append_all(wanted)))
 
     # --- Metadata ---
 
@@ -163,42 +166,39 @@ class MirrorAppends:
 
     # --- Batches ---
 
-    def _append_all(
-        self, wanted: Sequence[MirrorAppend]
-    ) -> Deferred[list[MirroredPartitionResult]]:
+    async def _append_all(self, wanted: Sequence[MirrorAppend]) -> list[MirroredPartitionResult]:
         budget = DecompressionBudget()
         results, waits = [], []
-        for each in wanted:
+        async for each in paced(wanted, changing=True):
             result = MirroredPartitionResult(partition_index=each.part.partition_index)
             results.append(result)
-            waits.append(self._append_one(each, result, budget))
+            waits.append(await self._append_one(each, result, budget))
             each.part.records = None  # The records hold the frame in memory.
+        for result, code in zip(results, await gather(waits), strict=True):
+            if code is not _E.NONE and not result.error_code:
+                result.error_code = code
+        self._move_log_starts(zip(wanted, results, strict=True))
+        for each, result in zip(wanted, results, strict=True):
+            self._fill(each, result)
+        return results
 
-        def durable(codes: list[ErrorCode]) -> list[MirroredPartitionResult]:
-            for result, code in zip(results, codes, strict=True):
-                if code is not _E.NONE and not result.error_code:
-                    result.error_code = code
-            self._move_log_starts(zip(wanted, results, strict=True))
-            for each, result in zip(wanted, results, strict=True):
-                self._fill(each, result)
-            return results
-
-        return gather(waits).map(durable)
-
-    def _append_one(
+    async def _append_one(
         self, wanted: MirrorAppend, result: MirroredPartitionResult, budget: DecompressionBudget
     ) -> Deferred[ErrorCode]:
         """Append the batches of one partition up to the first refused batch; resolves when the
         appended batches are durable."""
         durable: Deferred[ErrorCode] = Deferred()
         try:
+            config = self._check(wanted).log.config
+            checked = await self._checked(wanted, config, budget)
+            # The topic may have been deleted or promoted meanwhile.
             partition = self._check(wanted)
-        except AppendRejected as problem:
+        except StorageError as problem:
             _fail(result, problem)
             return Deferred.of(_E.NONE)
         end_before = partition.log.log_end_offset
         try:
-            self._take(wanted, partition, budget)
+            self._take(wanted, partition, checked, budget)
         except StorageError as problem:
             _fail(result, problem)
             if problem.error is not _E.OFFSET_OUT_OF_RANGE:
@@ -208,8 +208,28 @@ class MirrorAppends:
         partition.when_durable(partition.log.log_end_offset - 1, durable.resolve)
         return durable
 
+    async def _checked(
+        self, wanted: MirrorAppend, config: LogConfig, budget: DecompressionBudget
+    ) -> list[Prepared | AppendRejected]:
+        """The batches of one partition, up to the first that is refused. If they inflate to much,
+        they are checked in a thread (N-57). Raises ThreadBusy."""
+        records = memoryview(wanted.part.records or b"")
+        now_ms = self._clock.wall_ms()
+        budget.begin_slice()
+        try:
+            return _prepared(records, config, now_ms, budget)
+        except TakesLong:
+            budget.begin_thread()
+            return await in_thread(
+                self._slices, partial(_prepared, records, config, now_ms, budget)
+            )
+
     def _take(
-        self, wanted: MirrorAppend, partition: Partition, budget: DecompressionBudget
+        self,
+        wanted: MirrorAppend,
+        partition: Partition,
+        checked: Sequence[Prepared | AppendRejected],
+        budget: DecompressionBudget,
     ) -> None:
         """Append batches until the decompression limit of one request is reached. Raises
         StorageError if a batch is refused; the batches before it stay appended."""
@@ -226,12 +246,13 @@ class MirrorAppends:
             _check_fetch_offset(log, part)
         self._note_source(wanted, now_ms)
         records = memoryview(part.records if part.records is not None else b"")
-        batches = batches_of(records)
         self._restart(wanted, log, records, now_ms)
-        for batch, header in batches:
+        for (batch, header), prepared in zip(batches_of(records), checked, strict=False):
             try:
                 check_source(header, part.source_leader_epoch, log.leader_epochs.latest)
-                partition.append(batch, now_ms, AppendOrigin.MIRROR, budget=budget)
+                if isinstance(prepared, AppendRejected):
+                    raise prepared
+                partition.append(batch, now_ms, AppendOrigin.MIRROR, prepared=prepared)
             except AppendRejected as problem:
                 remedy = ""
                 if problem.error is _E.MESSAGE_TOO_LARGE:
@@ -360,6 +381,19 @@ def _check_fetch_offset(log: PartitionLog, part: MirroredPartition) -> None:
             f"the batches were fetched at offset {fetched} of the source, and {log.name} ends at"
             f" {end}: what is between them is missing",
         )
+
+
+def _prepared(
+    records: memoryview, config: LogConfig, now_ms: int, budget: DecompressionBudget
+) -> list[Prepared | AppendRejected]:
+    """The batches, checked, up to the first that is refused. Raises TakesLong."""
+    found: list[Prepared | AppendRejected] = []
+    try:
+        for batch, _ in batches_of(records):
+            found.append(prepare(batch, config, AppendOrigin.MIRROR, now_ms, budget))
+    except AppendRejected as refused:
+        found.append(refused)
+    return found
 
 
 def _fail(result: MirroredPartitionResult, problem: StorageError) -> None:

@@ -9,6 +9,7 @@ from odradek_broker.metadata.log import MetadataLog
 from odradek_broker.mirror.events import MirrorObserver
 from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock
+from odradek_broker.slices import Slices
 from odradek_broker.storage.manager import LogManager
 from odradek_protocol.lazy_tuple import NamedTuple
 
@@ -22,3 +23,4 @@ class MirrorParts(NamedTuple):
     logs: LogManager
     clock: Clock
     observer: MirrorObserver
+    slices: Slices

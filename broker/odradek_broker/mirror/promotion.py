@@ -46,7 +46,7 @@ class MirrorPromotions:
 
     def __init__(self, parts: MirrorParts, forget: Callable[[bytes], None]) -> None:
         self._metadata, self._metadata_log, self._partition = parts[:3]
-        self._logs, self._clock, self._observer = parts[3:]
+        self._logs, self._clock, self._observer = parts[3:6]
         self._forget = forget
         self._running: dict[str, Deferred[Promoted]] = {}
 

@@ -165,7 +165,7 @@ class Server:
         self._tls: dict[str, TlsListener] = {}
         #: The listeners with SASL; None if there are none.
         self._sasl: SaslListeners | None = None
-        #: The threads in which SASL hashes passwords and fetches keys.
+        #: The threads that read large batches, hash passwords and fetch keys.
         self._beside: list[Background] = []
         #: The bound (host, port) of each listener.
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -384,7 +384,8 @@ class Server:
                 "a fault point is armed: this broker is under test and will kill itself",
                 point=host.armed,
             )
-        self._run_in_background = host.background(loop)
+        self._run_in_background, reading = host.background(loop), host.background(loop)
+        self._beside.append(reading)
         self._commit = host.group_commit(loop, self.metrics.flushed, self.metrics.journal_written)
         self._commit.files_max = max(budget.segments // 2, 1)
         manager = LogManager(
@@ -401,9 +402,7 @@ class Server:
             producer_expiration_ms=config.producer_id_expiration_ms,
             background=self._run_in_background,
             in_parallel=host.in_parallel,
-            journal_bytes_max=(
-                config.log_journal_max_bytes if config.log_durability == "fsync" else 0
-            ),
+            journal_bytes_max=config.log_journal_max_bytes * (config.log_durability == "fsync"),
         )
         for directory in manager.directories:
             self._log_disk_problems(directory)
@@ -421,6 +420,7 @@ class Server:
                 cleaner=host.cleaner(loop),
                 log_levels=host.log_levels,
                 peer_log=self._peer_log,
+                beside=reading,
             )
             self._log_cleanings(self.node.cleaner)
             self._report(self.node.load())

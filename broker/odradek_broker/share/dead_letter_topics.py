@@ -4,20 +4,23 @@ archived records (KIP-1191, rule H-203)."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition
 from odradek_broker.share.dead_letters import DeadLetter
 from odradek_broker.share.in_flight import GivenUp
-from odradek_broker.storage.errors import LogCorrupt, StorageError
+from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import BatchError, Record, iter_batches, read_records
+from odradek_protocol.records import BatchError, Record, iter_batches, iter_records
 
-_READ_BYTES = 1024 * 1024
+#: The most bytes that are read at a time, and about as much of records. A record counts as so many
+#: bytes more than its key and value have.
+_READ_BYTES, _RECORD_BYTES = 1024 * 1024, 100
 #: The prefix of the names of internal topics.
 _INTERNAL = "__"
 
@@ -153,12 +156,13 @@ class DeadLetterTopics:
 
 
 def given_up_records(
-    log: PartitionLog, ranges: Iterable[GivenUp], *, copy: bool
-) -> Iterator[DeadLetter | None]:
+    log: PartitionLog, ranges: Sequence[GivenUp], *, copy: bool
+) -> Iterator[DeadLetter | Reading]:
     """The dead letters of offsets that are given up. Records before the start of the log also get
-    dead letters (H-204). The log is read while the iterator advances. The iterator yields None
-    before each read, so that the caller may pause."""
-    chunk = _Chunk(0, 0, [])
+    dead letters (H-204). The log is read while the iterator advances: the caller has each `Reading`
+    read before it goes on."""
+    last_of_all = max((each.last_offset for each in ranges), default=-1)
+    reading: Reading | None = None
     for first, last, count, reason in ranges:
         offset = first
         while offset <= last:
@@ -166,48 +170,60 @@ def given_up_records(
                 yield DeadLetter(offset, count, reason)
                 offset += 1
                 continue
-            if not chunk.first <= offset < chunk.end:
-                yield None
-                try:
-                    chunk = _read(log, offset)
-                except (StorageError, BatchError):
+            if reading is None or not reading.first <= offset < reading.end:
+                reading = Reading(log, offset, last_of_all)
+                yield reading
+                if reading.end <= offset:
                     # A record that cannot be read also gets a dead letter, without a copy.
                     yield DeadLetter(offset, count, reason)
                     offset += 1
                     continue
-            for record in chunk.between(offset, last):
+            for record in reading.between(offset, last):
                 copied = record if copy else None
                 yield DeadLetter(record.offset, count, reason, record.timestamp, copied)
-            offset = chunk.end
+            offset = reading.end
 
 
-class _Chunk(NamedTuple):
-    """The records of a log from the offset `first` up to, but not including, `end`."""
+class Reading:
+    """Records of a log from the offset `first` up to, but not including, `end`. They are there
+    after `read`, which may be called in any thread, because batches may inflate to much (N-57). If
+    nothing can be read, `end` is `first`."""
 
-    first: int
-    end: int
-    records: list[Record]
+    def __init__(self, log: PartitionLog, first: int, last: int) -> None:
+        """`last`: the last offset that is of interest."""
+        self.first = self.end = first
+        self._last = last
+        self._records: list[Record] = []
+        try:
+            self._data = log.read_at_once(first, _READ_BYTES)
+        except StorageError:
+            self._data = b""
+
+    def read(self) -> None:
+        """Read the records, or some of them if they are many."""
+        data = memoryview(self._data)
+        self._data = b""
+        left_bytes = _READ_BYTES
+        with suppress(BatchError):
+            for position, header in iter_batches(data):
+                if self.end > self._last:
+                    return
+                for record in () if header.is_control else iter_records(data[position:], header):
+                    if record.offset < self.first:
+                        continue
+                    if record.offset > self._last or left_bytes <= 0:
+                        self.end = record.offset
+                        return
+                    self._records.append(record)
+                    left_bytes -= _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+                self.end = header.next_offset
 
     def between(self, first: int, last: int) -> list[Record]:
         """The records from the offset `first` to the offset `last`, inclusive."""
-        records = self.records
+        records = self._records
         start = bisect_left(records, first, key=_offset)
         return records[start : bisect_right(records, last, lo=start, key=_offset)]
 
 
 def _offset(record: Record) -> int:
     return record.offset
-
-
-def _read(log: PartitionLog, offset: int) -> _Chunk:
-    """Read from an offset on. Raises StorageError or BatchError."""
-    data = log.read_at_once(offset, _READ_BYTES)
-    end = offset
-    records: list[Record] = []
-    for position, header in iter_batches(data):
-        end = header.next_offset
-        if not header.is_control:
-            records += read_records(data, position, header)
-    if end <= offset:
-        raise LogCorrupt(f"{log.name} has no batch at offset {offset} or after it")
-    return _Chunk(offset, end, records)

@@ -17,6 +17,7 @@ The changes of a share partition are written one after the other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import structlog
 
@@ -25,6 +26,7 @@ from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.share.dead_letter_topics import (
     DeadLetterTopics,
     NoTarget,
+    Reading,
     Target,
     given_up_records,
 )
@@ -38,10 +40,13 @@ from odradek_broker.share_state import (
     StateBatch,
     StateResult,
 )
-from odradek_broker.storage.errors import StorageError
+from odradek_broker.slices import Slices
+from odradek_broker.storage.errors import StorageError, ThreadBusy
+from odradek_broker.storage.large_batches import in_thread
+from odradek_broker.storage.validation import DecompressionBudget
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import BatchBuilder, BatchError, iter_batches
+from odradek_protocol.records import BatchBuilder, BatchError, BatchHeader, iter_batches
 
 log = structlog.get_logger("odradek.share")
 
@@ -98,11 +103,13 @@ class DeadLetterWriter:
         states: ShareStates,
         clock: Clock,
         scheduler: Scheduler,
+        slices: Slices,
     ) -> None:
         self.topics = topics
         self.states = states
         self.clock = clock
         self.scheduler = scheduler
+        self.slices = slices
         self.observer: Observer = _ignore
 
     def write(self, led: LedPartition, change: Change) -> Deferred[Written]:
@@ -178,7 +185,7 @@ class _Job:
         self._change = change
         self._done = done
         self._target: Target | None = None
-        self._batches: Iterator[LetterBatch | None] = iter(())
+        self._batches: Iterator[LetterBatch | Reading] = iter(())
         self._any_durable = False
 
     def begin(self) -> None:
@@ -240,10 +247,24 @@ class _Job:
         batch = next(self._batches, _END)
         if batch is _END:
             self._store()
-        elif batch is None:
-            self._append_soon()
+        elif isinstance(batch, Reading):
+            self._begin_reading(batch)
         else:
             self._append(batch)
+
+    def _begin_reading(self, reading: Reading) -> None:
+        self._writer.slices.run(self._read(reading))
+
+    async def _read(self, reading: Reading) -> None:
+        """Read the records of the next dead letters, and continue."""
+        try:
+            await in_thread(self._writer.slices, reading.read)
+        except ThreadBusy:
+            self._writer.scheduler.call_later(
+                DEAD_LETTER_RETRY_MS, lambda: self._begin_reading(reading)
+            )
+        else:
+            self._append_soon()
 
     def _append(self, batch: LetterBatch) -> None:
         """Append a batch, and call `_appended` when the batch is durable."""
@@ -258,7 +279,7 @@ class _Job:
             return
         try:
             appended = target.partition.append(
-                memoryview(batch.encoded()), self._writer.clock.wall_ms()
+                memoryview(batch.encoded()), self._writer.clock.wall_ms(), budget=_whole_budget()
             )
         except StorageError as problem:
             self._not_appended(batch, problem)
@@ -348,31 +369,40 @@ class _Scan:
         """Begin to read, because all records before `self.end` are durable; or pass on the
         error."""
         if error is _E.NONE:
-            self._slice()
+            self._writer.slices.deferred(self._search()).then(self._done.resolve)
         else:
             self._done.resolve(error)
 
-    def _slice(self) -> None:
+    async def _search(self) -> Letters | ErrorCode:
         log = self._log
-        offset = max(self._offset, log.log_start_offset)
-        if offset >= self.end:
-            self._done.resolve(self._found)
-            return
-        try:
-            data = log.read(offset, _SCAN_BYTES, upper_bound=self.end, minimum_one=True)
-            for number, count, _ in letters_in(data, self._led.source, offset):
-                if number < self._led.partition.log.log_end_offset:
-                    self._found[number] = min(count, _COUNT_MAX)
-            self._offset = max((header.next_offset for _, header in iter_batches(data)), default=-1)
-        except StorageError as problem:
-            self._done.resolve(problem.error)
-            return
-        except BatchError:
-            self._offset = -1
-        if self._offset <= offset:
-            self._done.resolve(_E.CORRUPT_MESSAGE)
-        else:
-            self._writer.scheduler.call_later(0, self._slice)
+        while (offset := max(self._offset, log.log_start_offset)) < self.end:
+            try:
+                data = log.read(offset, _SCAN_BYTES, upper_bound=self.end, minimum_one=True)
+                self._offset = -1
+                for position, header in iter_batches(data):
+                    await self._search_batch(memoryview(data)[position:], header, offset)
+                    self._offset = header.next_offset
+            except StorageError as problem:
+                return problem.error
+            except BatchError:
+                return _E.CORRUPT_MESSAGE
+            if self._offset <= offset:
+                return _E.CORRUPT_MESSAGE
+        return self._found
+
+    async def _search_batch(self, batch: memoryview, header: BatchHeader, offset: int) -> None:
+        search = partial(letters_in, batch, header, self._led.source, offset)
+        for number, count, _ in await in_thread(self._writer.slices, search):
+            if number < self._led.partition.log.log_end_offset:
+                self._found[number] = min(count, _COUNT_MAX)
+
+
+def _whole_budget() -> DecompressionBudget:
+    """The budget of a batch of dead letters, which is written on the event loop however the topic
+    compresses it; it has a megabyte at most."""
+    budget = DecompressionBudget()
+    budget.begin_thread()
+    return budget
 
 
 def with_letters(

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from odradek_broker.share.in_flight import GivenUpBecause
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import BatchBuilder, Record, iter_batches, read_records
+from odradek_protocol.records import BatchBuilder, BatchHeader, Record, iter_records
+from odradek_protocol.records.batch import Buffer
+
+R = TypeVar("R")
 
 _PREFIX = "__dlq.errors."
 TOPIC = f"{_PREFIX}topic"
@@ -94,17 +98,17 @@ class LetterBatch:
 
 
 def letter_batches(
-    source: Source, letters: Iterable[DeadLetter | None], now_ms: int, max_bytes: int
-) -> Iterator[LetterBatch | None]:
-    """The dead letters in batches of at most `max_bytes`. Each None in `letters`, at which the
-    caller may pause, is yielded as it is. A copy that is too large for any batch is left out
+    source: Source, letters: Iterable[DeadLetter | R], now_ms: int, max_bytes: int
+) -> Iterator[LetterBatch | R]:
+    """The dead letters in batches of at most `max_bytes`. Whatever else is in `letters`, for which
+    the caller may pause, is yielded as it is. A copy that is too large for any batch is left out
     (H-204). A dead letter that is too large even without its copy is alone in a batch that exceeds
     the limit."""
     limit = min(max_bytes, BATCH_BYTES_MAX)
     builder, together = BatchBuilder(), []
     for letter in letters:
-        if letter is None:
-            yield None
+        if not isinstance(letter, DeadLetter):
+            yield letter
             continue
         if _add(builder, source, letter, now_ms, limit) >= 0:
             together.append(letter)
@@ -135,22 +139,25 @@ def _add(
     return builder.append(now_ms, key, value, headers, limit_bytes)
 
 
-def letters_in(data: bytes, source: Source, first_offset: int) -> Iterator[tuple[int, int, int]]:
-    """Find the dead letters of a share partition in batches of a dead letter topic, from an offset
-    on. Yields (offset of the record, its deliveries, offset of its dead letter). Raises BatchError.
+def letters_in(
+    batch: Buffer, header: BatchHeader, source: Source, first_offset: int
+) -> list[tuple[int, int, int]]:
+    """The dead letters of a share partition in a batch of a dead letter topic, from an offset on:
+    (offset of the record, its deliveries, offset of its dead letter). Raises BatchError.
 
     Batches with a producer id were not written by this broker, and are ignored (H-206).
     """
-    for position, header in iter_batches(data):
-        if header.producer_id != NO_PRODUCER_ID or header.is_control:
+    found: list[tuple[int, int, int]] = []
+    if header.producer_id != NO_PRODUCER_ID or header.is_control:
+        return found
+    for record in iter_records(batch, header):
+        named = dict(record.headers)
+        if record.offset < first_offset or not _is_of(named, source):
             continue
-        for record in read_records(data, position, header):
-            named = dict(record.headers)
-            if record.offset < first_offset or not _is_of(named, source):
-                continue
-            offset, count = _number(named.get(OFFSET)), _number(named.get(DELIVERY_COUNT))
-            if offset is not None and count is not None:
-                yield offset, count, record.offset
+        offset, count = _number(named.get(OFFSET)), _number(named.get(DELIVERY_COUNT))
+        if offset is not None and count is not None:
+            found.append((offset, count, record.offset))
+    return found
 
 
 def _is_of(named: dict[str, bytes | None], source: Source) -> bool:

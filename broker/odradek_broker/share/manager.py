@@ -59,6 +59,7 @@ from odradek_broker.share_state import (
     StateResult,
 )
 from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.large_batches import search
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 
@@ -119,6 +120,7 @@ class SharePartitions:
         self.dead_letters = dead_letters
         self.clock = dead_letters.clock
         self._scheduler = dead_letters.scheduler
+        self._slices = dead_letters.slices
         self._led: dict[ShareKey, LedPartition] = {}
         #: The share partitions by their group, and by the id of their topic.
         self._keys_of: dict[str | bytes, dict[ShareKey, None]] = {}
@@ -253,6 +255,15 @@ class SharePartitions:
         letters: Letters | ErrorCode,
         asked_ms: int,
     ) -> None:
+        self._slices.run(self._serve(led, stored, letters, asked_ms))
+
+    async def _serve(
+        self,
+        led: LedPartition,
+        stored: ShareState,
+        letters: Letters | ErrorCode,
+        asked_ms: int,
+    ) -> None:
         """Begin to serve a share partition. Its state gets the dead letters that are missing from
         the stored state (H-206)."""
         if led.error is not _E.NONE:
@@ -264,7 +275,12 @@ class SharePartitions:
             start_offset = stored.start_offset
             if start_offset < 0:
                 reset = self._offset_reset(led.key.group_id)
-                start_offset = reset.offset_in(led.partition.log, self.clock.wall_ms())
+                log, now_ms = led.partition.log, self.clock.wall_ms()
+                start_offset = await search(
+                    self._slices, lambda known: reset.offset_in(log, now_ms, known)
+                )
+                if led.error is not _E.NONE:
+                    return
             batches, added = with_letters(stored.batches, letters, start_offset)
             led.state = SharePartition.restored(start_offset, stored.state_epoch, batches)
         except StorageError as problem:

@@ -4,6 +4,7 @@ read yet (H-168)."""
 from __future__ import annotations
 
 from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.reading import Known
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.settings import parse_iso_duration_ms
 
@@ -30,11 +31,11 @@ class OffsetReset(NamedTuple):
             raise ValueError(f"{text!r} has no duration such as P7D or PT1H30M")
         return cls(latest=False, duration_ms=duration_ms)
 
-    def offset_in(self, log: PartitionLog, now_ms: int) -> int:
+    def offset_in(self, log: PartitionLog, now_ms: int, known: Known | None = None) -> int:
         """The first offset for a group that begins now; `now_ms` is wall time. Raises StorageError
-        if the log cannot be searched."""
+        if the log cannot be searched, and SearchTakesLong unless `known` is None."""
         if self.duration_ms is not None:
             bound = log.high_watermark
-            found = log.offset_for_timestamp(now_ms - self.duration_ms, bound)
+            found = log.offset_for_timestamp(now_ms - self.duration_ms, bound, known)
             return bound if found is None else found[0]
         return log.high_watermark if self.latest else log.log_start_offset

@@ -16,7 +16,7 @@ DataDirectoryError      the data directory cannot be used at all; the broker doe
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from odradek_protocol.errors import ErrorCode
 
@@ -51,6 +51,32 @@ class AppendRejected(StorageError):
 
 class NotOneBatch(AppendRejected):
     """The bytes are no whole batch, several batches, or a batch of another format (P-06)."""
+
+
+class TakesLong(Exception):
+    """The check of a batch would hold the event loop for too long, because the batch inflates to
+    much (N-57). Nothing has changed; `validation.prepare` can check the batch in a thread."""
+
+
+class SearchTakesLong(Exception):
+    """A search for a record by its timestamp has to read a batch that would hold the event loop for
+    too long (N-57). `work()` searches the batch, in any thread, and raises LogCorrupt; its result
+    under `key` lets the search go on when it is repeated."""
+
+    def __init__(self, key: Hashable, work: Callable[[], tuple[int, int] | None]) -> None:
+        super().__init__(key)
+        self.key = key
+        self.work = work
+
+
+class ThreadBusy(StorageError):
+    """Too much work waits for the thread that checks and reads large batches; clients try again."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ErrorCode.REQUEST_TIMED_OUT,
+            "too many batches that inflate to megabytes wait for the thread that reads them",
+        )
 
 
 class OffsetOutOfRange(StorageError):

@@ -36,13 +36,14 @@ from odradek_broker.storage.producers.state import (
     last_stable_offset,
 )
 from odradek_broker.storage.producers.watch import NOBODY, ProducerWatch
-from odradek_broker.storage.reading import BatchInLog, LogReader
+from odradek_broker.storage.reading import BatchInLog, Known, LogReader
 from odradek_broker.storage.recovery import RecoveryReport
 from odradek_broker.storage.segment import Segment, SegmentList, TruncateFailed
 from odradek_broker.storage.transaction_index import TransactionIndex
 from odradek_broker.storage.validation import (
     DecompressionBudget,
     PlainRules,
+    Prepared,
     check_plain,
     prepare,
 )
@@ -405,13 +406,14 @@ class PartitionLog:
         leader_epoch: int,
         transaction_version: int = 1,
         budget: DecompressionBudget | None = None,
+        prepared: Prepared | None = None,
     ) -> AppendResult:
         """Validate, stamp in place and write exactly one batch (L-07).
 
         `batch` must be writable and is changed. With origin REPLAY or MIRROR it stays unchanged,
         and its offsets must not be below the log end. `transaction_version` is used for markers
-        only (T-41), `budget` for compressed batches. Raises AppendRejected, with nothing written
-        and no state changed (P-18, L-08).
+        only (T-41), `budget` for compressed batches. `prepared`: the batch, validated before.
+        Raises AppendRejected and TakesLong, with nothing written and no state changed (P-18, L-08).
         """
         if self.offline or not self.loaded:
             self._ensure_appendable(now_ms)
@@ -423,7 +425,9 @@ class PartitionLog:
         if plain is not None:
             header = plain
         else:
-            batch, header, log_append_time_ms = prepare(batch, self.config, origin, now_ms, budget)
+            batch, header, log_append_time_ms = prepared or prepare(
+                batch, self.config, origin, now_ms, budget
+            )
         has_producer = header.producer_id >= 0
         marker: EndMarker | None = None
         if has_producer:
@@ -451,11 +455,7 @@ class PartitionLog:
         self._write(batch, header, last_offset, now_ms)
         self.log_end_offset = last_offset + 1
         if header.leader_epoch > self._epochs.latest:
-            self._epochs.assign(header.leader_epoch, base_offset)
-            # There may be a gap before the first batch. If a broker finds no checkpoint of log
-            # start offsets when it starts, it takes the log start from the first epoch.
-            self._epochs.reach_back(self.log_start_offset)
-            self._files.write_epochs()
+            self._begin_epoch(header.leader_epoch, base_offset)
         if has_producer:
             self._apply_producer(header, marker, base_offset, last_offset, now_ms)
         else:
@@ -465,6 +465,13 @@ class PartitionLog:
         return AppendResult(
             base_offset, last_offset, log_append_time_ms, self.log_start_offset, False
         )
+
+    def _begin_epoch(self, epoch: int, offset: int) -> None:
+        self._epochs.assign(epoch, offset)
+        # There may be a gap before the first batch. If a broker finds no checkpoint of log start
+        # offsets when it starts, it takes the log start from the first epoch.
+        self._epochs.reach_back(self.log_start_offset)
+        self._files.write_epochs()
 
     def _ensure_appendable(self, now_ms: int) -> None:
         try:
@@ -667,18 +674,24 @@ class PartitionLog:
         self.ensure_loaded()
         self._reader.require_transaction_indexes(self._fill_transaction_index)
 
-    def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> tuple[int, int] | None:
+    def offset_for_timestamp(
+        self, timestamp: int, upper_bound: int, known: Known | None = None
+    ) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record with a timestamp of at least `timestamp`; None if
-        there is none below the bound (L-15). Raises LogCorrupt, PartitionOffline."""
+        there is none below the bound (L-15). Raises LogCorrupt, PartitionOffline; unless `known` is
+        None also SearchTakesLong."""
         self.ensure_loaded()
-        return self._reader.find_timestamp(timestamp, self.log_start_offset, upper_bound)
+        return self._reader.find_timestamp(timestamp, self.log_start_offset, upper_bound, known)
 
-    def max_timestamp_offset(self, upper_bound: int | None = None) -> tuple[int, int] | None:
+    def max_timestamp_offset(
+        self, upper_bound: int | None = None, known: Known | None = None
+    ) -> tuple[int, int] | None:
         """(offset, timestamp) of the record with the largest timestamp of those below the bound,
-        for ListOffsets -3; None if there is none. Raises LogCorrupt, PartitionOffline."""
+        for ListOffsets -3; None if there is none. Raises LogCorrupt, PartitionOffline; unless
+        `known` is None also SearchTakesLong."""
         self.ensure_loaded()
         bound = self.log_end_offset if upper_bound is None else upper_bound
-        return self._reader.latest_timestamp(self.log_start_offset, bound)
+        return self._reader.latest_timestamp(self.log_start_offset, bound, known)
 
     def max_timestamp_offset_at_once(self) -> tuple[int, int] | None:
         """The same as `max_timestamp_offset`, but indexes that do not match are rebuilt before the

@@ -5,25 +5,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from odradek_broker.storage.aborted_transactions import AbortedTransactions
-from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt, StorageError
+from odradek_broker.storage.errors import (
+    IndexesBeingRebuilt,
+    LogCorrupt,
+    SearchTakesLong,
+    StorageError,
+)
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.segment import Segment, SegmentList
 from odradek_broker.storage.segment_scanner import SegmentCorrupt, read_batches, walk_batches
 from odradek_broker.storage.transaction_index import TransactionIndex
+from odradek_broker.storage.validation import AT_ONCE_BYTES
+from odradek_protocol.compression import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    DecompressionLimitExceeded,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records.batch import BatchError, BatchHeader, read_header_alone
+from odradek_protocol.records.batch import (
+    BatchError,
+    BatchHeader,
+    BodyNotDecompressed,
+    Buffer,
+    CorruptBatch,
+    read_header_alone,
+)
 from odradek_protocol.records.layout import HEADER_BYTES
-from odradek_protocol.records.record import read_records
+from odradek_protocol.records.record import inflated_body, parse_records, split_records
+from odradek_protocol.records.validation import MAX_INT64, MIN_INT64
 
 T = TypeVar("T")
 _OffsetAndTime = tuple[int, int]
+_NO_BOUND = 1 << 63
+#: The records that searches for timestamps have found in batches; see SearchTakesLong.
+Known = dict[Hashable, _OffsetAndTime | None]
+#: The most records that are searched on the event loop, some milliseconds.
+_SEARCHED_AT_ONCE = 10_000
 #: The limit of batches that a cheap lookup may walk over.
 _CHEAP_BATCHES = 500
+
+
+class _Wanted(NamedTuple):
+    """The first record of a batch from `first_offset` on, and before `end_offset`, with a timestamp
+    of at least `at_least_ms`. None: with the largest timestamp of those."""
+
+    first_offset: int
+    end_offset: int
+    at_least_ms: int | None
+
+    def find(
+        self,
+        batch: Buffer,
+        header: BatchHeader,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> _OffsetAndTime | None:
+        """(offset, timestamp) of the record in a batch at the beginning of `batch`. Raises
+        BatchError."""
+        body = inflated_body(batch, header, max_decompressed_bytes)
+        append_time_ms = header.max_timestamp if header.is_log_append_time else None
+        best: _OffsetAndTime | None = None
+        for part, count in split_records(body, header.record_count):
+            parsed = parse_records(part, count)
+            for delta, since_ms in zip(parsed.offset_deltas, parsed.timestamp_deltas, strict=True):
+                offset = header.base_offset + delta
+                if not self.first_offset <= offset < self.end_offset:
+                    continue
+                time = (
+                    header.base_timestamp + since_ms if append_time_ms is None else append_time_ms
+                )
+                if self.at_least_ms is None:
+                    if best is None or time > best[1]:
+                        best = offset, time
+                elif time >= self.at_least_ms:
+                    best = offset, time
+                    break
+            if best is not None and self.at_least_ms is not None:
+                break
+        if best is not None and not MIN_INT64 <= best[1] <= MAX_INT64:
+            raise CorruptBatch(f"the record at offset {best[0]} has the timestamp {best[1]}")
+        return best
 
 
 class BatchInLog(NamedTuple):
@@ -119,19 +184,22 @@ class LogReader:
             raise self._failed("reading", problem) from problem
 
     def find_timestamp(
-        self, timestamp: int, log_start_offset: int, upper_bound: int
+        self, timestamp: int, log_start_offset: int, upper_bound: int, known: Known | None = None
     ) -> _OffsetAndTime | None:
         """(offset, timestamp) of the first record with a timestamp of at least `timestamp`
-        (L-15)."""
+        (L-15). Raises SearchTakesLong, unless `known` is None."""
         try:
-            return _find_timestamp(self._segments, timestamp, log_start_offset, upper_bound)
+            return _find_timestamp(self._segments, timestamp, log_start_offset, upper_bound, known)
         except OSError as problem:
             raise self._failed("reading", problem) from problem
 
-    def latest_timestamp(self, log_start_offset: int, upper_bound: int) -> _OffsetAndTime | None:
-        """(offset, timestamp) of the record with the largest timestamp, for ListOffsets -3."""
+    def latest_timestamp(
+        self, log_start_offset: int, upper_bound: int, known: Known | None = None
+    ) -> _OffsetAndTime | None:
+        """(offset, timestamp) of the record with the largest timestamp, for ListOffsets -3. Raises
+        SearchTakesLong, unless `known` is None."""
         try:
-            return _latest_timestamp(self._segments, log_start_offset, upper_bound)
+            return _latest_timestamp(self._segments, log_start_offset, upper_bound, known)
         except OSError as problem:
             raise self._failed("reading", problem) from problem
 
@@ -266,7 +334,11 @@ def _data_batch_at(segments: SegmentList, offset: int, upper_bound: int) -> Batc
 
 
 def _find_timestamp(
-    segments: Iterable[Segment], timestamp: int, log_start_offset: int, upper_bound: int
+    segments: Iterable[Segment],
+    timestamp: int,
+    log_start_offset: int,
+    upper_bound: int,
+    known: Known | None,
 ) -> _OffsetAndTime | None:
     for segment in segments:
         if segment.base_offset >= upper_bound:
@@ -274,7 +346,7 @@ def _find_timestamp(
         found = with_rebuild(
             segment,
             lambda segment=segment: _find_in_segment(  # type: ignore[misc]
-                segment, timestamp, log_start_offset
+                segment, timestamp, log_start_offset, known
             ),
         )
         if found is not None:
@@ -283,21 +355,22 @@ def _find_timestamp(
 
 
 def _find_in_segment(
-    segment: Segment, timestamp: int, log_start_offset: int
+    segment: Segment, timestamp: int, log_start_offset: int, known: Known | None
 ) -> _OffsetAndTime | None:
     if segment.indexes.largest_timestamp[0] < timestamp:
         return None
     for batch in segment.indexes.walk_to_time(timestamp):
         if batch.max_timestamp < timestamp or batch.last_offset < log_start_offset:
             continue
-        for offset, time in _record_times(segment, batch.position):
-            if time >= timestamp and offset >= log_start_offset:
-                return offset, time
+        wanted = _Wanted(log_start_offset, _NO_BOUND, timestamp)
+        found = _find_record(segment, batch.position, wanted, known)
+        if found is not None:
+            return found
     return None
 
 
 def _latest_timestamp(
-    segments: Iterable[Segment], log_start_offset: int, upper_bound: int
+    segments: Iterable[Segment], log_start_offset: int, upper_bound: int, known: Known | None
 ) -> _OffsetAndTime | None:
     """The first record with the largest timestamp; None if there is none in the bounds."""
     best: tuple[int, int, Segment] | None = None
@@ -309,7 +382,7 @@ def _latest_timestamp(
         timestamp, last_offset = with_rebuild(
             segment,
             lambda segment=segment: _largest_in_segment(  # type: ignore[misc]
-                segment, log_start_offset, upper_bound
+                segment, log_start_offset, upper_bound, known
             ),
         )
         if best is None or timestamp > best[0]:
@@ -319,15 +392,15 @@ def _latest_timestamp(
     largest, last_offset, chosen = best
     # If no record has a timestamp, the first record has the largest one, -1.
     holder = max(last_offset, log_start_offset)
-    times = with_rebuild(chosen, lambda: _record_times(chosen, chosen.indexes.position_of(holder)))
-    for offset, time in times:
-        if time == largest and log_start_offset <= offset < upper_bound:
-            return offset, time
-    return None
+    wanted = _Wanted(log_start_offset, upper_bound, largest)
+    return with_rebuild(
+        chosen,
+        lambda: _find_record(chosen, chosen.indexes.position_of(holder), wanted, known),
+    )
 
 
 def _largest_in_segment(
-    segment: Segment, log_start_offset: int, upper_bound: int
+    segment: Segment, log_start_offset: int, upper_bound: int, known: Known | None
 ) -> tuple[int, int]:
     """The largest timestamp in the bounds, -1 if there is none, and the last offset of the first
     batch that has it. Batches are read only if the batch with the segment's largest timestamp may
@@ -345,16 +418,38 @@ def _largest_in_segment(
             break
         time = batch.max_timestamp
         if batch.base_offset < log_start_offset:
-            times = _record_times(segment, batch.position)
-            time = max((each for offset, each in times if offset >= log_start_offset), default=-1)
+            wanted = _Wanted(log_start_offset, _NO_BOUND, None)
+            found = _find_record(segment, batch.position, wanted, known)
+            time = -1 if found is None else found[1]
         if time > timestamp:
             timestamp, last_offset = time, batch.last_offset
     return timestamp, last_offset
 
 
-def _record_times(segment: Segment, position: int) -> list[_OffsetAndTime]:
-    """(offset, timestamp) of the records in one batch, which is decompressed (D6 allows that here:
-    time lookups are rare, and their result is a record, not a batch)."""
+def _find_record(
+    segment: Segment, position: int, wanted: _Wanted, known: Known | None
+) -> _OffsetAndTime | None:
+    """The record of one batch. The batch is decompressed (D6 allows that here: time lookups are
+    rare, and their result is a record, not a batch)."""
     for _, header, batch in read_batches(segment, position):
-        return [(record.offset, record.timestamp) for record in read_records(batch, 0, header)]
-    return []
+        if known is None:
+            return wanted.find(batch, header)
+        key = segment.base_offset, header.base_offset, header.crc, wanted
+        if key in known:
+            return known[key]
+        body_bytes = header.size_bytes - HEADER_BYTES
+        if header.record_count <= _SEARCHED_AT_ONCE and body_bytes <= AT_ONCE_BYTES:
+            try:
+                return wanted.find(batch, header, AT_ONCE_BYTES)
+            except BodyNotDecompressed as problem:
+                if not isinstance(problem.__cause__, DecompressionLimitExceeded):
+                    raise
+        raise SearchTakesLong(key, partial(_find_in_copy, wanted, bytes(batch), header))
+    return None
+
+
+def _find_in_copy(wanted: _Wanted, batch: bytes, header: BatchHeader) -> _OffsetAndTime | None:
+    try:
+        return wanted.find(batch, header)
+    except BatchError as problem:
+        raise LogCorrupt(str(problem)) from problem

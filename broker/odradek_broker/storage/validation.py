@@ -9,7 +9,7 @@ records, or with records that cannot be parsed, is stored, and stops every reade
 
 from __future__ import annotations
 
-from odradek_broker.storage.errors import AppendRejected, NotOneBatch
+from odradek_broker.storage.errors import AppendRejected, NotOneBatch, TakesLong
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import (
@@ -52,6 +52,14 @@ _CODECS_KNOWN = 5
 _CRC = 4
 #: The cost of recompressing a record, as the number of bytes whose decompression takes as long.
 _MADE_ANEW_BYTES = 100
+#: The most bytes that a batch which is recompressed may inflate to. The records are copied several
+#: times, and a copy of more would hold the interpreter's lock, and with it the loop, for too long.
+_MADE_ANEW_MAX_BYTES = 32 * 1024 * 1024
+#: The part of the time on the event loop in which a batch is read before it is recompressed.
+_MADE_ANEW_PART = 4
+#: The most bytes that the batches of a request inflate to on the event loop, which takes about 5 ms
+#: with gzip, the slowest codec. What inflates to more is checked in a thread (N-57).
+AT_ONCE_BYTES = 2 * 1024 * 1024
 _CODECS = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -285,22 +293,35 @@ def check_plain(batch: memoryview, rules: PlainRules, now_ms: int) -> BatchHeade
 class DecompressionBudget:
     """The limit of the decompressed bytes of all batches of one request together (R-12, D11).
 
-    A single batch occupies the loop for a few tenths of a second at most, but a request may have
-    thousands.
+    `at_once_bytes`: so many of them may be decompressed before others have the loop again (N-57).
     """
 
-    __slots__ = ("_limit_bytes", "crowded_out", "left_bytes")
+    __slots__ = ("_limit_bytes", "at_once_bytes", "crowded_out", "left_bytes")
 
     def __init__(self, left_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> None:
         self._limit_bytes = self.left_bytes = left_bytes
+        self.at_once_bytes = AT_ONCE_BYTES
         #: True if a batch found no room because of the batches before it.
         self.crowded_out = False
+
+    def begin_slice(self) -> None:
+        """Others have had the loop."""
+        self.at_once_bytes = AT_ONCE_BYTES
+
+    def begin_thread(self) -> None:
+        """The next batch is checked in a thread, where all of the limit may be used at once."""
+        self.at_once_bytes = self._limit_bytes
+
+    def took(self, size_bytes: int) -> None:
+        """Count decompressed bytes."""
+        self.left_bytes -= size_bytes
+        self.at_once_bytes -= size_bytes
 
     def refused(self, problem: CorruptBatch) -> None:
         """Count a batch that was refused. Its decompressed size is unknown, so half of the
         remaining budget is taken: all batches together take at most twice the limit, and a valid
         batch after a damaged one still has room."""
-        too_large = isinstance(problem.__cause__, DecompressionLimitExceeded)
+        too_large = _is_too_large(problem)
         self.crowded_out = too_large and self.left_bytes < self._limit_bytes
         self.left_bytes = 0 if too_large else self.left_bytes // 2
 
@@ -329,9 +350,12 @@ def prepare(
     now_ms: int,
     budget: DecompressionBudget | None = None,
 ) -> Prepared:
-    """Check and prepare a batch, before its producer state is checked. Raises AppendRejected.
-    `budget`: the budget of the request; None: the batch may use the whole limit. Records of
-    coordinators are trusted, and read only to be recompressed."""
+    """Check and prepare a batch, before its producer state is checked. Raises AppendRejected, and
+    TakesLong if the batch does not fit into the budget's `at_once_bytes`.
+
+    `budget`: the budget of the request; None: a budget for this batch. Records of coordinators are
+    trusted, and read only to be recompressed; they take as long as they take.
+    """
     header = check_batch(batch, config, origin)
     if origin is AppendOrigin.REPLAY:
         return Prepared(batch, header, -1)
@@ -406,9 +430,15 @@ def _opened(
     else:
         rules = RecordRules(log_append_time=config.uses_log_append_time)
     limit_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES if budget is None else budget.left_bytes
+    at_once_bytes = AT_ONCE_BYTES if budget is None else budget.at_once_bytes
+    if origin is AppendOrigin.COORDINATOR:
+        at_once_bytes = limit_bytes
+    at_once_bytes = max(min(at_once_bytes, limit_bytes), 0)
     try:
-        checked = validate_records(batch, 0, header, rules, now_ms, limit_bytes)
+        checked = validate_records(batch, 0, header, rules, now_ms, at_once_bytes)
     except CorruptBatch as problem:
+        if at_once_bytes < limit_bytes and _is_too_large(problem):
+            raise TakesLong from None
         if budget is not None and header.codec is not Codec.NONE:
             budget.refused(problem)
         if isinstance(problem, BodyNotDecompressed):
@@ -418,7 +448,7 @@ def _opened(
             raise AppendRejected(_decompression_error(problem), text) from None
         raise _invalid(str(problem)) from None
     if budget is not None and header.codec is not Codec.NONE:
-        budget.left_bytes -= len(checked.body)
+        budget.took(len(checked.body))
     if not checked.accepted:
         raise AppendRejected(
             ErrorCode.INVALID_TIMESTAMP if checked.invalid_timestamp else ErrorCode.INVALID_RECORD,
@@ -438,10 +468,14 @@ def _fault_text(checked: RecordsChecked, header: BatchHeader) -> str:
     )
 
 
+def _is_too_large(problem: CorruptBatch) -> bool:
+    return isinstance(problem.__cause__, DecompressionLimitExceeded)
+
+
 def _decompression_error(problem: BodyNotDecompressed) -> ErrorCode:
     """The error for a batch that does not decompress; Kafka has none of its own. A client may split
     a batch that is too large, and send the parts."""
-    if isinstance(problem.__cause__, DecompressionLimitExceeded):
+    if _is_too_large(problem):
         return ErrorCode.MESSAGE_TOO_LARGE
     if isinstance(problem.__cause__, BytesBehind):
         return ErrorCode.INVALID_RECORD
@@ -466,8 +500,19 @@ def _recompressed(
             f"the request has too many records to be compressed as {codec.name.lower()}, which the topic"
             " demands: send fewer at a time",
         )
-    budget.left_bytes -= cost_bytes
+    if (
+        origin is AppendOrigin.CLIENT
+        and cost_bytes + header.size_bytes > budget.at_once_bytes // _MADE_ANEW_PART
+    ):
+        raise TakesLong
     checked = _opened(batch, header, config, origin, now_ms, budget)
+    if (body_bytes := len(checked.body)) > _MADE_ANEW_MAX_BYTES:
+        raise AppendRejected(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch decompresses to {body_bytes} bytes; at most {_MADE_ANEW_MAX_BYTES} are"
+            f" compressed as {codec.name.lower()}, which the topic demands: send fewer at a time",
+        )
+    budget.took(cost_bytes)
     log_append_time_ms = now_ms if config.uses_log_append_time else None
     try:
         recompressed = memoryview(recompress(header, checked.body, codec, log_append_time_ms))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
@@ -13,6 +12,7 @@ from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Clock, Randomness
 from odradek_broker.request import Peer, RequestContext
+from odradek_broker.slices import Background, Done
 from odradek_broker.telemetry.instances import (
     RESERVED_IDS,
     ClientInstance,
@@ -49,16 +49,6 @@ _KEPT_INTERVALS = 2
 _UNKNOWN = "unknown"
 
 _E = ErrorCode
-
-
-Done = Callable[[Exception | None], None]
-
-
-class Background(Protocol):
-    """A function that runs work in another thread, and then calls `done` on the event loop with the
-    error or None."""
-
-    def __call__(self, work: Callable[[], None], done: Done, /) -> None: ...
 
 
 class _Reads:

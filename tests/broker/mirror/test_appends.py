@@ -8,6 +8,7 @@ import struct
 
 import pytest
 
+from held_thread import HeldThread
 from logs import NOW_MS, make_batch
 from mirror_world import SOURCE, MirrorWorld, SourceLog, base_offsets, same_state
 from odradek.simulation.disk import Failure
@@ -20,6 +21,7 @@ from odradek_broker.metadata.config_changes import (
     alter_configs,
 )
 from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_broker.storage.validation import AT_ONCE_BYTES
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import RESOURCE_TOPIC
@@ -747,3 +749,57 @@ def test_partitions_of_a_mirror_topic_fail_independently() -> None:
     assert first.result()[0].error_code == E.NONE
     assert second.result()[0].error_code == E.OFFSET_OUT_OF_RANGE
     assert third.result() == []
+
+
+# --- Large batches ---
+
+
+@pytest.fixture
+def held() -> tuple[MirrorWorld, HeldThread]:
+    """A mirror topic in a broker with a thread that the test runs."""
+    thread = HeldThread()
+
+    class World(MirrorWorld):
+        beside = thread
+
+    world = World()
+    world.mirror_topic()
+    return world, thread
+
+
+def test_n57_batches_that_inflate_to_much_are_checked_in_the_thread(
+    held: tuple[MirrorWorld, HeldThread],
+) -> None:
+    """Another mirror appends meanwhile: then nothing of the request is appended."""
+    world, thread = held
+    large = batch(1, value=bytes(AT_ONCE_BYTES + 1), codec=Codec.ZSTD)
+    asked = world.send(batch() + large, end=0)
+    world.soon.run()
+    assert not asked.done
+    assert (len(thread.works), world.log_of().log_end_offset) == (1, 0)
+    thread.run()
+    world.flush_all()
+    assert asked.result()[0].error_code == E.NONE
+    assert world.log_of().log_end_offset == 2
+    overtaken = world.send(batch(2, value=bytes(AT_ONCE_BYTES + 1), codec=Codec.ZSTD), end=2)
+    world.soon.run()
+    assert world.append(batch(2), end=2).error_code == E.NONE
+    thread.run()
+    world.flush_all()
+    assert overtaken.result()[0].error_code == E.OFFSET_OUT_OF_RANGE
+    assert world.log_of().log_end_offset == 3
+
+
+def test_n57_nothing_is_appended_to_a_topic_that_was_made_again_meanwhile(
+    held: tuple[MirrorWorld, HeldThread],
+) -> None:
+    world, thread = held
+    asked = world.send(batch(0, value=bytes(AT_ONCE_BYTES + 1), codec=Codec.GZIP), end=0)
+    world.soon.run()
+    world.delete("t")
+    world.flush_all()
+    world.mirror_topic()
+    thread.run()
+    world.flush_all()
+    assert asked.result()[0].error_code == E.INCONSISTENT_TOPIC_ID
+    assert world.log_of().log_end_offset == 0

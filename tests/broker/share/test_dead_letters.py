@@ -7,16 +7,20 @@ import errno
 from base64 import urlsafe_b64encode
 
 from dead_letter_world import ACCEPT, LETTERS, REJECT, RELEASE, SOURCE, DeadLetterWorld
+from held_thread import HeldThread
+from logs import append, make_batch
 from odradek.simulation.disk import Failure
 from odradek_broker.explain.sentences import sentence
-from odradek_broker.share.dead_letter_topics import given_up_records
+from odradek_broker.share.dead_letter_topics import Reading, given_up_records
 from odradek_broker.share.dead_letters import DeadLetter, Source, letters_in
 from odradek_broker.share.events import DeadLettered, NotDeadLettered, SessionEnd
 from odradek_broker.share.in_flight import GivenUp, GivenUpBecause
 from odradek_broker.share.manager import Outcome
 from odradek_broker.share.share_partition import Acknowledgement
+from odradek_broker.storage.log_config import AppendOrigin
+from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import BatchBuilder
+from odradek_protocol.records import BatchBuilder, read_header
 
 LOCK_MS = 30_000
 
@@ -232,9 +236,16 @@ def test_h204_records_that_are_rejected_one_by_one_are_read_together() -> None:
     partition = world.node.partition(SOURCE, 0)
     assert partition is not None
     given_up = [GivenUp(offset, offset, 1, GivenUpBecause.REJECTED) for offset in range(0, 300, 2)]
-    found = list(given_up_records(partition.log, given_up, copy=True))
-    assert found.count(None) == 1, "one read"
-    assert [each.offset for each in found if each is not None] == list(range(0, 300, 2))
+    reads = 0
+    found = []
+    for each in given_up_records(partition.log, given_up, copy=True):
+        if isinstance(each, Reading):
+            reads += 1
+            each.read()
+        else:
+            found.append(each.offset)
+    assert reads == 1
+    assert found == list(range(0, 300, 2))
     types = [REJECT if offset % 2 == 0 else ACCEPT for offset in range(300)]
     leader = world.node.share_partitions
     answer = leader.acknowledge(world.key, "a", [Acknowledgement(0, 299, types)])
@@ -416,11 +427,76 @@ def test_h206_dead_letters_of_other_groups_do_not_finish_a_record() -> None:
     builder = BatchBuilder()
     builder.append(0, None, None, letter.headers(source))
     data = builder.build(producer_id=7, producer_epoch=0, base_sequence=0)
-    assert list(letters_in(bytes(data), source, 0)) == []
-    assert list(letters_in(bytes(builder.build()), source, 0)) == [(0, 1, 0)]
-    assert list(letters_in(bytes(builder.build()), source._replace(group_id="other"), 0)) == []
+    assert letters_in(data, read_header(data), source, 0) == []
+    data = builder.build()
+    header = read_header(data)
+    assert letters_in(data, header, source, 0) == [(0, 1, 0)]
+    assert letters_in(data, header, source._replace(group_id="other"), 0) == []
     again = source._replace(topic_id=bytes(range(16)))
-    assert list(letters_in(bytes(builder.build()), again, 0)) == []
+    assert letters_in(data, header, again, 0) == []
+
+
+# --- Batches that inflate to much ---
+
+
+class HeldWorld(DeadLetterWorld):
+    """A broker with a thread that the test runs."""
+
+    def __init__(self) -> None:
+        self.thread = HeldThread()
+        self.beside = self.thread
+        super().__init__()
+
+    def let(self) -> int:
+        """Let everything go on to its end; returns the number of works of the thread."""
+        works = 0
+        self.settle()
+        while self.thread.works:
+            self.thread.run()
+            self.settle()
+            works += 1
+        return works
+
+
+def test_n57_records_of_dead_letters_are_read_in_the_thread() -> None:
+    """Three of 50,000 records are given up."""
+    world = HeldWorld()
+    found = world.node.partition(SOURCE, 0)
+    assert found is not None
+    for _ in range(5):
+        append(found.log, make_batch(10_000, value=bytes(100), codec=Codec.ZSTD))
+    found.log.durability.flush()
+    world.acquired()
+    answer = world.acknowledge(3, 5, REJECT)
+    world.settle()
+    assert not answer.done
+    assert world.letters() == []
+    assert world.let() == 1
+    assert answer.result() == Outcome()
+    assert world.letter_offsets() == [3, 4, 5]
+    assert [each.value for each in world.letters()] == [bytes(100)] * 3
+
+
+def test_n57_the_search_for_open_dead_letters_is_work_for_the_thread() -> None:
+    """The topic of dead letters has records of somebody else, which inflate to much."""
+    world = HeldWorld()
+    world.jobs(2)
+    world.acquired()
+    answer = world.acknowledge(0, 0, REJECT)
+    while not world.letters():
+        if not world.step():
+            world.thread.run()
+    letters = world.node.partition(LETTERS, 0)
+    assert letters is not None
+    batch = make_batch(10, value=bytes(1 << 20), codec=Codec.ZSTD)
+    append(letters.log, batch, origin=AppendOrigin.COORDINATOR)
+    letters.log.durability.flush()
+    assert not answer.done
+    world.cut_power(1, keep_page_cache=True)
+    world.acquired()
+    assert len(world.thread.works) == 1
+    assert world.let() == 2, "a batch at a time"
+    assert [each.first_offset for each in world.acquired()] == [1]
 
 
 # --- States that are begun anew -------------------------------------------------------------------

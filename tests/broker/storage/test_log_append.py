@@ -21,7 +21,7 @@ from logs import (
     reopen,
 )
 from odradek.simulation.disk import Failure, MemoryFiles
-from odradek_broker.storage.errors import AppendRejected, PartitionOffline
+from odradek_broker.storage.errors import AppendRejected, PartitionOffline, TakesLong
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.validation import DecompressionBudget
@@ -247,10 +247,17 @@ def test_r08_a_wrong_record_count_is_refused(log: PartitionLog, codec: Codec, cl
 
 def test_r12_records_that_decompress_beyond_the_limit_are_too_large(log: PartitionLog) -> None:
     """200 KB of zstd data decompress to 200 MB."""
-    frame = compress(Codec.ZSTD, bytes(1 << 20))
-    rejection = refused(log, memoryview(_zstd_batch(frame * 130)))
-    assert rejection.error is ErrorCode.MESSAGE_TOO_LARGE
-    assert "134217728 bytes" in rejection.message
+    batch = _zstd_batch(compress(Codec.ZSTD, bytes(1 << 20)) * 130)
+    budget = DecompressionBudget()
+    with pytest.raises(TakesLong):
+        _append_within(budget, log, batch)
+    assert budget.left_bytes == DecompressionBudget().left_bytes
+    budget.begin_thread()
+    with pytest.raises(AppendRejected) as rejection:
+        _append_within(budget, log, batch)
+    assert rejection.value.error is ErrorCode.MESSAGE_TOO_LARGE
+    assert "134217728 bytes" in rejection.value.message
+    assert log.log_end_offset == 0
 
 
 def test_r12_the_batches_of_a_request_share_the_decompression_limit(log: PartitionLog) -> None:

@@ -12,7 +12,8 @@ from odradek_broker.mirror import appends
 from odradek_broker.mirror.appends import MirrorAppend, MirrorAppends
 from odradek_broker.mirror.promotion import MirrorPromotions
 from odradek_broker.partition import Partition
-from odradek_broker.storage.validation import DecompressionBudget
+from odradek_broker.storage.errors import AppendRejected
+from odradek_broker.storage.validation import DecompressionBudget, Prepared
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.append_mirror_records import MirroredPartitionResult
 from odradek_protocol.stored.cluster_metadata import MetadataRecord, PartitionRecord
@@ -26,12 +27,13 @@ def _take_at_any_end(
     self: MirrorAppends,
     wanted: MirrorAppend,
     partition: Partition,
+    checked: Sequence[Prepared | AppendRejected],
     budget: DecompressionBudget,
 ) -> None:
     if wanted.part.records is not None:
         wanted.part.expected_end_offset = partition.log.log_end_offset
         wanted.part.fetch_offset = partition.log.log_end_offset
-    _take(self, wanted, partition, budget)
+    _take(self, wanted, partition, checked, budget)
 
 
 def _append_from_any_source(
