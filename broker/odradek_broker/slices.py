@@ -35,6 +35,7 @@ from odradek_broker.platform.seams import Scheduler
 from odradek_broker.request import CloseConnection, RequestContext
 
 T = TypeVar("T")
+U = TypeVar("U")
 #: The time for all slices in one turn of the loop, and for one slice.
 TURN_US = 2_000
 SLICE_US = 500
@@ -97,6 +98,22 @@ def with_pauses(steps: Generator[object, None, T]) -> Generator[_Step, None, T]:
 async def arrived(parts: Iterable[Deferred[T]]) -> list[T]:
     """All values, in the order of `parts`, when the last one has arrived."""
     return [await part async for part in paced(parts)]
+
+
+#: The most answers that a request waits for at a time: those that wait for the same records to be
+#: on disk arrive in one callback.
+_ASKED_AT_ONCE = 64
+
+
+async def asked(
+    items: Iterable[T], ask: Callable[[T], Deferred[U]], *, changing: bool = False
+) -> list[U]:
+    """The answers for all items, of which a limited number is asked for at a time. `changing`: see
+    `pause_in_change`."""
+    found: list[U] = []
+    async for some in paced(in_order(list(items), _ASKED_AT_ONCE), changing=changing):
+        found += await arrived([ask(item) async for item in paced(some)])
+    return found
 
 
 #: The most items that are sorted in one step.

@@ -11,7 +11,7 @@ import pytest
 import budget
 from large_requests import CountedBroker, array_paths, large_request
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.request import CloseConnection
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
@@ -21,6 +21,12 @@ from odradek_protocol.schemas.fetch import (
     FetchResponse,
     FetchTopic,
     ForgottenTopic,
+)
+from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
+from odradek_protocol.schemas.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
 )
 from odradek_protocol.schemas.share_fetch import (
     ShareFetchPartition,
@@ -43,7 +49,32 @@ def _arrays() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def broker() -> CountedBroker:
-    return CountedBroker(authorizer_class_name=AUTHORIZER, super_users="User:admin")
+    """A broker that waits for its disk, and whose coordinators have one partition each, so that
+    many answers wait for one record."""
+    broker = CountedBroker(
+        authorizer_class_name=AUTHORIZER,
+        super_users="User:admin",
+        log_durability="fsync",
+        offsets_topic_num_partitions="1",
+        transaction_state_log_num_partitions="1",
+        share_coordinator_state_topic_num_partitions="1",
+    )
+    for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC):
+        broker.world.node.ensure_internal_topic(name)
+    broker.world.create("t")
+    broker.settle()
+    return broker
+
+
+def _let_coordinators_wait(broker: CountedBroker) -> None:
+    """Have two coordinators write what is not on disk before a flush."""
+    topic = OffsetCommitRequestTopic(
+        name="t", partitions=[OffsetCommitRequestPartition(committed_offset=1)]
+    )
+    commit = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=[topic])
+    broker.begin(commit, 8)
+    broker.begin(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), 4)
+    assert broker.world.asked
 
 
 @pytest.mark.parametrize("user", ["nobody", "admin"])
@@ -52,6 +83,8 @@ def test_n57_no_request_holds_the_loop(
     broker: CountedBroker, key: ApiKey, path: tuple[str, ...], user: str
 ) -> None:
     request = large_request(key, path, ELEMENTS, lambda number: f"name-{number:05}")
+    broker.settle()
+    _let_coordinators_wait(broker)
     steps, answer = broker.longest_callback(request, APIS[key].versions.last, user)
     assert answer is None or isinstance(answer, list | CloseConnection)
     assert steps <= STEPS_MAX

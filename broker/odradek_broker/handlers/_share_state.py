@@ -17,7 +17,7 @@ from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.share_state import ShareKey, StateResult
-from odradek_broker.slices import paced
+from odradek_broker.slices import asked, in_sorted_order, paced
 from odradek_protocol.errors import ErrorCode
 
 #: Kafka's texts for the errors of a coordinator.
@@ -75,15 +75,19 @@ async def ask_each(
     # After this error the sender sends FindCoordinator, which creates the topic.
     no_topic = Deferred.of(StateResult(ErrorCode.NOT_COORDINATOR))
     has_topic = node.metadata.partition_count(SHARE_STATE_TOPIC) > 0
-    asked: list[tuple[ShareKey, Deferred[StateResult]]] = []
-    async for topic_id, partitions in paced(topics, changing=True):
-        async for each in paced(partitions, changing=True):
-            key = ShareKey(group_id, topic_id, each.partition)
-            asked.append((key, ask(key, each) if has_topic else no_topic))
+    wanted = [
+        (ShareKey(group_id, topic_id, each.partition), each)
+        async for topic_id, partitions in paced(topics)
+        async for each in paced(partitions)
+    ]
+    answers = await asked(wanted, lambda pair: ask(*pair) if has_topic else no_topic, changing=True)
     found: dict[bytes, dict[int, StateResult]] = {}
-    async for key, result in paced(asked):
-        found.setdefault(key.topic_id, {})[key.partition] = _explained(await result, doing)
-    return [(topic_id, dict(sorted(results.items()))) for topic_id, results in found.items()]
+    async for (key, _), result in paced(zip(wanted, answers, strict=True)):
+        found.setdefault(key.topic_id, {})[key.partition] = _explained(result, doing)
+    return [
+        (topic_id, dict(await in_sorted_order(results.items())))
+        async for topic_id, results in paced(found.items())
+    ]
 
 
 async def _refused(

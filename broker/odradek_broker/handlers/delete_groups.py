@@ -6,7 +6,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, group
-from odradek_broker.slices import paced
+from odradek_broker.slices import asked, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_groups import (
     DeletableGroupResult,
@@ -19,14 +19,12 @@ async def handle(
     node: GroupParts, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
     """Delete the groups; errors are per group, and each group is answered once."""
-    deleted = [
-        (name, _delete(node, context, name))
-        async for name in paced(dict.fromkeys(request.groups_names), changing=True)
-    ]
+    names = dict.fromkeys(request.groups_names)
+    codes = await asked(names, lambda name: _delete(node, context, name), changing=True)
     return DeleteGroupsResponse(
         results=[
-            DeletableGroupResult(group_id=name, error_code=await code)
-            async for name, code in paced(deleted)
+            DeletableGroupResult(group_id=name, error_code=code)
+            async for name, code in paced(zip(names, codes, strict=True))
         ]
     )
 

@@ -7,7 +7,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TransactionParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, topic, transactional_id
-from odradek_broker.slices import arrived, paced
+from odradek_broker.slices import asked
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_transactions import (
     DescribeTransactionsRequest,
@@ -22,8 +22,8 @@ async def handle(
 ) -> DescribeTransactionsResponse:
     """Answer with an entry for every id, in the request's order, without repetition (D11)."""
     names = dict.fromkeys(request.transactional_ids)
-    asked = [_describe(node, context, name) async for name in paced(names)]
-    return DescribeTransactionsResponse(transaction_states=await arrived(asked))
+    found = await asked(names, lambda name: _describe(node, context, name))
+    return DescribeTransactionsResponse(transaction_states=found)
 
 
 def _describe(

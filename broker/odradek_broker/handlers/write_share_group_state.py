@@ -7,6 +7,7 @@ from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, 
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, ShareState, StateBatch, StateResult
 from odradek_broker.slices import paced
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.schemas.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
@@ -21,28 +22,42 @@ async def handle(
 ) -> WriteShareGroupStateResponse:
     """Change states; the answer comes when the changes are durable."""
 
-    def ask(key: ShareKey, part: WrittenPartition) -> Deferred[StateResult]:
-        batches = tuple(
-            StateBatch(
-                each.first_offset, each.last_offset, each.delivery_state, each.delivery_count
-            )
-            for each in part.state_batches
-        )
-        change = ShareState(
+    def ask(key: ShareKey, change: _Change) -> Deferred[StateResult]:
+        return node.share_state.write(key, change.state)
+
+    topics = [
+        (topic.topic_id, [await _change(part) async for part in paced(topic.partitions)])
+        async for topic in paced(request.topics)
+    ]
+    results = await ask_each(
+        node, context, request.group_id, topics, ask, "write share group state"
+    )
+    return await _response(results)
+
+
+class _Change(NamedTuple):
+    """The change of the state of a partition."""
+
+    partition: int
+    state: ShareState
+
+
+async def _change(part: WrittenPartition) -> _Change:
+    batches = [
+        StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+        async for each in paced(part.state_batches)
+    ]
+    return _Change(
+        part.partition,
+        ShareState(
             0,
             part.state_epoch,
             part.leader_epoch,
             part.start_offset,
             part.delivery_complete_count,
-            batches,
-        )
-        return node.share_state.write(key, change)
-
-    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    results = await ask_each(
-        node, context, request.group_id, topics, ask, "write share group state"
+            tuple(batches),
+        ),
     )
-    return await _response(results)
 
 
 async def _response(results: TopicResults) -> WriteShareGroupStateResponse:
