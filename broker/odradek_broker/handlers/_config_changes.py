@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import ConfigChangeParts
-from odradek_broker.metadata.commit import all_committed, committed
+from odradek_broker.metadata.commit import committed, refuse_if_late
 from odradek_broker.metadata.config_changes import ChangeResult, ResourceChanges, alter_configs
 from odradek_broker.metadata.config_resources import configured_resource
 from odradek_broker.metadata.logger_levels import alter_loggers, is_of_loggers
@@ -16,7 +16,6 @@ from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, may_use_configs
 from odradek_broker.slices import batches, paced
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_TOPIC
-from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import ConfigRecord, MetadataRecord
 
 Entry = TypeVar("Entry")
@@ -60,10 +59,7 @@ async def change_configs(
         node.replicas.topic_config_changed(topic)
     if not recorded and not validate_only:
         recorded.append(committed(node))
-    if not await all_committed(recorded):
-        for result in results:
-            if result.error is ErrorCode.NONE:
-                result.error = ErrorCode.REQUEST_TIMED_OUT
+    await refuse_if_late(results, recorded)
     return [
         entry(
             error_code=result.error,

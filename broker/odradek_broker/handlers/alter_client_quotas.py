@@ -11,7 +11,7 @@ from odradek_broker.metadata.client_quotas import (
     QuotaChange,
     alter_client_quotas,
 )
-from odradek_broker.metadata.commit import all_committed, committed
+from odradek_broker.metadata.commit import committed, refuse_if_late
 from odradek_broker.quotas.client_quotas import QuotaEntity, quota_entity
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
@@ -48,10 +48,7 @@ async def handle(
     results = list(found.values())
     if not recorded and not request.validate_only:
         recorded.append(committed(node))
-    if not await all_committed(recorded):
-        for result in results:
-            if result.error is ErrorCode.NONE:
-                result.error = ErrorCode.REQUEST_TIMED_OUT
+    await refuse_if_late(results, recorded)
     return await _response(results)
 
 

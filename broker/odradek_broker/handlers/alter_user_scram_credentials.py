@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import MetadataChangeParts
-from odradek_broker.metadata.commit import all_committed, committed
+from odradek_broker.metadata.commit import committed, refuse_if_late
 from odradek_broker.metadata.scram import (
     ScramDeletion,
     ScramResult,
@@ -50,10 +50,7 @@ async def handle(
         recorded.append(committed(node))
     results = [each for each in found.values() if each.error is ErrorCode.NONE]
     results += [each for each in found.values() if each.error is not ErrorCode.NONE]
-    if not await all_committed(recorded):
-        for result in results:
-            if result.error is ErrorCode.NONE:
-                result.error = ErrorCode.REQUEST_TIMED_OUT
+    await refuse_if_late(results, recorded)
     return await _response(results)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import MetadataChangeParts
 from odradek_broker.metadata.acls import NEW_MAX, CreationResult, create_acls
-from odradek_broker.metadata.commit import all_committed, committed
+from odradek_broker.metadata.commit import committed, refuse_if_late
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.security.authorizer import (
     ALLOW_EVERYTHING,
@@ -58,10 +58,7 @@ async def handle(
     results = [found[number] for number in range(len(creations))]
     if not recorded:
         recorded.append(committed(node))
-    if not await all_committed(recorded):
-        for result in results:
-            if result.error is ErrorCode.NONE:
-                result.error = ErrorCode.REQUEST_TIMED_OUT
+    await refuse_if_late(results, recorded)
     return await _response(results)
 
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._creation import create_in_batches
 from odradek_broker.handlers._parts import TopicParts
-from odradek_broker.metadata.commit import all_committed, committed, too_late
-from odradek_broker.metadata.topics import (
-    CreatedSoFar,
-    NewPartitions,
-    TopicResult,
-    create_partitions,
-)
+from odradek_broker.metadata.commit import too_late
+from odradek_broker.metadata.topics import NewPartitions, TopicResult, create_partitions
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics
-from odradek_broker.slices import batches, paced
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_partitions import (
     QUOTA_ERROR_SINCE,
@@ -38,22 +33,7 @@ async def handle(
     denied = await denied_topics(node.authorizer, context, Operation.ALTER, names)
     wanted = [_wanted(topic) async for topic in paced(request.topics) if topic.name not in denied]
     quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
-    created = CreatedSoFar(node.metadata)
-    found: dict[str, TopicResult] = {}
-    recorded: list[Deferred[bool]] = []
-    async for batch in paced(await batches(wanted, lambda topic: topic.name), changing=True):
-        records, made = create_partitions(node.metadata, batch, quota, created)
-        found.update((result.name, result) for result in made)
-        if records and not request.validate_only:
-            recorded.append(committed(node, records, request.timeout_ms))
-            created.recorded()
-    results = list(found.values())
-    if not recorded and not request.validate_only:
-        recorded.append(committed(node, (), request.timeout_ms))
-    if not await all_committed(recorded):
-        for result in results:
-            if result.error is ErrorCode.NONE:
-                result.error = ErrorCode.REQUEST_TIMED_OUT
+    results = await create_in_batches(node, request, wanted, create_partitions, quota)
     results += [
         TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) async for name in paced(denied)
     ]

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import structlog
 
-from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._creation import create_in_batches
 from odradek_broker.handlers._parts import TopicParts
-from odradek_broker.metadata.commit import all_committed, committed, too_late
+from odradek_broker.metadata.commit import too_late
 from odradek_broker.metadata.topics import (
     PARTITIONS_PER_REQUEST_MAX,
-    CreatedSoFar,
     NewTopic,
     TopicResult,
     create_topics,
@@ -24,7 +23,7 @@ from odradek_broker.metadata.topics import (
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, may_create_topic
 from odradek_broker.security.authorizer import topic as topic_resource
-from odradek_broker.slices import batches, paced
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_topics import (
     QUOTA_ERROR_SINCE,
@@ -53,29 +52,16 @@ async def handle(
         )
     allowed, refused = await _sort_out(node, context, request.topics)
     quota = node.quotas.mutations(context, QUOTA_ERROR_SINCE)
-    created = CreatedSoFar(node.metadata)
-    found: dict[str, TopicResult] = {}
-    recorded: list[Deferred[bool]] = []
-    async for batch in paced(await batches(allowed, lambda topic: topic.name), changing=True):
-        records, made = create_topics(node.metadata, batch, quota, created)
-        found.update((result.name, result) for result in made)
-        if records and not request.validate_only:
-            recorded.append(committed(node, records, request.timeout_ms))
-            created.recorded()
-    results = list(found.values())
+    results = await create_in_batches(node, request, allowed, create_topics, quota)
     for result in results:
-        if result.message and result.error is ErrorCode.NONE and not request.validate_only:
+        if result.error is ErrorCode.REQUEST_TIMED_OUT:
+            result.message = None
+        elif result.message and result.error is ErrorCode.NONE and not request.validate_only:
             log.warning(
                 "created a topic with fewer replicas than requested",
                 topic=result.name,
                 reason=result.message,
             )
-    if not recorded and not request.validate_only:
-        recorded.append(committed(node, (), request.timeout_ms))
-    if not await all_committed(recorded):
-        for result in results:
-            if result.error is ErrorCode.NONE:
-                result.error, result.message = ErrorCode.REQUEST_TIMED_OUT, None
     return CreateTopicsResponse(
         topics=[_answer(node, context, each) async for each in paced(results + refused)]
     )

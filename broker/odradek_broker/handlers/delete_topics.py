@@ -12,7 +12,7 @@ from typing import Protocol
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TopicParts
-from odradek_broker.metadata.commit import all_committed, committed, too_late
+from odradek_broker.metadata.commit import committed, refuse_if_late, too_late
 from odradek_broker.metadata.topics import DeleteResult, TopicRef, delete_topics
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial, topic
@@ -84,10 +84,7 @@ async def handle(
     results = [*found.values(), *invalid]
     if not recorded:
         recorded.append(committed(node, (), request.timeout_ms))
-    if not await all_committed(recorded):
-        for result in results:
-            if result.error is ErrorCode.NONE:
-                result.error = ErrorCode.REQUEST_TIMED_OUT
+    await refuse_if_late(results, recorded)
     return await _response(results + refused)
 
 

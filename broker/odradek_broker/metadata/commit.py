@@ -11,6 +11,7 @@ from odradek_broker.metadata.log import MetadataLog
 from odradek_broker.platform.seams import Scheduler
 from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 Response = TypeVar("Response")
@@ -59,6 +60,19 @@ async def too_late(timeout_ms: int, names: Iterable[Hashable]) -> bool:
 async def all_committed(recorded: Iterable[Deferred[bool]]) -> bool:
     """True if all results of `committed` are true."""
     return all([await each async for each in paced(recorded)])
+
+
+class _Result(Protocol):
+    error: ErrorCode
+
+
+async def refuse_if_late(results: Iterable[_Result], recorded: Iterable[Deferred[bool]]) -> None:
+    """Wait for the results of `committed`. If one of them is false, nobody knows which changes are
+    durable, and all results without an error get REQUEST_TIMED_OUT."""
+    if not await all_committed(recorded):
+        for result in results:
+            if result.error is ErrorCode.NONE:
+                result.error = ErrorCode.REQUEST_TIMED_OUT
 
 
 def committed(
