@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import ChainMap, deque
 from collections.abc import Collection, Mapping
 from enum import IntEnum
+from itertools import repeat
 from struct import Struct as Packer
 from typing import Any
 
@@ -497,7 +498,8 @@ class GroupShard:
         records: list[Record] = []
         if not self._unchecked:
             by_id: tuple[Mapping[str, AnyGroup], ...] = self.groups, self.consumers, self.streams
-            self._unchecked = deque((groups, group_id) for groups in by_id for group_id in groups)
+            for each in by_id:
+                self._unchecked.extend(zip(repeat(each), each))
         for _ in range(EXPIRY_SLICE_GROUPS):
             if not self._unchecked or len(records) >= TOMBSTONES_MAX:
                 break
