@@ -3,8 +3,8 @@
     python -m benchmarks.crowds [--members 1000] [--topics 1000] [--ids 300] [--kafka] [--json]
 
 One client sends regular expressions that match slowly, then the members of one large group join:
-of a consumer, a share, a streams and a classic group. Another client sends ApiVersions all the
-time. With --kafka an Apache Kafka is measured as well, which Java runs.
+of a consumer, a share, a streams and a classic group, and a record arrives for which many fetches
+wait. Another client sends ApiVersions all the time. With --kafka an Apache Kafka is measured as well, which Java runs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from benchmarks.waits import address_of, others_wait
 from odradek.broker import SubprocessBroker
 from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -39,7 +40,7 @@ from odradek_protocol.schemas.streams_group_heartbeat import (
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 import raw_client
 from kafka_cluster import KafkaCluster
-from raw_client import RawClient
+from raw_client import RawClient, batch_of, produce_request
 
 _SLOW = "(?:.?.?.?.?.?.?.?.?.?.?){100}"
 _TOPIC = "crowd"
@@ -223,6 +224,31 @@ def _classic(members: int) -> Callable[[str, Answers], Awaitable[None]]:
     return run
 
 
+def _fetches(number: int) -> Callable[[str, Answers], Awaitable[None]]:
+    topic = "waited-for"
+    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=30_000, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[asked])]
+    )
+
+    async def run(bootstrap: str, answers: Answers) -> None:
+        producer = await _connect(bootstrap)
+        await producer.create_topic(topic)
+        clients = [await _connect(bootstrap) for _ in range(number)]
+        for client in clients:
+            client.send(request, 11)
+            await asyncio.sleep(0)
+        await asyncio.sleep(_ROUND_PAUSE_S)
+        await producer.call(produce_request(topic, batch_of(b"record")), 9)
+        for client in clients:
+            answers.count(await client.receive())
+        for client in clients:
+            client.close()
+            await asyncio.sleep(0.001)
+
+    return run
+
+
 async def _measure(report: Report, name: str, bootstrap: str, options: Any) -> None:
     say(f"{name}: topics and transactional ids")
     await _prepare(bootstrap, options.topics, options.ids)
@@ -233,6 +259,7 @@ async def _measure(report: Report, name: str, bootstrap: str, options: Any) -> N
         f"share group, {options.members} members": _crowd(options.members, _share),
         f"streams group, {options.members} members": _crowd(options.members, _streams),
         f"classic group, {2 * options.members} members": _classic(2 * options.members),
+        f"{2 * options.members} fetches wait for a record": _fetches(2 * options.members),
     }
     for case, run in cases.items():
         if options.only and not case.startswith(options.only):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 from odradek_broker.deferred import Deferred
@@ -29,6 +31,46 @@ _LOAD_BYTES = 1024 * 1024
 
 #: A callback for a change of the partition that it gets.
 Waiter = Callable[[Any], None]
+
+
+#: Calls a function in the next turn of the loop.
+Later = Callable[[Callable[[], None]], object]
+#: The most waiters that are called in a turn: some milliseconds if all of them read and answer.
+WOKEN_AT_ONCE = 200
+
+
+class Wakes:
+    """Calls the waiters of a partition, which may be thousands, a part of them in each turn of the
+    loop (N-57). `later` None: all at once."""
+
+    __slots__ = ("_due", "_later")
+
+    def __init__(self, later: Later | None) -> None:
+        self._later = later
+        #: The waiters that are called in later turns.
+        self._due: dict[Waiter, None] = {}
+
+    def wake(self, partition: Any, waiters: dict[Waiter, None]) -> None:
+        """Call all waiters in the order of the dict. A waiter that is removed before its turn is
+        not called."""
+        if self._later is None or (len(waiters) <= WOKEN_AT_ONCE and not self._due):
+            for waiter in list(waiters):
+                waiter(partition)
+            return
+        are_due = bool(self._due)
+        self._due.update(waiters)
+        if not are_due:
+            self._go_on(partition, waiters)
+
+    def _go_on(self, partition: Any, waiters: dict[Waiter, None]) -> None:
+        some = list(islice(self._due, WOKEN_AT_ONCE))
+        for waiter in some:
+            del self._due[waiter]
+        if self._due and self._later is not None:
+            self._later(partial(self._go_on, partition, waiters))
+        for waiter in some:
+            if waiter in waiters:
+                waiter(partition)
 
 
 class UpToDateSession(Protocol):
@@ -62,12 +104,14 @@ class Partition:
     """A partition that this broker leads.
 
     `request_flush` is called to make the log durable; the result arrives by a callback of the log.
+    `later`: see `Wakes`.
     """
 
     __slots__ = (
         "_durable_waiters",
         "_flush_waiters",
         "_request_flush",
+        "_wakes",
         "data_waiters",
         "leader_epoch",
         "log",
@@ -80,10 +124,12 @@ class Partition:
         log: PartitionLog,
         leader_epoch: int,
         request_flush: Callable[[LogDurability], None],
+        later: Later | None = None,
     ) -> None:
         self.log = log
         self.leader_epoch = leader_epoch
         self._request_flush = request_flush
+        self._wakes = Wakes(later)
         #: True if the record that creates this partition is durable.
         self.recorded = True
         self._durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
@@ -288,8 +334,7 @@ class Partition:
     def wake(self) -> None:
         """Make every fetch that waits for data check again."""
         self.notify_sessions()
-        for waiter in list(self.data_waiters):
-            waiter(self)
+        self._wakes.wake(self, self.data_waiters)
 
     def notify_sessions(self) -> None:
         """Notify all sessions that are up to date at this partition of a change of the

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from itertools import islice
 
 from odradek_broker.deferred import Deferred
@@ -101,6 +102,7 @@ class ReplicaManager:
         #: The partitions of deleted topics that are still in service, with their deltas.
         self._dropped: dict[TopicPartition, tuple[Partition, MetadataDelta]] = {}
         self._scheduler = scheduler
+        self._later = partial(scheduler.call_later, 0)
         #: The unfinished deltas, in the order of their turns, and a flag: true if the next turn is
         #: scheduled.
         self._deltas: deque[MetadataDelta] = deque()
@@ -127,7 +129,7 @@ class ReplicaManager:
     def lead(self, log: PartitionLog, leader_epoch: int) -> Partition:
         """Create the partition of a log, with this leader epoch."""
         log.watch = self._watch
-        return Partition(log, leader_epoch, self._request_flush)
+        return Partition(log, leader_epoch, self._request_flush, self._later)
 
     # --- Start ---
 

@@ -422,7 +422,16 @@ class Session(asyncio.BufferedProtocol):
         if not slots or slots[0] is not slot:
             self._hold(slot, _size(reply))
             self._work_soon()
+        elif self._limits.answers.may_answer(self, self._loop.call_soon):
+            self.write_ready()
+        else:
+            self._hold(slot, _size(reply))
+
+    def write_ready(self) -> None:
+        """Write the responses to the oldest requests, as far as they are ready."""
+        if self._transport is None:
             return
+        slots = self._slots
         while slots and slots[0].ready:
             slot = slots.popleft()
             self._hold(slot, -slot.bytes_held)

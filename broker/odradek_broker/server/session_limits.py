@@ -8,8 +8,10 @@ long, this connection is closed.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 #: The size up to which requests are always read completely.
 _SMALL_BYTES = 64 * 1024
@@ -35,17 +37,68 @@ class Receiving(Protocol):
         ...
 
 
+class Answering(Protocol):
+    """A connection with a response that may be written."""
+
+    def write_ready(self) -> None:
+        """Write the responses that are ready."""
+        ...
+
+
+#: The most responses that are written in a turn of the event loop for requests that have waited.
+ANSWERS_AT_ONCE = 64
+
+
+class AnswerTurns:
+    """Spreads responses over turns of the event loop (N-57). One event may answer the waiting
+    requests of thousands of connections: the end of a rebalance, or a record that many fetches wait
+    for. Each write is a system call."""
+
+    __slots__ = ("_has_begun", "_left", "_waiting")
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._left = 0
+        self._waiting: deque[Answering] = deque()
+
+    def may_answer(self, answering: Answering, call_soon: Callable[..., Any]) -> bool:
+        """True if a response may be written now. Otherwise `write_ready` is called in a later
+        turn."""
+        if not self._has_begun:
+            self._begin(call_soon)
+        if self._left > 0:
+            self._left -= 1
+            return True
+        self._waiting.append(answering)
+        return False
+
+    def _begin(self, call_soon: Callable[..., Any]) -> None:
+        self._has_begun, self._left = True, ANSWERS_AT_ONCE
+        call_soon(self._end, call_soon)
+
+    def _end(self, call_soon: Callable[..., Any]) -> None:
+        """End the turn. If responses wait, begin the next one with them."""
+        self._has_begun = False
+        if self._waiting:
+            self._begin(call_soon)
+        while self._waiting and self._left > 0:
+            self._left -= 1
+            self._waiting.popleft().write_ready()
+
+
 class SessionLimits:
     """The limits of each connection and of all connections together, and the bytes that the
     connections hold.
 
-    `waiting`: the connections that are not read because memory is short.
+    `waiting`: the connections that are not read because memory is short. `answers`: the turns in
+    which responses are written.
     """
 
     __slots__ = (
         "_first",
         "_first_since_s",
         "_unfinished",
+        "answers",
         "bytes_held",
         "in_flight_bytes_max",
         "in_flight_max",
@@ -58,6 +111,7 @@ class SessionLimits:
         self.in_flight_max = in_flight_max
         self.in_flight_bytes_max = in_flight_bytes_max
         self.total_bytes_max = total_bytes_max
+        self.answers = AnswerTurns()
         #: Bytes of requests in flight and of responses that the peer has not read, of all
         #: connections.
         self.bytes_held = 0

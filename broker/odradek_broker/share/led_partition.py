@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.partition import Partition, Waiter
+from odradek_broker.partition import Later, Partition, Waiter, Wakes
 from odradek_broker.platform.seams import Timer
 from odradek_broker.share.dead_letters import Source
 from odradek_broker.share.share_partition import SharePartition
@@ -51,6 +51,7 @@ class LedPartition:
     """
 
     __slots__ = (
+        "_wakes",
         "data_waiters",
         "dead_letters_from",
         "error",
@@ -66,7 +67,7 @@ class LedPartition:
         "unstored",
     )
 
-    def __init__(self, key: ShareKey, topic: str, partition: Partition) -> None:
+    def __init__(self, key: ShareKey, topic: str, partition: Partition, later: Later) -> None:
         self.key = key
         self.topic = topic
         self.partition = partition
@@ -74,6 +75,7 @@ class LedPartition:
         self.state: SharePartition | None = None
         self.error = _E.NONE
         self.data_waiters: dict[Waiter, None] = {}
+        self._wakes = Wakes(later)
         self.timer: Timer | None = None
         self.timer_at_ms = 0
         self.forgotten = False
@@ -88,8 +90,7 @@ class LedPartition:
 
     def wake(self) -> None:
         """Make the fetches that wait for this share partition check again."""
-        for waiter in list(self.data_waiters):
-            waiter(self)
+        self._wakes.wake(self, self.data_waiters)
 
     def store(
         self,

@@ -15,6 +15,7 @@ With a dead letter topic, dead letters are written before the state (`dead_lette
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition
@@ -120,6 +121,7 @@ class SharePartitions:
         self.dead_letters = dead_letters
         self.clock = dead_letters.clock
         self._scheduler = dead_letters.scheduler
+        self._later = partial(self._scheduler.call_later, 0)
         self._slices = dead_letters.slices
         self._led: dict[ShareKey, LedPartition] = {}
         #: The share partitions by their group, and by the id of their topic.
@@ -162,7 +164,7 @@ class SharePartitions:
             return _E.KAFKA_STORAGE_ERROR
         if len(self._led) >= PARTITIONS_MAX:
             return _E.COORDINATOR_NOT_AVAILABLE
-        led = self._led[key] = LedPartition(key, topic, partition)
+        led = self._led[key] = LedPartition(key, topic, partition, self._later)
         for owner in (key.group_id, key.topic_id):
             self._keys_of.setdefault(owner, {})[key] = None
         asked_ms = self.clock.monotonic_ms()
