@@ -59,7 +59,8 @@ async def find_problems(
             found.append(
                 Problem(
                     "log_directory_not_writable",
-                    f"the data directory {directory.path} takes no writes: {directory.disk.problem}",
+                    f"the data directory {directory.path} takes no writes:"
+                    f" {directory.disk.problem}",
                 )
             )
     for name, text, problems in (

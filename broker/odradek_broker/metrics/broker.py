@@ -101,7 +101,7 @@ def _error_walker(struct: type[Struct]) -> ErrorWalker | None:
 
     def walk(part: Struct) -> Iterator[int]:
         # Also for parts without an error: of these there may be thousands, and the caller pauses.
-        yield part.error_code if own else 0  # type: ignore[attr-defined]
+        yield getattr(part, "error_code", 0)
         for name, inner in nested:
             for item in getattr(part, name) or ():
                 yield from inner(item)
@@ -204,13 +204,14 @@ class BrokerMetrics:
 
     def count_errors(self, name: str, reply: object) -> Generator[None, None, None]:
         """Count the errors of a response, which may be many; yields after each entry."""
-        walk = _error_walker(type(reply)) if isinstance(reply, Struct) else None
-        if walk is not None:
-            for code in walk(reply):  # type: ignore[arg-type]
-                if code:
-                    key = name, int(code)
-                    self.errors[key] = self.errors.get(key, 0) + 1
-                yield
+        if not isinstance(reply, Struct):
+            return
+        walk = _error_walker(type(reply))
+        for code in () if walk is None else walk(reply):
+            if code:
+                key = name, int(code)
+                self.errors[key] = self.errors.get(key, 0) + 1
+            yield
 
     def request_counted(self, name: str, version: int, started_us: int) -> None:
         """Count a request under the name of its API, and the time since `started_us`, but no

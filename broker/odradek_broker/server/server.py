@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +41,12 @@ from odradek_broker.server.http import HttpServer, names_of
 from odradek_broker.server.initial_users import initial_user_records
 from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits
+from odradek_broker.server.storage_log import (
+    log_cleanings,
+    log_disk_problems,
+    log_maintenance,
+    log_start,
+)
 from odradek_broker.server.tls import (
     TlsListener,
     check_changed,
@@ -50,11 +55,8 @@ from odradek_broker.server.tls import (
     open_tls,
     with_token_key,
 )
-from odradek_broker.storage.cleaner.manager import LogCleaner
 from odradek_broker.storage.errors import StorageError
-from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager
-from odradek_broker.storage.startup import StartReport
 from odradek_protocol.frames import SCRATCH_BYTES, FrameReceiver
 from odradek_protocol.keys import ApiKey
 
@@ -77,10 +79,6 @@ _RECOVERY_POINTS_S = 60.0
 _LOOP_WATCH_S = 0.1
 #: The name of the HTTP endpoint among the listeners with TLS. No real listener can have this name.
 _HTTP_LISTEN = "http.listen"
-#: The maximum number of log lines about the problems of the start, and about the problems of one
-#: round of maintenance. There is a limit because on a full disk every partition has the same
-#: problem.
-_PROBLEMS_LOGGED_MAX = 10
 
 
 async def serve(
@@ -402,10 +400,12 @@ class Server:
             producer_expiration_ms=config.producer_id_expiration_ms,
             background=self._run_in_background,
             in_parallel=host.in_parallel,
-            journal_bytes_max=config.log_journal_max_bytes * (config.log_durability == "fsync"),
+            journal_bytes_max=(
+                config.log_journal_max_bytes if config.log_durability == "fsync" else 0
+            ),
         )
         for directory in manager.directories:
-            self._log_disk_problems(directory)
+            log_disk_problems(directory)
         try:
             self.node = Node(
                 config,
@@ -422,8 +422,8 @@ class Server:
                 peer_log=self._peer_log,
                 beside=reading,
             )
-            self._log_cleanings(self.node.cleaner)
-            self._report(self.node.load())
+            log_cleanings(self.node.cleaner)
+            log_start(self.node.load())
             manager.begin_journals(self._commit.request)
         except BaseException:
             self._run_in_background.refuse()
@@ -431,73 +431,6 @@ class Server:
             self._run_in_background.wait()
             manager.close(clean=False)
             raise
-
-    def _log_disk_problems(self, directory: LogDirectory) -> None:
-        """Log each problem of a data directory or of a partition, and the end of a problem."""
-        disk = directory.disk
-        disk.on_failing = lambda problem: log.error(
-            "the data directory cannot be written: Produce requests are refused until it can",
-            data_dir=directory.path,
-            problem=problem,
-        )
-        disk.on_working = lambda problem: log.warning(
-            "the data directory can be written again", data_dir=directory.path, was=problem
-        )
-        disk.on_offline = lambda name, reason: log.error(
-            "a partition went offline: check the disk, then restart the broker",
-            partition=name,
-            reason=reason,
-        )
-        disk.on_lost = lambda reason: log.error(
-            "a data directory failed: its partitions are offline until a start can use it",
-            data_dir=directory.path,
-            reason=reason,
-        )
-        disk.on_online = lambda name: log.warning("a partition is online again", partition=name)
-        disk.on_unreadable = lambda name, reason: log.error(
-            "a partition cannot be read: check the disk", partition=name, reason=reason
-        )
-
-    def _log_cleanings(self, cleaner: LogCleaner) -> None:
-        """Log compactions, and their failures."""
-        cleaner.on_cleaned = lambda cleaned: log.info("compacted a log", **asdict(cleaned))
-        cleaner.on_problem = lambda name, problem: log.error(
-            "the compaction of a log has a problem", partition=name, problem=problem
-        )
-
-    def _report(self, report: StartReport) -> None:
-        for recovered in report.recovered:
-            if recovered.problem:
-                cut = recovered.truncated_bytes > recovered.restored_bytes
-                whole = recovered.restored_bytes and not cut and not recovered.removed_segments
-                log.warning(
-                    "restored the torn end of a log" if whole else "cut off the torn end of a log",
-                    partition=f"{recovered.topic}-{recovered.partition}",
-                    problem=recovered.problem,
-                    truncated_bytes=recovered.truncated_bytes,
-                    restored_bytes=recovered.restored_bytes,
-                    removed_segments=len(recovered.removed_segments),
-                    log_end_offset=recovered.log_end_offset,
-                )
-            if recovered.gaps:
-                first, end = recovered.gaps[0]
-                log.warning(
-                    "a compacted log has gaps between segments; the broker assumes that compaction left them",
-                    partition=f"{recovered.topic}-{recovered.partition}",
-                    gaps=len(recovered.gaps),
-                    first_gap=f"offsets {first} to {end - 1}",
-                )
-        restored = [each.restored_bytes for each in report.recovered if each.restored_bytes]
-        if restored:
-            log.warning(
-                "restored records from the commit journal", logs=len(restored), bytes=sum(restored)
-            )
-        for problem in report.problems[:_PROBLEMS_LOGGED_MAX]:
-            log.error("a problem was found at the start", problem=problem)
-        if len(report.problems) > _PROBLEMS_LOGGED_MAX:
-            log.error("more problems were found at the start", problems=len(report.problems))
-        if not report.clean and report.logs:
-            log.info("recovered after an unclean stop", logs=report.logs)
 
     def _fatal(self, reason: str) -> None:
         log.critical("stopping", reason=reason)
@@ -673,13 +606,7 @@ class Server:
             stalled.close_as_stalled()
         self._close_excess()
         self._acceptors.pace()
-        report = self.node.maintain()
-        for name, count in report.deleted_segments.items():
-            log.info("deleted old segments", partition=name, segments=count)
-        for problem in report.problems[:_PROBLEMS_LOGGED_MAX]:
-            log.error("the maintenance of logs has a problem", problem=problem)
-        if len(report.problems) > _PROBLEMS_LOGGED_MAX:
-            log.error("the maintenance of logs has more problems", problems=len(report.problems))
+        log_maintenance(self.node.maintain())
         if self._users_missing and not self.node.logs.metadata_directory.disk.problem:
             await self._make_first_users()
 
