@@ -4,7 +4,8 @@
 
 One client sends regular expressions that match slowly, then the members of one large group join:
 of a consumer, a share, a streams and a classic group, and a record arrives for which many fetches
-wait. Another client sends ApiVersions all the time. With --kafka an Apache Kafka is measured as well, which Java runs.
+wait. Another client sends ApiVersions all the time. With --kafka an Apache Kafka is measured as
+well, which Java runs.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ COUNT = 1_000 if budget.is_short() else 3_000
 #: The short run has a slower machine in place of more things.
 _STEPS_PER_US = 1 if budget.is_short() else STEPS_PER_US
 #: The most steps of one callback: of a request, and of periodic work. A batch of 1,000 records
-#: takes some 7,000. The parts of `maintain`, each with a fixed number of logs, files and tokens at a
-#: time, take 27,000 together, a third of which is the simulated disk's. The recovery points take
-#: five for each partition.
+#: takes some 7,000. The parts of `maintain`, each with a fixed number of logs, files and tokens
+#: at a time, take 27,000 together, a third of which is the simulated disk's. The recovery points
+#: take five for each partition.
 STEPS_MAX = 10_000 if budget.is_short() else 20_000
 PERIODIC_STEPS_MAX = 40_000
 _NUMBERS = (0, 1, 2) if budget.is_short() else (0, 1, 2, 3, 4, 5, 6, 16, 32, -1)
