@@ -65,6 +65,13 @@ LONG_REQUESTS = (
         _ANSWERS,
     ),
     Mutant(
+        "a batch overtakes one that is checked in the thread",
+        "large-batches",
+        1,
+        {(session, "Work"): _NoWork},
+        ("comes before",),
+    ),
+    Mutant(
         "a change ends in the middle when its connection is closed",
         _WORKLOAD,
         2,

@@ -15,6 +15,7 @@ from tests.sim.workloads.everything import EverythingWorkload
 from tests.sim.workloads.full_disk import FullDiskWorkload
 from tests.sim.workloads.groups import GroupsWorkload
 from tests.sim.workloads.jepsen import JepsenWorkload
+from tests.sim.workloads.large_batches import LargeBatchesWorkload
 from tests.sim.workloads.late_commits import LateCommitsWorkload
 from tests.sim.workloads.lone_producers import LoneProducersWorkload
 from tests.sim.workloads.long_requests import LongRequestsWorkload
@@ -51,6 +52,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         StreamsGroupsWorkload,
         AdminChurnWorkload,
         LongRequestsWorkload,
+        LargeBatchesWorkload,
         DelegationTokensWorkload,
         LateCommitsWorkload,
         LoneProducersWorkload,
