@@ -60,7 +60,7 @@ _FAILING = (
     "or a number overflows) are answered as others of their kind: session ids of a Fetch far from "
     "those given out; no partitions, partitions below 0 and an empty group id in "
     "DescribeShareGroupOffsets; batches of 0 records in ShareFetch, and an unknown mode "
-    "(INVALID_REQUEST); the largest number as a cursor of DescribeTopicPartitions; a batch with a wrong "
+    "(INVALID_REQUEST); the longest retention of an OffsetCommit, with which Kafka's offset has expired; the largest number as a cursor of DescribeTopicPartitions; a batch with a wrong "
     "length beside others in Produce."
 )
 DIFFERENCES: tuple[Difference, ...] = (

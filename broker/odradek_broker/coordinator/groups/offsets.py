@@ -390,8 +390,9 @@ def commit_records(
     """The records of the parts that can be stored, and the error of each part (O-06). `topic_id`:
     the present id of a topic."""
     expire_ms = NO_EXPIRY
-    if call.retention_ms >= 0:
-        expire_ms = min(wall_ms + call.retention_ms, INT64_MAX)
+    if call.retention_ms != NO_EXPIRY:
+        # A time below zero has passed, as in Kafka.
+        expire_ms = min(max(wall_ms + call.retention_ms, 0), INT64_MAX)
     records: list[Record] = []
     errors = []
     for part in call.parts:

@@ -265,13 +265,18 @@ def test_o06_a_commit_for_missing_topics_only_creates_no_group(
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_o13_the_retention_of_old_versions_is_kept(world: GroupWorld, version: int) -> None:
+@pytest.mark.parametrize(
+    ("retention_ms", "offset"), [(1_000, -1), (0, -1), (-2, -1), (-(2**63), -1), (2**63 - 1, 40)]
+)
+def test_o13_the_retention_of_old_versions_is_kept(
+    world: GroupWorld, version: int, retention_ms: int, offset: int
+) -> None:
     request = _commit(version, ("topic", b"", 0))
     request.topics[0].topic_id = bytes(16)
-    request.retention_time_ms = 1_000
+    request.retention_time_ms = retention_ms
     ask(world, request, version)
     world.wait(600_000)
-    assert world.committed() == -1
+    assert world.committed() == offset
 
 
 def _positions(answer: Any, version: int) -> dict[str, dict[int, tuple[int, int, int]]]:
