@@ -17,7 +17,7 @@ _SAME = frozenset("dDwWsSbBtnrfaA\\0123456789xu")
 _ESCAPES = {"e": r"\x1b", "z": r"\Z", "Z": _AT_END}
 _TOKEN = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\(?P<escaped>.)|\(\?(?P<group><(?![=!])|[=!:>]|<[=!]|[a-zA-Z-]*[:)])"
-    r"|(?P<class>\[)|(?P<other>.)",
+    r"|(?P<class>\[)|(?P<odd>\(\?|\{(?!\d+(?:,\d*)?\}))|(?P<other>.)",
     re.DOTALL,
 )
 
@@ -33,6 +33,8 @@ def compile_java(pattern: str) -> re.Pattern[str]:
             made.append(re.escape(token["quoted"]))
         elif token["escaped"] is not None:
             made.append(_escape(token["escaped"]))
+        elif token["odd"] is not None:
+            raise ValueError(f"{pattern!r} has {token['odd']!r} without what must follow it")
         elif token["class"] is not None:
             position, text = _class(pattern, position)
             made.append(text)
@@ -83,6 +85,8 @@ def _class(pattern: str, position: int) -> tuple[int, str]:
             position += 1
             made.append(_escape(pattern[position : position + 1]))
         else:
-            made.append("\\" + character if character in "~|-" and position == first else character)
+            # At the beginning, and twice in a row, these signs are warnings of Python.
+            plain = position == first or pattern[position - 1] == character
+            made.append("\\" + character if character in "~|-" and plain else character)
         position += 1
     raise ValueError(f"{pattern!r} has a class of characters without an end")

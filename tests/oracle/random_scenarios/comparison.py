@@ -120,16 +120,16 @@ def _differences(theirs: Answers | str, ours: Answers | str) -> list[str]:
 
 
 def _unordered(value: Any) -> Any:
-    """The value with all lists of numbers, of users and of members sorted: Kafka keeps them in
-    maps."""
+    """The value with all lists of numbers, users, members and mechanisms sorted: Kafka keeps them
+    in maps."""
     if isinstance(value, dict):
         return {key: _unordered(each) for key, each in value.items()}
     if isinstance(value, list):
         items = [_unordered(each) for each in value]
         if items and all(isinstance(each, int) for each in items):
             return sorted(items)
-        for key in ("user", "member_id"):
+        for key in ("user", "member_id", "mechanism"):
             if any(isinstance(each, dict) and key in each for each in items):
-                return sorted(items, key=lambda each: (each.get(key, ""), str(each)))
+                return sorted(items, key=lambda each: (str(each.get(key, "")), str(each)))
         return items
     return _SAME.get(value, value) if isinstance(value, str) else value
