@@ -241,7 +241,7 @@ def session(
     app_name: str = "odradek",
     master: str = "local[*]",
     *,
-    log_file: Path | None = None,
+    log_file: str | os.PathLike[str] | None = None,
     **settings: str,
 ) -> SparkSession:
     """A new SparkSession, or the existing one, which becomes the active session of this thread.
@@ -331,7 +331,7 @@ def _spark_home(home: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stderr_to(path: Path | None) -> Iterator[None]:
+def _stderr_to(path: str | os.PathLike[str] | None) -> Iterator[None]:
     """Redirect stderr to a file for processes that are started in the block. These processes keep
     writing to the file after the block; this process gets its own stderr back."""
     if path is None:
@@ -339,7 +339,7 @@ def _stderr_to(path: Path | None) -> Iterator[None]:
         return
     ours = os.dup(2)
     try:
-        with path.open("ab") as file:
+        with Path(path).open("ab") as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:

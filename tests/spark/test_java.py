@@ -136,11 +136,12 @@ def test_the_error_names_an_interpreter_without_the_connector(
         spark.check_interpreter()
 
 
+@pytest.mark.parametrize("kind", [Path, str])
 def test_stderr_goes_to_the_log_file_only_inside_its_context(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: type[Path | str]
 ) -> None:
     log = tmp_path / "log"
-    with spark._stderr_to(log):
+    with spark._stderr_to(kind(log)):
         child = subprocess.Popen(["/bin/sh", "-c", "read line; echo late >&2"], stdin=-1)
         os.write(2, b"inside\n")
     os.write(2, b"outside\n")

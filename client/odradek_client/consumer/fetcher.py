@@ -8,7 +8,7 @@ its front, and later polls return the rest before newer data (K-07, K-08).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek_client.config.consumer import ConsumerConfig
@@ -410,6 +410,7 @@ class Fetcher:
         count = 0
         advanced = False
         used_up: list[TopicPartition] = []
+        before: dict[TopicPartition, int | None] = {}
         self._head = None
         try:
             for partition, fetched in self._buffer.items():
@@ -421,6 +422,7 @@ class Fetcher:
                     continue
                 if state.must_wait:
                     continue
+                before[partition] = state.position
                 taken, got, failure = self._take(fetched, limit - count, rows)
                 if state.position != fetched.next_offset:
                     advanced = True
@@ -442,12 +444,26 @@ class Fetcher:
                     if not fetched.exhausted:
                         self._head, self._head_state = fetched, state
                     break
+        except RecordError:
+            raise
+        except BaseException:
+            # A deserializer has stopped more than its record, or the process is interrupted. The
+            # application gets none of these records, so they are fetched again.
+            self._take_back(before)
+            raise
         finally:
             for partition in used_up:
-                del self._buffer[partition]
+                self._buffer.pop(partition, None)
         if not count:
             self._raise_errors(only)
         return FetchedRecords(records, count, advanced)
+
+    def _take_back(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        for partition, position in positions.items():
+            state = self._subscription.get(partition)
+            if state is not None:
+                state.position = position
+            self._buffer.pop(partition, None)
 
     @staticmethod
     def _take(

@@ -57,6 +57,7 @@ class Taken:
     records: list[tuple[ConsumerRecord, int]] = field(default_factory=list)
     answers: Types = field(default_factory=dict)
     failure: UnreadableRecord | None = None
+    interruption: BaseException | None = None
 
 
 class AcquiredBatch:
@@ -129,6 +130,12 @@ class AcquiredBatch:
                 record = self._deserialized(raw)
             except _Unreadable as error:
                 self._refuse(taken, [raw.offset], str(error), error.cause)
+                break
+            except BaseException as error:  # noqa: BLE001  raised by the caller
+                given_back = [raw.offset, *(record.offset for record, _ in taken.records)]
+                taken.answers |= dict.fromkeys(given_back, int(AcknowledgeType.RELEASE))
+                taken.records.clear()
+                taken.interruption = error
                 break
             taken.records.append((record, count))
         return taken

@@ -198,6 +198,11 @@ class ShareFetcher:
             taken = batch.take(limit - len(found))
             for offset, kind in taken.answers.items():
                 self._add(batch.node_id, batch.partition, offset, kind, now_ms)
+            if taken.interruption is not None:
+                # The application gets none of these records, so it must not accept them.
+                for record in found:
+                    record.release()
+                raise taken.interruption
             for raw, count in taken.records:
                 record = ShareRecord(
                     self.holder, batch.partition, batch.node_id, raw, count, batch.deadline_ms

@@ -372,6 +372,36 @@ def test_k15_the_position_stays_at_a_record_that_does_not_deserialize() -> None:
     assert (none.value, four.value) == (None, 4)  # null is not deserialized
 
 
+@pytest.mark.parametrize("stops_at", [b"0", b"2", b"11"])
+def test_k15_an_interrupted_deserializer_loses_no_record(stops_at: bytes) -> None:
+    """Two partitions with two batches each; the deserializer is interrupted once."""
+    stops = [stops_at]
+
+    def value(data: bytes) -> bytes:
+        if data in stops:
+            stops.clear()
+            raise KeyboardInterrupt
+        return data
+
+    scene = Scene(leaders=(1, 1), decode=DecodeSettings(value=value))
+
+    def batches(first: int) -> bytes:
+        pairs = [(None, b"%d" % (first + each)) for each in range(4)]
+        return bytes(simple_batch(pairs[:2], 1)) + bytes(simple_batch(pairs[2:], 1, base_offset=2))
+
+    def read() -> list[bytes]:
+        scene.answer(scene.fetch(), p0=batches(0), p1=batches(10))
+        found: list[bytes] = []
+        while records := scene.fetcher.collect(9).records:
+            found += [record.value for each in records.values() for record in each]
+        return found
+
+    with pytest.raises(KeyboardInterrupt):
+        read()
+    rest = [record.value for each in scene.fetcher.collect(9).records.values() for record in each]
+    assert sorted(rest + read(), key=int) == [b"0", b"1", b"2", b"3", b"10", b"11", b"12", b"13"]
+
+
 def test_k15_a_first_record_that_does_not_deserialize_is_an_error() -> None:
     scene = Scene(decode=DecodeSettings(key=lambda data: data.decode("ascii")))
     scene.answer(scene.fetch(), p0=bytes(simple_batch([(b"\xff", b"")], 1)))

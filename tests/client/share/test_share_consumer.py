@@ -250,6 +250,38 @@ async def test_k64_an_unreadable_record_fails_one_poll_and_the_next_continues(
     assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
 
 
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+async def test_k64_an_interrupted_deserializer_accepts_and_keeps_no_record(
+    broker: ShareBroker, mode: str
+) -> None:
+    interrupted: list[bytes] = []
+
+    class Interruption(BaseException):
+        pass
+
+    def value(data: bytes) -> bytes:
+        if data == b"3" and not interrupted:
+            interrupted.append(data)
+            raise Interruption
+        return data
+
+    broker.leader.lock_ms = 3_600_000
+    broker.append(b"1", b"2", b"3", b"4")
+    given = {"share_acknowledgement_mode": mode, "value_deserializer": value}
+    async with consumer(broker, **given) as members:
+        with pytest.raises(Interruption):
+            while True:
+                await members.poll(5_000)
+        seen: list[bytes] = []
+        while len(seen) < 4 and (records := await members.poll(5_000)):
+            seen += [record.value for record in records]
+            for record in records:
+                record.accept()
+        await members.commit()
+    assert sorted(seen) == [b"1", b"2", b"3", b"4"]
+    assert broker.states() == [ACKNOWLEDGED] * 4
+
+
 async def test_k65_a_share_consumer_reconnects(broker: ShareBroker) -> None:
     broker.append(b"a")
     async with explicit(broker) as members:
