@@ -9,7 +9,7 @@ from tests.sim.mutants.base import Mutant
 
 from odradek_broker import slices
 from odradek_broker.deferred import Deferred
-from odradek_broker.handlers import create_partitions, create_topics, delete_topics
+from odradek_broker.handlers import _creation, delete_topics
 from odradek_broker.metadata import commit, log
 from odradek_broker.server import session
 
@@ -52,9 +52,8 @@ LONG_REQUESTS = (
             {(handler, "committed"): _late, (log, "check_all"): _nothing},
         )
         for name, handler, seed in (
-            ("CreateTopics", create_topics, 4),
+            ("a creation of topics or partitions", _creation, 4),
             ("DeleteTopics", delete_topics, 4),
-            ("CreatePartitions", create_partitions, 10),
         )
     ),
     Mutant(
