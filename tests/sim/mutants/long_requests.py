@@ -52,7 +52,7 @@ LONG_REQUESTS = (
             {(handler, "committed"): _late, (log, "check_all"): _nothing},
         )
         for name, handler, seed in (
-            ("a creation of topics or partitions", _creation, 4),
+            ("a creation of topics or partitions", _creation, 11),
             ("DeleteTopics", delete_topics, 4),
         )
     ),
