@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from heapq import nsmallest
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
@@ -235,8 +236,7 @@ def _cut_partitions(partitions: Iterable[TopicPartition]) -> tuple[tuple[TopicPa
     listed = tuple(partitions)
     if len(listed) < 2:
         return listed, 0
-    listed = tuple(sorted(listed))
-    return listed[:LIST_MAX], max(len(listed) - LIST_MAX, 0)
+    return tuple(nsmallest(LIST_MAX, listed)), max(len(listed) - LIST_MAX, 0)
 
 
 def _cut(value: Value) -> Value:

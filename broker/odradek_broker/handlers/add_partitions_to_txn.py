@@ -15,7 +15,7 @@ from odradek_broker.explain.sentences import describe_client
 from odradek_broker.handlers._parts import TransactionAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, topic, transactional_id
-from odradek_broker.slices import paced
+from odradek_broker.slices import paced, pause
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.add_partitions_to_txn import (
@@ -61,7 +61,7 @@ async def _for_client(
     if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
         return dict.fromkeys(parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     codes = {part: _fit(node, context, part) async for part in paced(parts)}
-    if any(code is not ErrorCode.NONE for code in codes.values()):
+    if set(codes.values()) - {ErrorCode.NONE}:
         return _none_attempted(codes)
     if not name:
         return dict.fromkeys(parts, ErrorCode.INVALID_REQUEST)
@@ -73,7 +73,10 @@ async def _for_client(
         _CLIENT_VERSION,
         describe_client(context.client_id, context.host),
     )
-    return dict.fromkeys(parts, await node.transactions.add_partitions(call))
+    await pause()
+    error = await node.transactions.add_partitions(call)
+    await pause()
+    return dict.fromkeys(parts, error)
 
 
 async def _between_brokers(
@@ -105,7 +108,7 @@ async def _for_broker(
 ) -> Deferred[_Codes]:
     parts = await _partitions(asked.topics)
     codes = {part: _known(node, part) async for part in paced(parts)}
-    if any(code is not ErrorCode.NONE for code in codes.values()):
+    if set(codes.values()) - {ErrorCode.NONE}:
         return Deferred.of(_none_attempted(codes))
     return node.transactions.verify_or_add(
         asked.transactional_id,
@@ -165,7 +168,7 @@ async def _results(
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return code
 
-    if verified or any(code in codes.values() for code in _REFUSED_BEFORE):
+    if verified or not set(codes.values()).isdisjoint(_REFUSED_BEFORE):
         topics = await _each_once(topics)
     return [
         AddPartitionsToTxnTopicResult(

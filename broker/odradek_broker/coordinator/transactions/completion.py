@@ -45,7 +45,7 @@ from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.partition import Partition
 from odradek_broker.platform.fault_points import FaultPoint, FaultPoints
 from odradek_broker.platform.seams import Clock
-from odradek_broker.slices import Slices, paced
+from odradek_broker.slices import Slices, in_sorted_order, paced, pause_in_change
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -285,7 +285,7 @@ class MarkerProgress:
             transaction_version=transaction.client_version
             if transaction.client_version >= VERSION_2
             else 1,
-            partitions=sorted(self.remaining),
+            partitions=tuple(self.remaining),
         )
 
     def backoff_ms(self) -> int:
@@ -475,21 +475,22 @@ class MarkerWriter:
         47 if a newer producer has written, 52 if a newer coordinator has written (T-41), and 56
         after an error of the disk (T-43). The markers of many partitions are written in slices.
         """
-        partitions = list(dict.fromkeys(marker.partitions))
-        if len(partitions) > _MARKERS_AT_ONCE:
-            return self._slices.deferred(self._write_many(partitions, marker))
+        if len(marker.partitions) > _MARKERS_AT_ONCE:
+            return self._slices.deferred(self._write_many(marker))
+        partitions = sorted(set(marker.partitions))
         return gather([self._write_to(partition, marker) for partition in partitions]).map(
             lambda codes: dict(zip(partitions, codes, strict=True))
         )
 
-    async def _write_many(
-        self, partitions: Sequence[TopicPartition], marker: MarkerRequest
-    ) -> MarkerResults:
+    async def _write_many(self, marker: MarkerRequest) -> MarkerResults:
+        partitions = await in_sorted_order(set(marker.partitions))
         written = [
             (partition, self._write_to(partition, marker))
             async for partition in paced(partitions, changing=True)
         ]
-        return {partition: await code async for partition, code in paced(written, changing=True)}
+        codes = {partition: await code async for partition, code in paced(written, changing=True)}
+        await pause_in_change()
+        return codes
 
     def _write_to(self, where: TopicPartition, marker: MarkerRequest) -> Deferred[ErrorCode]:
         topic, index = where

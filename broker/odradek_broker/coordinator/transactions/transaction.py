@@ -7,8 +7,10 @@ the abort that fences its producer is written.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from itertools import chain, repeat
 
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
@@ -169,7 +171,10 @@ def encode(transaction: Transaction) -> Record:
     """The record of a transactional id (T-02)."""
     partitions = None
     if transaction.state is not TransactionState.EMPTY:
-        partitions = _grouped(transaction.partitions)
+        partitions = [
+            StoredPartitions(topic=topic, partition_ids=indexes)
+            for topic, indexes in in_order(transaction.partitions)
+        ]
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
         previous_producer_id=transaction.previous_producer_id,
@@ -200,9 +205,10 @@ def decode(transactional_id: str, data: bytes) -> Transaction:
     if status not in {int(state) for state in STORED_STATES}:
         raise DecodeError(f"transactional id {transactional_id!r} is stored in state {status}")
     partitions = frozenset(
-        (part.topic, index)
-        for part in value.transaction_partitions or ()
-        for index in part.partition_ids
+        chain.from_iterable(
+            zip(repeat(part.topic), part.partition_ids, strict=False)
+            for part in value.transaction_partitions or ()
+        )
     )
     next_epoch = transaction_log.tagged_epoch(value, NEXT_EPOCH_TAG)
     if value.next_producer_id != NO_PRODUCER_ID and next_epoch == NO_PRODUCER_EPOCH:
@@ -225,10 +231,9 @@ def decode(transactional_id: str, data: bytes) -> Transaction:
     )
 
 
-def _grouped(partitions: Iterable[TopicPartition]) -> list[StoredPartitions]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        by_topic.setdefault(topic, []).append(index)
-    return [
-        StoredPartitions(topic=topic, partition_ids=indexes) for topic, indexes in by_topic.items()
-    ]
+def in_order(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    """The topics in order, each with its partitions in order. There may be many partitions."""
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, index in partitions:
+        by_topic[topic].append(index)
+    return [(topic, sorted(by_topic[topic])) for topic in sorted(by_topic)]
