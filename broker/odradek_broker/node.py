@@ -414,6 +414,7 @@ class Node:
             metadata.topic_name,
             led.release,
             led.forget_group,
+            self.slices,
         )
 
     def _new_transactions(self) -> TransactionCoordinator:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logs import TOPIC_ID, append, append_marker, make_batch, make_log
+from node_world import SoonScheduler
 from odradek.simulation.clock import SimulatedClock
 from odradek.simulation.disk import MemoryFiles
 from odradek_broker.deferred import Deferred
@@ -181,6 +182,7 @@ class ShareWorld:
             lambda topic_id: "t" if topic_id == TOPIC_ID else None,
             self.leader.release,
             self.leader.forget_group,
+            Slices(lambda: 0, SoonScheduler()),
         )
         self.parked = ParkedFetches(Timeouts(self.clock, self))
 

@@ -91,16 +91,20 @@ async def handle(
     }
     acknowledges = any(acknowledged.values())
     sessions, epoch = node.share_sessions, request.share_session_epoch
+    asked = {each: sessions.named(each, epoch) async for each in paced(acknowledged)}
+    forgotten = [
+        AskedPartition(topic.topic_id, index)
+        async for topic in paced(request.forgotten_topics_data)
+        async for index in paced(topic.partitions)
+    ]
+    while (leaving := sessions.leaving(group_id, member_id)) is not None:
+        await leaving
     plan = sessions.plan(
         group_id,
         member_id,
         epoch,
-        {each: sessions.named(each, epoch) async for each in paced(acknowledged)},
-        [
-            AskedPartition(topic.topic_id, index)
-            async for topic in paced(request.forgotten_topics_data)
-            async for index in paced(topic.partitions)
-        ],
+        asked,
+        forgotten,
         context.connection_id,
         acknowledges=acknowledges,
     )

@@ -59,6 +59,7 @@ from odradek_broker.share_state import (
     StateBatch,
     StateResult,
 )
+from odradek_broker.slices import in_pieces
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.large_batches import search
 from odradek_protocol.errors import ErrorCode
@@ -185,12 +186,14 @@ class SharePartitions:
                 self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
         return led.error
 
-    def forget_group(self, group_id: str) -> None:
-        """Drop the share partitions of a group, because it has no session left. A share partition
-        that is writing dead letters is dropped when they are written."""
-        for led in self._of(group_id):
-            led.forgotten = True
-            self._drop_forgotten(led)
+    async def forget_group(self, group_id: str, is_used: Callable[[], bool]) -> None:
+        """Drop the share partitions of a group, because it has no session left, until `is_used`
+        says that it has one again. A share partition that is writing dead letters is dropped when
+        they are written."""
+        async for some in in_pieces(self._of(group_id)):
+            for led in some if not is_used() else ():
+                led.forgotten = True
+                self._drop_forgotten(led)
 
     def _drop_forgotten(self, led: LedPartition) -> None:
         if led.forgotten and not led.letter_jobs:

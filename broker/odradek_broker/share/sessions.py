@@ -9,11 +9,14 @@ sessions, and members begin new ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import field
+from typing import Any
 
+from odradek_broker.deferred import Deferred
 from odradek_broker.share.events import SessionEnd
 from odradek_broker.share_state import ShareKey
+from odradek_broker.slices import Slices, in_pieces, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -79,8 +82,9 @@ class ShareSessions:
     """All share sessions of this broker, at most `sessions_max`.
 
     `topic_name` returns the name of a topic id, or None. `left` is called for each session that has
-    ended, with its share partitions and the cause; then `emptied` is called if the group has no
-    other session.
+    ended, with some of its share partitions at a time and the cause; then `emptied` is awaited if
+    the group has no other session. It ends when the function that it gets returns true, because a
+    session has begun. Both take turns with other work.
     """
 
     def __init__(
@@ -88,8 +92,10 @@ class ShareSessions:
         sessions_max: Callable[[], int],
         topic_name: Callable[[bytes], str | None],
         left: Callable[[str, list[ShareKey], SessionEnd], None],
-        emptied: Callable[[str], None],
+        emptied: Callable[[str, Callable[[], bool]], Coroutine[Any, Any, None]],
+        slices: Slices,
     ) -> None:
+        self._slices = slices
         self._sessions_max = sessions_max
         self._topic_name = topic_name
         self._left = left
@@ -98,6 +104,8 @@ class ShareSessions:
         #: The members whose session began on each connection, and the sessions of each group.
         self._members_of: dict[int, set[_Member]] = {}
         self._groups: Counter[str] = Counter()
+        #: The members whose last session is giving back what it has.
+        self._leaving: dict[_Member, Deferred[None]] = {}
         self._partitions = 0
 
     def __len__(self) -> int:
@@ -116,7 +124,8 @@ class ShareSessions:
         *,
         acknowledges: bool,
     ) -> SharePlan | ErrorCode:
-        """The plan of a ShareFetch, or the error that answers it. `asked`: see `named`."""
+        """The plan of a ShareFetch, or the error that answers it. `asked`: see `named`. To be
+        called when `leaving` returns None."""
         member = _Member(group_id, member_id)
         if epoch == FINAL_EPOCH:
             if member not in self._sessions:
@@ -169,7 +178,7 @@ class ShareSessions:
             len(self._sessions) >= self._sessions_max()
             or self._partitions + len(partitions) > PARTITIONS_MAX
         ):
-            self._check_emptied(member.group_id)
+            self._slices.run(self._check_emptied(member.group_id))
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         session = ShareSession(member, connection_id, partitions=partitions)
         self._sessions[member] = session
@@ -199,25 +208,42 @@ class ShareSessions:
 
     def close(self, group_id: str, member_id: str) -> None:
         """End a session, and release the records that its member has acquired."""
-        self._end(_Member(group_id, member_id), SessionEnd.CLOSED)
+        self._end([_Member(group_id, member_id)], SessionEnd.CLOSED)
 
     def connection_closed(self, connection_id: int) -> None:
         """End the sessions that began on a connection."""
-        for member in list(self._members_of.get(connection_id, ())):
-            self._end(member, SessionEnd.DISCONNECTED)
+        self._end(list(self._members_of.get(connection_id, ())), SessionEnd.DISCONNECTED)
 
     def clear(self) -> None:
         """Drop all sessions, because share groups were disabled."""
+        groups = dict.fromkeys([member.group_id for member in self._sessions])
         for member in list(self._sessions):
             self._remove(member)
-            self._check_emptied(member.group_id)
+        for group_id in groups:
+            self._slices.run(self._check_emptied(group_id))
 
-    def _end(self, member: _Member, end: SessionEnd) -> None:
-        session = self._remove(member)
-        if session is not None:
-            keys = [ShareKey(member.group_id, *each) for each in session.partitions]
-            self._left(member.member_id, keys, end)
-            self._check_emptied(member.group_id)
+    def leaving(self, group_id: str, member_id: str) -> Deferred[None] | None:
+        """Resolves when the last session of a member has released all its records. A new session
+        must not begin earlier: its records would be released too. None if nothing is left."""
+        return self._leaving.get(_Member(group_id, member_id))
+
+    def _end(self, members: Collection[_Member], end: SessionEnd) -> None:
+        ended = [session for each in members if (session := self._remove(each)) is not None]
+        left = self._slices.deferred(self._leave(ended, end))
+        if not left.done:
+            self._leaving |= dict.fromkeys([session.member for session in ended], left)
+            left.then(lambda _: self._have_left(ended))
+
+    def _have_left(self, ended: Iterable[ShareSession]) -> None:
+        for session in ended:
+            del self._leaving[session.member]
+
+    async def _leave(self, ended: Iterable[ShareSession], end: SessionEnd) -> None:
+        async for session in paced(ended):
+            group_id, member_id = session.member
+            async for some in in_pieces(session.partitions):
+                self._left(member_id, [ShareKey(group_id, *each) for each in some], end)
+            await self._check_emptied(group_id)
 
     def _remove(self, member: _Member) -> ShareSession | None:
         session = self._sessions.pop(member, None)
@@ -231,10 +257,10 @@ class ShareSessions:
             del self._members_of[session.connection_id]
         return session
 
-    def _check_emptied(self, group_id: str) -> None:
+    async def _check_emptied(self, group_id: str) -> None:
         if not self._groups[group_id]:
             del self._groups[group_id]
-            self._emptied(group_id)
+            await self._emptied(group_id, lambda: self._groups[group_id] > 0)
 
 
 def _turned(partitions: list[SessionPartition], epoch: int) -> list[SessionPartition]:

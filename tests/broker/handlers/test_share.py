@@ -503,6 +503,24 @@ def test_h181_a_topic_that_is_made_again_at_a_pause_of_a_share_fetch(wait_ms: in
         world.check()
 
 
+def test_h184_a_session_begins_when_the_last_one_of_its_member_has_given_back_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.produce("t", 10)
+    last_one: Deferred[None] = Deferred()
+    monkeypatch.setattr(
+        world.node.share_sessions, "leaving", lambda *_: None if last_one.done else last_one
+    )
+    request = world.fetching(0)
+    answer = send(world.node, request, 2)
+    world.settle()
+    assert not answer.done and not len(world.node.share_sessions)
+    last_one.resolve(None)
+    world.settle()
+    assert received(request, 2, answer).error_code == E.NONE and len(world.node.share_sessions) == 1
+
+
 @pytest.mark.usefixtures("pause_everywhere")
 @pytest.mark.parametrize("wait_ms", [0, 500])
 def test_h184_a_connection_that_is_closed_at_a_pause_of_a_share_fetch_keeps_no_records(

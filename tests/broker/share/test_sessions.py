@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from node_world import SoonScheduler
 from odradek_broker.share.events import SessionEnd
 from odradek_broker.share.sessions import (
     FINAL_EPOCH,
@@ -10,6 +13,7 @@ from odradek_broker.share.sessions import (
     ShareSessions,
 )
 from odradek_broker.share_state import ShareKey
+from odradek_broker.slices import Slices
 from odradek_protocol.errors import ErrorCode
 
 E = ErrorCode
@@ -23,12 +27,17 @@ class World:
     def __init__(self, sessions_max: int = 10) -> None:
         self.left: list[tuple[str, list[ShareKey], SessionEnd]] = []
         self.emptied: list[str] = []
+        self.turns = SoonScheduler()
         self.sessions = ShareSessions(
             lambda: sessions_max,
             NAMES.get,
             lambda member, keys, end: self.left.append((member, keys, end)),
-            self.emptied.append,
+            self._emptied,
+            Slices(lambda: 0, self.turns),
         )
+
+    async def _emptied(self, group: str, _: Callable[[], bool]) -> None:
+        self.emptied.append(group)
 
     def fetch(
         self,
@@ -202,3 +211,19 @@ def test_h186_a_closed_session_releases_the_records_of_its_member() -> None:
     world.fetch(0, 0)
     world.sessions.clear()
     assert (len(world.left), world.emptied) == (1, ["g", "g"])
+
+
+def test_h184_a_large_session_gives_back_in_slices_and_its_member_is_leaving_meanwhile() -> None:
+    world = World()
+    world.fetch(0, *range(20_000))
+    world.fetch(0, 1, member="b", connection=2)
+    world.sessions.connection_closed(1)
+    assert len(world.sessions) == 1
+    leaving = world.sessions.leaving("g", "a")
+    assert leaving is not None and not leaving.done
+    given_back = sum(len(keys) for _, keys, _ in world.left)
+    assert 0 < given_back < 20_000
+    world.turns.run()
+    assert leaving.done and world.sessions.leaving("g", "a") is None
+    assert [key.partition for _, keys, _ in world.left for key in keys] == [*range(20_000)]
+    assert world.emptied == []
