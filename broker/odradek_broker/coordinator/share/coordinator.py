@@ -32,7 +32,7 @@ from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.share_state import ShareKey, ShareState, StateResult
-from odradek_broker.slices import Slices, in_order, paced
+from odradek_broker.slices import Slices, in_order, paced, pause_in_change
 from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
@@ -143,6 +143,9 @@ class ShareCoordinator:
         self._scheduler = scheduler
         #: True once a call has found the internal topic.
         self._usable = False
+        #: The calls that wait for the internal topic, and whether they are being asked.
+        self._is_asking = False
+        self._waiting: deque[tuple[ShareKey, Decide, Deferred[StateResult]]] = deque()
         #: The parts of calls about many share partitions. `_scheduled` is true while a part is
         #: being carried out or is scheduled.
         self._turns: deque[_Turn] = deque()
@@ -218,13 +221,27 @@ class ShareCoordinator:
             return Deferred.of(StateResult(ErrorCode.INVALID_REQUEST, problem))
         if self._usable:
             return self.shards.ask(coordinator_key(key), decide, StateResult)
-        return self._when_usable().bind(
-            lambda error: (
-                Deferred.of(StateResult(error))
-                if error
-                else self.shards.ask(coordinator_key(key), decide, StateResult)
-            )
-        )
+        answer: Deferred[StateResult] = Deferred()
+        self._waiting.append((key, decide, answer))
+        if not self._is_asking:
+            self._is_asking = True
+            self._slices.run(self._ask_waiting(), is_shared=True)
+        return answer
+
+    async def _ask_waiting(self) -> None:
+        """Ask what waits for the internal topic. Thousands of calls may wait."""
+        try:
+            error = await self._when_usable()
+            while self._waiting:
+                key, decide, answer = self._waiting.popleft()
+                if error:
+                    answer.resolve(StateResult(error))
+                else:
+                    asked = self.shards.ask(coordinator_key(key), decide, StateResult)
+                    asked.then(answer.resolve)
+                await pause_in_change()
+        finally:
+            self._is_asking = False
 
     def _when_usable(self) -> Deferred[ErrorCode]:
         """Create the internal topic if it is missing. Resolves with NONE when the topic exists, or
