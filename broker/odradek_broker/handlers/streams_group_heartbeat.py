@@ -17,9 +17,10 @@ from odradek_broker.coordinator.groups.streams.heartbeat import (
 from odradek_broker.coordinator.groups.streams.topology import StreamsStatusCode
 from odradek_broker.handlers._parts import GroupParts, TopicParts
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS
-from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.commit import committed
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.topics import (
+    CreatedSoFar,
     NewTopic,
     TopicResult,
     check_topic_name,
@@ -33,7 +34,7 @@ from odradek_broker.security.authorizer import (
     group,
     may_create_topic,
 )
-from odradek_broker.slices import paced
+from odradek_broker.slices import in_order, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -71,7 +72,7 @@ async def handle(
     host = f"/{context.host}"
     answer = await node.groups.streams_heartbeat(request, context.client_id or "", host)
     if answer.missing:
-        _create_missing(node, context, answer)
+        await _create_missing(node, context, answer)
     return answer.response
 
 
@@ -108,11 +109,15 @@ def _is_legal(name: str) -> bool:
     return True
 
 
-def _create_missing(node: StreamsParts, context: RequestContext, answer: StreamsAnswer) -> None:
+async def _create_missing(
+    node: StreamsParts, context: RequestContext, answer: StreamsAnswer
+) -> None:
     """Create the missing internal topics, if the user may create them; otherwise add the reason to
     the status (J-24)."""
     denied = [
-        name for name in answer.missing if not may_create_topic(node.authorizer, context, name)
+        name
+        async for name in paced(answer.missing)
+        if not may_create_topic(node.authorizer, context, name)
     ]
     if denied:
         _add_detail(answer, f"; Unauthorized to CREATE on topics {', '.join(denied)}.")
@@ -124,17 +129,21 @@ def _create_missing(node: StreamsParts, context: RequestContext, answer: Streams
             topic.replicas or -1,
             configs=dict(topic.settings),
         )
-        for topic in answer.missing.values()
+        async for topic in paced(answer.missing.values())
     ]
-    records, results = create_topics(
-        node.metadata, wanted, node.quotas.mutations(context, NEVER_STRICT)
-    )
-    failed = [
-        result for result in results if result.error not in (_E.NONE, _E.TOPIC_ALREADY_EXISTS)
-    ]
+    quota = node.quotas.mutations(context, NEVER_STRICT)
+    created = CreatedSoFar(node.metadata)
+    failed: list[TopicResult] = []
+    async for batch in paced(in_order(wanted), changing=True):
+        records, results = create_topics(node.metadata, batch, quota, created)
+        failed += [
+            result for result in results if result.error not in (_E.NONE, _E.TOPIC_ALREADY_EXISTS)
+        ]
+        if records:
+            committed(node, records)
+            created.recorded()
     if failed:
         _add_detail(answer, f"; Creation failed: {_summary(failed)}.")
-    when_durable(node, records, lambda: None, lambda: None)
 
 
 def _summary(failed: Sequence[TopicResult]) -> str:

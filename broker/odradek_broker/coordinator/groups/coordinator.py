@@ -178,7 +178,7 @@ class GroupCoordinator:
             partition_for=partition_for,
         )
         #: The requests about share groups (KIP-932).
-        self.share = ShareRequests(self.shards, metadata, share_states, end_offset)
+        self.share = ShareRequests(self.shards, metadata, share_states, end_offset, slices)
 
     def _new_shard(self, index: int) -> GroupShard:
         return GroupShard(

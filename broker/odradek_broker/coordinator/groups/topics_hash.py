@@ -7,14 +7,16 @@ the records of a group computes the same hash.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from struct import Struct, unpack_from
 
 from odradek_broker.coordinator.groups.settings import Topics
-from odradek_broker.slices import in_pieces
+from odradek_broker.slices import in_pieces, pause
 
 #: The first hashed byte of a topic: the version of Kafka's hash of a topic.
 _MAGIC = 0
+#: The hashes of the last topics, and the limit of their number.
+_KNOWN: dict[tuple[str, bytes, int, str], int] = {}
+_KNOWN_MAX = 1_000
 _INT32, _INT64, _UINT32S = Struct("<i"), Struct("<q"), Struct("<II")
 
 
@@ -27,30 +29,39 @@ async def topics_hash(names: Iterable[str], topics: Topics) -> int:
         return 0
     hashes = [
         _INT64.pack(
-            topic_hash(
+            await topic_hash(
                 name, topics.topic_id(name), topics.partition_count(name), topics.broker_rack
             )
         )
         async for some in in_pieces(sorted(existing))
         for name in some
     ]
-    return xxh3(b"".join(hashes))
+    return await xxh3(b"".join(hashes))
 
 
-@lru_cache(maxsize=1_000)
-def topic_hash(name: str, topic_id: bytes, partitions: int, rack: str) -> int:
+async def topic_hash(name: str, topic_id: bytes, partitions: int, rack: str) -> int:
     """The hash of a topic whose partitions have a replica in one rack; the rack is empty if there
     is none.
     """
+    hashed = name, topic_id, partitions, rack
+    if hashed in _KNOWN:
+        return _KNOWN[hashed]
     place = _text(rack, length_first=True) if rack else b""
-    return xxh3(
+    replicas = [
+        _INT32.pack(index) + place async for some in in_pieces(range(partitions)) for index in some
+    ]
+    found = await xxh3(
         bytes([_MAGIC])
         + topic_id[7::-1]
         + topic_id[:7:-1]
         + _text(name)
         + _INT32.pack(partitions)
-        + b"".join(_INT32.pack(index) + place for index in range(partitions))
+        + b"".join(replicas)
     )
+    if len(_KNOWN) >= _KNOWN_MAX:
+        _KNOWN.clear()
+    _KNOWN[hashed] = found
+    return found
 
 
 def _text(text: str, *, length_first: bool = False) -> bytes:
@@ -83,7 +94,7 @@ _STRIPE = 64
 _BLOCK = 1024
 
 
-def xxh3(data: bytes) -> int:
+async def xxh3(data: bytes) -> int:
     """The hash of at least 8 bytes, as a signed number."""
     size = len(data)
     if size <= 16:
@@ -100,7 +111,7 @@ def xxh3(data: bytes) -> int:
         total += sum(_mix(data, at, at - 125) for at in range(128, size - 15, 16))
         hashed = _avalanche(total + _mix(data, size - 16, 119))
     else:
-        hashed = _long(data)
+        hashed = await _long(data)
     return hashed - (1 << 64) if hashed >> 63 else hashed
 
 
@@ -119,7 +130,7 @@ def _short(data: bytes) -> int:
     return _avalanche(size + swapped + high + _folded(low, high))
 
 
-def _long(data: bytes) -> int:
+async def _long(data: bytes) -> int:
     lanes = [
         *(_PRIME32_3, _PRIME64_1, _PRIME64_2, _PRIME64_3),
         *(_PRIME64_4, _PRIME32_2, _PRIME64_5, _PRIME32_1),
@@ -131,6 +142,7 @@ def _long(data: bytes) -> int:
             for lane, key in enumerate(unpack_from("<8Q", _SECRET, 128)):
                 value = lanes[lane]
                 lanes[lane] = (value ^ value >> 47 ^ key) * _PRIME32_1 & _MASK
+            await pause()
     _add_stripe(lanes, data, len(data) - _STRIPE, 121)
     total = len(data) * _PRIME64_1
     for lane in range(0, 8, 2):

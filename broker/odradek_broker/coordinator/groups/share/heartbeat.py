@@ -38,7 +38,7 @@ from odradek_broker.coordinator.groups.share.states import (
 )
 from odradek_broker.coordinator.groups.topics_hash import topics_hash
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record
-from odradek_broker.slices import in_pieces
+from odradek_broker.slices import in_pieces, paced
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_group_heartbeat import (
@@ -242,16 +242,12 @@ class ShareProtocol(
         added = added_partitions(group.states, missing)
         records.append(make.states_record(group.group_id, initializing(group.states, missing)))
         group.unmade = difference(group.unmade, partitions_in(missing))
-        return Initialization(
-            group.group_id,
-            group.changes,
-            epoch,
-            {
-                (topic_id, index): 0 if index in added.get(topic_id, ()) else NO_OFFSET
-                for topic_id, topic in missing.items()
-                for index in sorted(topic.partitions)
-            },
-        )
+        offsets: dict[tuple[bytes, int], int] = {}
+        async for topic_id, topic in paced(missing.items()):
+            new = added.get(topic_id, frozenset())
+            async for some in in_pieces(sorted(topic.partitions)):
+                offsets |= {(topic_id, each): 0 if each in new else NO_OFFSET for each in some}
+        return Initialization(group.group_id, group.changes, epoch, offsets)
 
     @staticmethod
     def _left(member_id: str, epoch: int) -> ShareGroupHeartbeatResponse:

@@ -36,7 +36,7 @@ from odradek_broker.coordinator.runtime import (
 from odradek_broker.coordinator.shards import Shards
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.share_state import ShareKey, StateResult
-from odradek_broker.slices import in_order, paced
+from odradek_broker.slices import Slices, in_order, in_pieces, paced, pause_in_change
 from odradek_protocol.constants import NO_DELIVERY_COUNT, NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -118,7 +118,9 @@ class ShareRequests:
         topics: Topics,
         states: ShareStates,
         end_offset: Callable[[str, int], int | ErrorCode],
+        slices: Slices,
     ) -> None:
+        self._slices = slices
         self._shards = shards
         self._topics = topics
         self._states = states
@@ -159,11 +161,18 @@ class ShareRequests:
         self._make_states(wanted).then(initialized)
 
     def _make_states(self, wanted: Initialization) -> Deferred[Results]:
-        offsets = {
-            ShareKey(wanted.group_id, *partition): start
-            for partition, start in wanted.offsets.items()
-        }
-        return self._states.initialize_all(wanted.state_epoch, offsets).map(_by_partition)
+        async def make() -> Results:
+            await pause_in_change()
+            offsets = {
+                ShareKey(wanted.group_id, *partition): start
+                async for some in in_pieces(wanted.offsets.items())
+                for partition, start in some
+            }
+            return await _by_partition(
+                await self._states.initialize_all(wanted.state_epoch, offsets)
+            )
+
+        return self._slices.deferred(make())
 
     def _note_initialized(
         self, asked: Initialization, made: Collection[Partition], answered: Collection[Partition]
@@ -201,8 +210,8 @@ class ShareRequests:
         """The start offsets of share partitions, whether the group exists or not (H-24)."""
         described: dict[Partition, DescribedOffset] = {}
         async for batch in paced(in_order(list(partitions), _READ_AT_ONCE)):
-            results = await self._states.read_summaries(_keys(group_id, batch))
-            for partition, result in _by_partition(results).items():
+            results = await self._states.read_summaries(await _keys(group_id, batch))
+            for partition, result in (await _by_partition(results)).items():
                 described[partition] = self._described(partition, result)
         return described
 
@@ -333,7 +342,12 @@ class ShareRequests:
         return self._shards.ask(group_id, decide, _refusal)
 
     def _delete_states(self, group_id: str, decision: StatesDecision) -> Deferred[Results]:
-        return self._states.delete_all(_keys(group_id, decision.partitions)).map(_by_partition)
+        async def delete() -> Results:
+            await pause_in_change()
+            keys = await _keys(group_id, decision.partitions)
+            return await _by_partition(await self._states.delete_all(keys))
+
+        return self._slices.deferred(delete())
 
     def _note(
         self, group_id: str, make: Callable[[GroupShard, Instant], list[Record]]
@@ -355,12 +369,18 @@ def _refusal(error: ErrorCode) -> Refusal:
     return Refusal(error, "")
 
 
-def _keys(group_id: str, partitions: Iterable[Partition]) -> list[ShareKey]:
-    return [ShareKey(group_id, topic_id, index) for topic_id, index in partitions]
+async def _keys(group_id: str, partitions: Iterable[Partition]) -> list[ShareKey]:
+    return [
+        ShareKey(group_id, *partition) async for some in in_pieces(partitions) for partition in some
+    ]
 
 
-def _by_partition(results: Mapping[ShareKey, StateResult]) -> Results:
-    return {(key.topic_id, key.partition): result for key, result in results.items()}
+async def _by_partition(results: Mapping[ShareKey, StateResult]) -> Results:
+    return {
+        (key.topic_id, key.partition): result
+        async for some in in_pieces(results.items())
+        for key, result in some
+    }
 
 
 def _first_error(results: Results) -> ErrorCode:

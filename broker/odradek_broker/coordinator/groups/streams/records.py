@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sized
 
 from odradek_broker.coordinator.groups.modern.records import encoded
 from odradek_broker.coordinator.groups.partitions import Tasks, in_order
 from odradek_broker.coordinator.groups.streams.group import StreamsMember
 from odradek_broker.coordinator.groups.streams.tasks import HeldTasks, TaskSet
 from odradek_broker.coordinator.runtime import Record
-from odradek_broker.slices import in_pieces
+from odradek_broker.slices import in_pieces, paced
 from odradek_protocol.schemas.streams_group_heartbeat import InternalTopicInfo, StreamsTopology
 from odradek_protocol.stored.modern_groups import encode_record
 from odradek_protocol.stored.streams_group import (
@@ -56,9 +56,9 @@ async def stored_topology(topology: StreamsTopology) -> StreamsGroupTopologyValu
                 subtopology_id=each.subtopology_id,
                 source_topics=each.source_topics,
                 source_topic_regex=each.source_topic_regex,
-                state_changelog_topics=[*map(_stored_topic, each.state_changelog_topics)],
+                state_changelog_topics=await _stored_topics(each.state_changelog_topics),
                 repartition_sink_topics=each.repartition_sink_topics,
-                repartition_source_topics=[*map(_stored_topic, each.repartition_source_topics)],
+                repartition_source_topics=await _stored_topics(each.repartition_source_topics),
                 copartition_groups=[
                     StoredCopartitionGroup(
                         source_topics=group.source_topics,
@@ -74,20 +74,36 @@ async def stored_topology(topology: StreamsTopology) -> StreamsGroupTopologyValu
     )
 
 
-def _stored_topic(topic: InternalTopicInfo) -> StoredInternalTopic:
-    return StoredInternalTopic(
-        name=topic.name,
-        partitions=topic.partitions,
-        replication_factor=topic.replication_factor,
-        topic_configs=[
-            StoredTopicConfig(key=each.key, value=each.value) for each in topic.topic_configs
-        ],
-    )
+async def _stored_topics(topics: Iterable[InternalTopicInfo]) -> list[StoredInternalTopic]:
+    return [
+        StoredInternalTopic(
+            name=topic.name,
+            partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            topic_configs=[
+                StoredTopicConfig(key=each.key, value=each.value)
+                async for configs in in_pieces(topic.topic_configs)
+                for each in configs
+            ],
+        )
+        async for some in in_pieces(topics)
+        for topic in some
+    ]
 
 
 async def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> Record:
     """A record of the topology."""
-    return await encoded(value, len(value.subtopologies), group_id=group_id)
+    elements = sum([_elements(each) async for each in paced(value.subtopologies)])
+    return await encoded(value, elements, group_id=group_id)
+
+
+def _elements(stored: StoredSubtopology) -> int:
+    topics = stored.state_changelog_topics + stored.repartition_source_topics
+    lists: list[Sized] = [
+        *(stored.source_topics, stored.repartition_sink_topics, stored.copartition_groups, topics),
+        *[topic.topic_configs for topic in topics],
+    ]
+    return 1 + sum(map(len, lists))
 
 
 def member_record(group_id: str, member: StreamsMember) -> Record:

@@ -176,7 +176,7 @@ async def configure(
                 counts.enforce_copartitioning(group)
         await counts.set_changelogs()
         configured = {
-            each_id: _configured(topology.subtopologies[each_id], counts)
+            each_id: await _configured(topology.subtopologies[each_id], counts)
             async for ids in in_pieces(sorted(topology.subtopologies))
             for each_id in ids
         }
@@ -377,17 +377,17 @@ class _Counts:
         return max(map(self.of, inputs))
 
 
-def _configured(subtopology: StoredSubtopology, counts: _Counts) -> ConfiguredSubtopology:
+async def _configured(subtopology: StoredSubtopology, counts: _Counts) -> ConfiguredSubtopology:
     return ConfiguredSubtopology(
         counts.tasks(subtopology),
         frozenset(subtopology.source_topics),
         frozenset(subtopology.repartition_sink_topics),
-        _internal_topics(subtopology.repartition_source_topics, counts),
-        _internal_topics(subtopology.state_changelog_topics, counts),
+        await _internal_topics(subtopology.repartition_source_topics, counts),
+        await _internal_topics(subtopology.state_changelog_topics, counts),
     )
 
 
-def _internal_topics(
+async def _internal_topics(
     topics: Sequence[StoredInternalTopic], counts: _Counts
 ) -> dict[str, InternalTopic]:
     return {
@@ -397,7 +397,8 @@ def _internal_topics(
             topic.replication_factor,
             {each.key: each.value for each in topic.topic_configs},
         )
-        for topic in topics
+        async for some in in_pieces(topics)
+        for topic in some
     }
 
 
