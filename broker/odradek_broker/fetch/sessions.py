@@ -31,7 +31,7 @@ from typing import Protocol
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock, Randomness
-from odradek_broker.slices import Slices, in_pieces, in_sorted_order
+from odradek_broker.slices import Slices, in_pieces, in_sorted_order, pause
 from odradek_protocol.constants import (
     FINAL_SESSION_EPOCH,
     INITIAL_SESSION_EPOCH,
@@ -362,6 +362,7 @@ class FetchSessions:
         self.partitions_at_once = PARTITIONS_AT_ONCE
         self._topics = topics
         self._slices = slices
+        #: The sessions, those that were used last at the end.
         self._sessions: dict[int, Session] = {}
         #: The number of partitions in all sessions together.
         self._partitions = 0
@@ -421,6 +422,8 @@ class FetchSessions:
                     for requested in some:
                         topic = requested.topic_id if session.uses_topic_ids else requested.topic
                         session.add((topic, requested.partition), requested)
+                while self._lacks_room(len(session.partitions)) and self._evict_idle():
+                    await pause()
                 if self._register(session):
                     claim.take(session)
                     plan.session = session
@@ -545,6 +548,7 @@ class FetchSessions:
         """Begin an incremental fetch. True if all partitions have to be read again, because answers
         in only one of the two versions, this one and that of the fetch before, tell divergence."""
         session.used_ms = self._clock.monotonic_ms()
+        self._sessions[session.id] = self._sessions.pop(session.id)
         session.epoch = 1 if session.epoch == SESSION_EPOCH_MAX else session.epoch + 1
         tells_divergence = version >= DIVERGENCE_SINCE
         if session.tells_divergence is tells_divergence:
@@ -656,8 +660,12 @@ class FetchSessions:
             else:
                 self._slices.run(_forget(session))
 
+    def _lacks_room(self, partitions: int) -> bool:
+        """True if there would be too many partitions with so many more."""
+        return self._partitions + partitions > self._partitions_max
+
     def _make_room(self, partitions: int) -> bool:
-        while self._partitions + partitions > self._partitions_max:
+        while self._lacks_room(partitions):
             if not self._evict_idle():
                 return False
         if len(self._sessions) < self._slots_max or self._evict_idle():
@@ -673,7 +681,7 @@ class FetchSessions:
 
     def _evict_idle(self) -> bool:
         """Remove a session that was unused for long; False if there is none."""
-        oldest = min(self._sessions.values(), key=lambda session: session.used_ms, default=None)
+        oldest = next(iter(self._sessions.values()), None)
         if oldest is None or self._clock.monotonic_ms() - oldest.used_ms < _IDLE_MS:
             return False
         self._remove(oldest.id)
