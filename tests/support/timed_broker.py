@@ -68,7 +68,7 @@ class TimedBroker:
                 self.timers = self.scheduler = TimedScheduler(self.clock)
                 return super().start()
 
-        self.world = World(log_durability="page-cache", **settings)
+        self.world = World(**{"log_durability": "page-cache", **settings})
         self._dispatcher = Dispatcher(self.world.node, 100_000_000)
 
     def ask(self, request: Message, version: int | None = None) -> Any:
@@ -90,6 +90,10 @@ class TimedBroker:
             for each, reply in zip(asked, replies, strict=True)
         ]
 
+    def do(self, work: Callable[[], object]) -> None:
+        """Do something in a callback."""
+        self._counted(work)
+
     def wait(self, duration_ms: int) -> None:
         """Let time pass."""
         end_ms = self.world.clock.now_ms + duration_ms
@@ -100,7 +104,7 @@ class TimedBroker:
         """Run one callback. Without a callback, False, and a millisecond passes."""
         if self._counted(self.world.timers.turn):
             return True
-        self.world.flush()
+        self._counted(self.world.flush)
         self.world.clock.now_ms += 1
         return False
 

@@ -1,0 +1,219 @@
+"""One thing with thousands of partitions, and thousands of things that end or begin together: no
+work about them holds the loop (rule N-57). The steps of the longest callback are counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
+from odradek_broker.request import Peer
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest
+from odradek_protocol.schemas.end_txn import EndTxnRequest
+from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
+from odradek_protocol.schemas.share_fetch import (
+    ShareFetchPartition,
+    ShareFetchRequest,
+    ShareFetchTopic,
+)
+from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
+from odradek_protocol.schemas.streams_group_heartbeat import (
+    InternalTopicInfo,
+    StreamsGroupHeartbeatRequest,
+    StreamsProperty,
+    StreamsSubtopology,
+    StreamsTopology,
+)
+from timed_broker import TimedBroker
+
+E = ErrorCode
+#: The most steps of one callback. A turn takes 6,000, and what begins in it may end later.
+STEPS_MAX = 13_000
+PARTITIONS = 3_000
+TOPIC, GROUP, ID = "topic", "group", "id"
+
+
+class LargeTopic(TimedBroker):
+    """A broker with a topic of many partitions, and these internal topics."""
+
+    def __init__(self, *internal: str, **settings: str) -> None:
+        super().__init__(
+            **settings,
+            patience_ms=5_000,
+            share_coordinator_state_topic_num_partitions="1",
+            group_streams_initial_rebalance_delay_ms="0",
+            log_retention_ms="-1",
+        )
+        for name in internal:
+            self.world.node.ensure_internal_topic(name)
+        self.world.create(TOPIC, PARTITIONS)
+        self.wait(1_000)
+        self.longest = 0
+        self.topic_id = self.world.node.metadata.topic_id(TOPIC)
+
+
+def test_n57_no_large_transaction_holds_the_loop() -> None:
+    broker = LargeTopic(TRANSACTIONS_TOPIC)
+    made = broker.ask(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4)
+    added = broker.ask(
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=ID,
+            v3_and_below_producer_id=made.producer_id,
+            v3_and_below_producer_epoch=made.producer_epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name=TOPIC, partitions=list(range(PARTITIONS)))
+            ],
+        ),
+        3,
+    )
+    (result,) = added.results_by_topic_v3_and_below
+    assert {each.partition_error_code for each in result.results_by_partition} == {E.NONE}
+    ended = broker.ask(
+        EndTxnRequest(
+            transactional_id=ID,
+            producer_id=made.producer_id,
+            producer_epoch=made.producer_epoch,
+            committed=True,
+        ),
+        4,
+    )
+    assert ended.error_code == E.NONE
+    broker.wait(100)
+    assert broker.longest <= STEPS_MAX
+
+
+def _member(broker: LargeTopic, epoch: int) -> Any:
+    return broker.ask(
+        ShareGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id="member",
+            member_epoch=epoch,
+            subscribed_topic_names=[TOPIC] if epoch >= 0 else None,
+        )
+    )
+
+
+def test_n57_no_deletion_of_a_large_share_group_holds_the_loop() -> None:
+    broker = LargeTopic(OFFSETS_TOPIC, SHARE_STATE_TOPIC)
+    answer = _member(broker, 0)
+    for _ in range(20):
+        broker.wait(100)
+        answer = _member(broker, answer.member_epoch)
+    assert _member(broker, -1).error_code == E.NONE
+    deleted = broker.ask(DeleteGroupsRequest(groups_names=[GROUP]))
+    assert deleted.results[0].error_code == E.NONE
+    assert broker.longest <= STEPS_MAX
+
+
+def _share_fetch(broker: LargeTopic, epoch: int) -> Any:
+    partitions = [ShareFetchPartition(partition_index=n) for n in range(0 if epoch else PARTITIONS)]
+    return broker.ask(
+        ShareFetchRequest(
+            group_id=GROUP,
+            member_id="member",
+            share_session_epoch=epoch,
+            max_bytes=1_000_000,
+            min_bytes=1,
+            max_records=500,
+            batch_size=500,
+            topics=[ShareFetchTopic(topic_id=broker.topic_id, partitions=partitions)],
+        ),
+        2,
+    )
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_n57_no_end_of_a_large_share_session_holds_the_loop(closes: bool) -> None:
+    broker = LargeTopic(OFFSETS_TOPIC, SHARE_STATE_TOPIC)
+    answer = _member(broker, 0)
+    for _ in range(20):
+        broker.wait(100)
+        answer = _member(broker, answer.member_epoch)
+    broker.longest = 0
+    assert _share_fetch(broker, 0).error_code == E.NONE
+    broker.wait(1_000)
+    node = broker.world.node
+    assert len(node.share_sessions) == 1 and len(node.share_partitions) == PARTITIONS
+    if closes:
+        assert _share_fetch(broker, -1).error_code == E.NONE
+    else:
+        broker.do(lambda: node.connection_closed(Peer("127.0.0.1", 1)))
+    broker.wait(1_000)
+    assert not len(node.share_sessions) and not len(node.share_partitions)
+    assert broker.longest <= STEPS_MAX
+
+
+def test_n57_no_first_use_of_the_share_state_by_many_holds_the_loop() -> None:
+    """Thousands of share partitions are read while the internal topic is being made."""
+    broker = LargeTopic(log_durability="fsync")
+    assert _share_fetch(broker, 0).error_code == E.NONE
+    broker.wait(1_000)
+    assert broker.world.node.metadata.partition_count(SHARE_STATE_TOPIC)
+    assert broker.longest <= STEPS_MAX
+
+
+def test_n57_no_session_that_needs_the_room_of_many_holds_the_loop() -> None:
+    broker = LargeTopic()
+    sessions = broker.world.node.fetch_sessions
+    sessions._partitions_max = PARTITIONS
+
+    def fetch(partitions: int) -> Any:
+        asked = [FetchPartition(partition=n) for n in range(partitions)]
+        topic = FetchTopic(topic=TOPIC, topic_id=broker.topic_id, partitions=asked)
+        return broker.ask(FetchRequest(session_epoch=0, max_bytes=1, topics=[topic]))
+
+    for _ in range(PARTITIONS // 10):
+        assert fetch(10).session_id
+    broker.wait(200_000)
+    assert fetch(PARTITIONS).session_id and len(sessions) == 1
+    assert broker.longest <= STEPS_MAX
+
+
+def _internal(names: int, configs: int) -> list[InternalTopicInfo]:
+    return [
+        InternalTopicInfo(
+            name=f"changelog-{name}",
+            topic_configs=[StreamsProperty(key=f"key-{n}", value="value") for n in range(configs)],
+        )
+        for name in range(names)
+    ]
+
+
+@pytest.mark.parametrize("topics", [_internal(1_000, 0), _internal(1, 4_000)], ids=["many", "one"])
+def test_n57_no_creation_of_internal_topics_holds_the_loop(
+    topics: list[InternalTopicInfo],
+) -> None:
+    broker = LargeTopic(OFFSETS_TOPIC)
+    broker.world.create("t10", 2)
+    broker.wait(100)
+    answer = broker.ask(
+        StreamsGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id="member",
+            rebalance_timeout_ms=60_000,
+            process_id="process",
+            topology=StreamsTopology(
+                subtopologies=[
+                    StreamsSubtopology(
+                        subtopology_id="words",
+                        source_topics=["t10"],
+                        state_changelog_topics=topics,
+                    )
+                ]
+            ),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+    )
+    assert answer.error_code == E.NONE
+    made = broker.world.node.metadata.partition_count("changelog-0")
+    assert made == (2 if len(topics) > 1 else 0), "the keys are no settings"
+    assert broker.longest <= STEPS_MAX
