@@ -116,6 +116,14 @@ async def asked(
     return found
 
 
+async def each_once(items: Iterable[T]) -> dict[T, None]:
+    """The items in their order, without repetitions. The first use of a name computes its hash."""
+    found: dict[T, None] = {}
+    async for some in in_pieces(items):
+        found |= dict.fromkeys(some)
+    return found
+
+
 #: The most items that are sorted in one step.
 _SORTED_AT_ONCE = 250
 

@@ -23,7 +23,7 @@ changed partitions of its session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from operator import attrgetter
 from typing import Protocol
@@ -288,13 +288,27 @@ def _forgotten(session: Session, request: FetchRequest | OneFetch) -> list[Key]:
     ]
 
 
-def _count(request: FetchRequest | OneFetch) -> int:
-    """The number of partitions that a request names."""
+async def _each_named(
+    request: FetchRequest | OneFetch, take: Callable[[Iterable[_Named]], object]
+) -> None:
+    """Call `take` with some of the partitions at a time that a request asks for."""
     if isinstance(request, OneFetch):
-        return 1
-    named = [topic.partitions for topic in request.topics]
-    forgotten = [topic.partitions for topic in request.forgotten_topics_data]
-    return sum(map(len, named)) + sum(map(len, forgotten))
+        take(_named(request))
+        return
+    async for topics in in_pieces(request.topics):
+        for topic in topics:
+            async for some in in_pieces(topic.partitions):
+                take([(topic.topic, topic.topic_id, asked) for asked in some])
+
+
+def _names_more(request: FetchRequest | OneFetch, most: int) -> bool:
+    """True if a request names more topics or partitions than so many."""
+    if isinstance(request, OneFetch):
+        return most < 1
+    if len(request.topics) + len(request.forgotten_topics_data) > most:
+        return True
+    count = sum([len(topic.partitions) for topic in request.topics])
+    return count + sum([len(topic.partitions) for topic in request.forgotten_topics_data]) > most
 
 
 turn_of = attrgetter("turn")
@@ -362,7 +376,7 @@ class FetchSessions:
         self.partitions_at_once = PARTITIONS_AT_ONCE
         self._topics = topics
         self._slices = slices
-        #: The sessions, those that were used last at the end.
+        #: Those that were used last are at the end.
         self._sessions: dict[int, Session] = {}
         #: The number of partitions in all sessions together.
         self._partitions = 0
@@ -377,7 +391,7 @@ class FetchSessions:
         read all partitions of the session. None for a request that needs `plan_in_slices`."""
         epoch = request.session_epoch
         if version < SESSIONS_SINCE or epoch in _WITHOUT_SESSION:
-            if _count(request) > self.partitions_at_once:
+            if _names_more(request, self.partitions_at_once):
                 return None
             if request.session_id and version >= SESSIONS_SINCE:
                 self._remove(request.session_id)
@@ -396,7 +410,7 @@ class FetchSessions:
         most = self.partitions_at_once
         if session.busy is not None or len(session.partitions) > most:
             return None
-        if isinstance(request, FetchRequest) and _count(request) > most:
+        if isinstance(request, FetchRequest) and _names_more(request, most):
             return None
         if session.waiting is not None:
             # The parked fetch is answered, because the client has sent the next fetch of its
@@ -460,8 +474,7 @@ class FetchSessions:
         """The plan of the partitions that a request names, without a session."""
         topics_version = self._topics.topics_version
         asked: dict[Key, RequestedPartition] = {}
-        async for some in in_pieces(_named(request)):
-            self._ask(some, version, asked)
+        await _each_named(request, lambda some: self._ask(some, version, asked))
         return FetchPlan(list(asked.values()), topics_version=topics_version)
 
     def look_up_again(self, partitions: Iterable[RequestedPartition], plan: FetchPlan) -> None:
@@ -519,12 +532,9 @@ class FetchSessions:
             async for some in in_pieces(session.partitions.values()):
                 for requested in some:
                     requested.last_fetched_epoch = -1
-        async for named in in_pieces(_named(request)):
-            if self.has(session):
-                self._change(session, named, version)
+        await _each_named(request, lambda some: self._change(session, some, version))
         async for forgotten in in_pieces(_forgotten(session, request)):
-            if self.has(session):
-                self._change(session, (), version, forgotten)
+            self._change(session, (), version, forgotten)
         if not self.has(session) or not self._fits(session):
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if not session.partitions:
@@ -563,8 +573,10 @@ class FetchSessions:
         version: int,
         forgotten: Iterable[Key] = (),
     ) -> None:
-        """Change the partitions of a session. A partition that is both named and forgotten is
-        forgotten."""
+        """Change the partitions of a session, unless it was removed. A partition that is both named
+        and forgotten is forgotten."""
+        if not self.has(session):
+            return
         before = len(session.partitions)
         self._ask(named, version, session.partitions, session)
         for key in forgotten:
@@ -661,7 +673,6 @@ class FetchSessions:
                 self._slices.run(_forget(session))
 
     def _lacks_room(self, partitions: int) -> bool:
-        """True if there would be too many partitions with so many more."""
         return self._partitions + partitions > self._partitions_max
 
     def _make_room(self, partitions: int) -> bool:

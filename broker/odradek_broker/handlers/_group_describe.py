@@ -15,7 +15,7 @@ from odradek_broker.security.authorizer import (
     denied_topics,
     group,
 )
-from odradek_broker.slices import asked, paced
+from odradek_broker.slices import asked, each_once, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 
@@ -92,6 +92,6 @@ async def describe_each(
             )
         return described
 
-    names = dict.fromkeys(request.group_ids)
+    names = await each_once(request.group_ids)
     found = await asked(names, describe)
     return [await shown(each) async for each in paced(found)]

@@ -23,7 +23,7 @@ from odradek_broker.metadata.topics import (
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, may_create_topic
 from odradek_broker.security.authorizer import topic as topic_resource
-from odradek_broker.slices import paced
+from odradek_broker.slices import each_once, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_topics import (
     QUOTA_ERROR_SINCE,
@@ -71,7 +71,7 @@ async def _sort_out(
     node: TopicParts, context: RequestContext, asked: list[CreatableTopic]
 ) -> tuple[list[NewTopic], list[TopicResult]]:
     """The topics that the client may create, and the refusals of others."""
-    names = dict.fromkeys([topic.name for topic in asked])
+    names = await each_once([topic.name async for topic in paced(asked)])
     denied = {
         name async for name in paced(names) if not may_create_topic(node.authorizer, context, name)
     }

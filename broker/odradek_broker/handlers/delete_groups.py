@@ -6,7 +6,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, group
-from odradek_broker.slices import asked, paced
+from odradek_broker.slices import asked, each_once, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_groups import (
     DeletableGroupResult,
@@ -19,7 +19,7 @@ async def handle(
     node: GroupParts, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
     """Delete the groups; errors are per group, and each group is answered once."""
-    names = dict.fromkeys(request.groups_names)
+    names = await each_once(request.groups_names)
     codes = await asked(names, lambda name: _delete(node, context, name), changing=True)
     return DeleteGroupsResponse(
         results=[

@@ -7,7 +7,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, authorized_operations, group
-from odradek_broker.slices import asked, paced
+from odradek_broker.slices import asked, each_once, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_groups import (
     GROUP_ID_NOT_FOUND_SINCE,
@@ -22,7 +22,7 @@ async def handle(
 ) -> DescribeGroupsResponse:
     """Answer with an entry for every group, in the order of the request and without repetition
     (D11)."""
-    names = dict.fromkeys(request.groups)
+    names = await each_once(request.groups)
     found = await asked(names, lambda name: _describe(node, context, name))
     async for described in paced(found):
         if context.api_version < GROUP_ID_NOT_FOUND_SINCE:

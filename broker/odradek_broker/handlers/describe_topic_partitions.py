@@ -19,7 +19,7 @@ from odradek_broker.security.authorizer import (
     hidden_topics,
 )
 from odradek_broker.security.authorizer import topic as topic_resource
-from odradek_broker.slices import in_sorted_order, paced
+from odradek_broker.slices import each_once, in_pieces, in_sorted_order, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_topic_partitions import (
     Cursor,
@@ -66,10 +66,16 @@ class _Page:
 
     async def respond(self) -> DescribeTopicPartitionsResponse:
         request, node = self._request, self._node
-        asked = {each.name for each in request.topics} or node.metadata.topics.keys()
+        named = [each.name async for some in in_pieces(request.topics) for each in some]
+        asked = (await each_once(named)).keys() or node.metadata.topics.keys()
         cursor = request.cursor
         names = await in_sorted_order(
-            [name for name in asked if cursor is None or name >= cursor.topic_name]
+            [
+                name
+                async for some in in_pieces(asked)
+                for name in some
+                if cursor is None or name >= cursor.topic_name
+            ]
         )
         if cursor is not None and (
             cursor.partition_index < 0 or (request.topics and names[:1] != [cursor.topic_name])

@@ -7,7 +7,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import TransactionParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, topic, transactional_id
-from odradek_broker.slices import asked
+from odradek_broker.slices import asked, each_once
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_transactions import (
     DescribeTransactionsRequest,
@@ -21,7 +21,7 @@ async def handle(
     node: TransactionParts, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     """Answer with an entry for every id, in the request's order, without repetition (D11)."""
-    names = dict.fromkeys(request.transactional_ids)
+    names = await each_once(request.transactional_ids)
     found = await asked(names, lambda name: _describe(node, context, name))
     return DescribeTransactionsResponse(transaction_states=found)
 

@@ -30,7 +30,7 @@ from odradek_broker.security.authorizer import (
     may_fetch_as,
     topic,
 )
-from odradek_broker.slices import in_pieces, in_sorted_order, paced, pause
+from odradek_broker.slices import each_once, in_pieces, in_sorted_order, paced, pause
 from odradek_broker.storage.errors import IndexesBeingRebuilt, OffsetOutOfRange, StorageError
 from odradek_protocol import codec
 from odradek_protocol.constants import READ_COMMITTED, READ_UNCOMMITTED
@@ -134,6 +134,7 @@ class Fetch:
         "_plan",
         "_remaining",
         "_request",
+        "_unnamed",
         "min_bytes",
     )
 
@@ -159,6 +160,8 @@ class Fetch:
         self._partitions: dict[RequestedPartition, _Resolved] = {}
         self._answers: Answers = []
         #: The answers for partitions that do not exist, or that the client may not describe.
+        #: The answers of partitions that are not here, first those of topics without a name.
+        self._unnamed: Answers = []
         self._missing: Answers = []
         #: The bytes of records for which the answer has room.
         self._remaining = 0
@@ -204,7 +207,7 @@ class Fetch:
         sessions = node.fetch_sessions
         denied: Collection[str] = ()
         if node.authorizer is not ALLOW_EVERYTHING:
-            denied = names = dict.fromkeys(_named(partitions))
+            denied = names = await each_once(_named(partitions))
             if may_fetch_as(node.authorizer, self._context, replica_id):
                 denied = await denied_topics(node.authorizer, self._context, Operation.READ, names)
         async for some in in_pieces(partitions):
@@ -367,7 +370,7 @@ class Fetch:
         exist, or that the client may not describe, come last (F-28)."""
         limit = self._remaining = min(self._max_bytes, self._node.answer_room_bytes())
         self._read(self._in_order(), limit)
-        answers = self._in_answer_order() if self._missing else self._answers
+        answers = self._in_answer_order()
         plan = self._plan
         included = plan.included(answers) if plan.incremental else answers
         quota = self._node.quotas.fetch
@@ -424,7 +427,9 @@ class Fetch:
                 # The topic was deleted while this fetch was parked.
                 partition, error = None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition is None:
-                self._missing.append((requested, _unknown(requested, error)))
+                missing = _unknown(requested, error)
+                is_unnamed = missing.error_code == _UNKNOWN_TOPIC_ID
+                (self._unnamed if is_unnamed else self._missing).append((requested, missing))
                 continue
             if error is not _NONE:
                 answers.append((requested, _failed(requested, error)))
@@ -438,11 +443,9 @@ class Fetch:
     def _in_answer_order(self) -> Answers:
         """The answers; those of topics without a name, and then those of other missing ones, come
         last."""
-        return [
-            *self._answers,
-            *[each for each in self._missing if each[1].error_code == _UNKNOWN_TOPIC_ID],
-            *[each for each in self._missing if each[1].error_code != _UNKNOWN_TOPIC_ID],
-        ]
+        if not (self._unnamed or self._missing):
+            return self._answers
+        return self._answers + self._unnamed + self._missing
 
     def _in_order(self) -> list[RequestedPartition]:
         """The partitions in reading order. They are sorted, because `include` appends partitions

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from odradek_broker.request import RequestContext
-from odradek_broker.slices import paced
+from odradek_broker.slices import each_once, paced
 from odradek_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -150,7 +150,7 @@ async def denied_topics(
     return frozenset(
         [
             name
-            async for name in paced(dict.fromkeys(names))
+            async for name in paced(await each_once(names))
             if not authorizer.allows(context, operation, topic(name))
         ]
     )
