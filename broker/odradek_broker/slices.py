@@ -124,6 +124,19 @@ async def each_once(items: Iterable[T]) -> dict[T, None]:
     return found
 
 
+#: The most items that are freed in one step.
+_FREED_AT_ONCE = 128
+
+
+async def let_go(*lists: list[Any]) -> None:
+    """Empty lists that nobody else uses, some items at a time: it takes 20 ms to free 100,000
+    objects."""
+    for items in lists:
+        while items:
+            del items[-_FREED_AT_ONCE:]
+            await pause()
+
+
 #: The most items that are sorted in one step.
 _SORTED_AT_ONCE = 250
 

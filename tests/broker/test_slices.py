@@ -27,6 +27,7 @@ from odradek_broker.slices import (
     end_of_change,
     in_order,
     in_sorted_order,
+    let_go,
     paced,
     pause,
     pause_in_change,
@@ -323,6 +324,14 @@ def test_n57_many_names_are_sorted_with_pauses(world: World) -> None:
     assert isinstance(work, Work)
     world.soon.run()
     assert work.result() == sorted(names)
+
+
+def test_n57_the_items_of_a_long_request_are_freed_some_at_a_time(world: World) -> None:
+    items = [[number] for number in range(100 * TURN_STEPS)]
+    work = world.slices.run(let_go([], items))
+    assert isinstance(work, Work) and 0 < len(items) < 100 * TURN_STEPS
+    world.soon.run()
+    assert work.done and not items
 
 
 def test_n57_a_generator_pauses_wherever_it_yields(world: World) -> None:

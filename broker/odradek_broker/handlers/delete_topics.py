@@ -16,7 +16,7 @@ from odradek_broker.metadata.commit import committed, refuse_if_late, too_late
 from odradek_broker.metadata.topics import DeleteResult, TopicRef, delete_topics
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial, topic
-from odradek_broker.slices import batches, paced
+from odradek_broker.slices import batches, let_go, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.delete_topics import (
@@ -85,7 +85,10 @@ async def handle(
     if not recorded:
         recorded.append(committed(node, (), request.timeout_ms))
     await refuse_if_late(results, recorded)
-    return await _response(results + refused)
+    response = await _response(results + refused)
+    found.clear()
+    await let_go(results, refused, allowed, wanted)
+    return response
 
 
 def _is_valid(ref: TopicRef) -> bool:
