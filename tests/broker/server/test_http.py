@@ -442,6 +442,27 @@ async def test_n61_peers_that_take_no_answer_keep_nobody_out(
         each.close()
 
 
+async def test_n61_of_many_peers_that_take_no_answer_the_oldest_are_closed(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connections, "_ANSWER_TIMEOUT_S", 10 * PATIENCE_S)
+
+    async def much() -> list[bytes]:
+        return [b"#" * 100_000] * 80
+
+    monkeypatch.setattr(endpoint.server, "_scraped", much)
+    most = 2 * http._REQUESTS_PER_ADDRESS_MAX
+    connections = endpoint.server._connections
+    deaf: list[socket.socket] = []
+    while len(deaf) < most + 10:
+        deaf.append(socket.create_connection(endpoint.address, PATIENCE_S))
+        deaf[-1].sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await until(lambda: len(connections._leaving) == min(len(deaf), most))
+    await until(lambda: len(connections._open) == most)
+    for each in deaf:
+        each.close()
+
+
 async def test_n61_half_a_request_and_a_read_answer_count_as_silent(endpoint: Endpoint) -> None:
     most = http_connections._WAITING_PER_ADDRESS_MAX
     opened = []
