@@ -15,8 +15,9 @@ The work for a closed connection ends at its next pause, unless it has begun to 
 after `pause_in_change` it goes on to its end, or to `end_of_change`.
 
 The requests and answers of long works are large in memory. So only LONG_AT_ONCE long works take
-turns at a time, and others wait for one of them to end, or to wait for something else. Works that
-are not long have turns of their own between those of long works.
+turns at a time, LONG_HELD with those that wait for the disk by `soon`, and others wait for one of
+them to end, or to wait for something else. Works that are not long have turns of their own between
+those of long works.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ LATE_STEPS = 16
 #: The most works at a time that have used up their first slice: as many as Kafka handles requests
 #: at a time (num.io.threads).
 LONG_AT_ONCE = 8
+#: The same with those that wait for the disk.
+LONG_HELD = 16
 
 
 class _Step:
@@ -100,6 +103,22 @@ async def arrived(parts: Iterable[Deferred[T]]) -> list[T]:
     return [await part async for part in paced(parts)]
 
 
+class _Soon:
+    """A wait that a coroutine yields to `Slices`; see `soon`."""
+
+    def __init__(self, awaited: Deferred[Any]) -> None:
+        self.awaited = awaited
+
+
+@coroutine
+def soon(awaited: Deferred[T]) -> Generator[_Soon, None, T]:
+    """The value of a `Deferred` that only waits for the disk. A long work keeps its place
+    meanwhile: if others began at each such wait, all of them would be in memory."""
+    if not awaited.done:
+        yield _Soon(awaited)
+    return awaited.result()
+
+
 #: The most answers that a request waits for at a time: those that wait for the same records to be
 #: on disk arrive in one callback.
 _ASKED_AT_ONCE = 64
@@ -112,7 +131,8 @@ async def asked(
     `pause_in_change`."""
     found: list[U] = []
     async for some in paced(in_order(list(items), _ASKED_AT_ONCE), changing=changing):
-        found += await arrived([ask(item) async for item in paced(some)])
+        for answer in [ask(item) async for item in paced(some)]:
+            found.append(await soon(answer))
     return found
 
 
@@ -313,6 +333,8 @@ class Slices:
         self._later: deque[Work[Any]] = deque()
         #: The number of works in `_long` that are not shared.
         self._long_requests = 0
+        #: The long works that keep their place while they wait.
+        self._held: set[Work[Any]] = set()
         self._short_is_next = True
         #: The works that have not ended.
         self._unfinished: set[Work[Any]] = set()
@@ -422,6 +444,11 @@ class Slices:
         try:
             while True:
                 waits_for = work.steps.send(None)
+                if isinstance(waits_for, _Soon):
+                    # `soon` has seen that its value is not there.
+                    waits_for = waits_for.awaited
+                    if work.is_long and not work.is_shared:
+                        self._held.add(work)
                 if not isinstance(waits_for, _Step):
                     if not waits_for.done:
                         work.awaited = waits_for
@@ -482,7 +509,11 @@ class Slices:
 
     def _next(self) -> Work[Any] | None:
         """The work that has the next slice."""
-        while self._later and self._long_requests < LONG_AT_ONCE:
+        while (
+            self._later
+            and self._long_requests < LONG_AT_ONCE
+            and self._long_requests + len(self._held) < LONG_HELD
+        ):
             work = self._later.popleft()
             if work in self._unfinished:
                 work.is_long = True
@@ -503,6 +534,7 @@ class Slices:
 
     def _arrived(self, work: Work[Any], _: object) -> None:
         work.awaited = None
+        self._release(work)
         self._go_on(work)
 
     def _go_on(self, work: Work[Any]) -> None:
@@ -534,6 +566,14 @@ class Slices:
             # Its memory is free at once, not only when its turn comes.
             self._end(work)
 
+    def _release(self, work: Work[Any]) -> None:
+        """Give the place of a work that has waited to another one."""
+        if work in self._held:
+            self._held.remove(work)
+            if self._later and not self._turn_ends_us:
+                self._begin_turn()
+
     def _end(self, work: Work[Any]) -> None:
         self._unfinished.discard(work)
+        self._release(work)
         work.steps.close()

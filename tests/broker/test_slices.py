@@ -16,6 +16,7 @@ from odradek_broker.slices import (
     BESIDE_MAX,
     LATE_US,
     LONG_AT_ONCE,
+    LONG_HELD,
     SLICE_STEPS,
     SLICE_US,
     TURN_STEPS,
@@ -23,6 +24,7 @@ from odradek_broker.slices import (
     Slices,
     TooMuchWaits,
     Work,
+    asked,
     batches,
     end_of_change,
     in_order,
@@ -126,6 +128,37 @@ def test_n14_few_long_works_are_in_memory_at_a_time(world: World) -> None:
     world.soon.run()
     assert [work.result() for work in works] == list(range(60))
     assert most == LONG_AT_ONCE
+
+
+def test_n14_few_long_works_are_in_memory_while_they_wait_for_the_disk(world: World) -> None:
+    in_memory: list[int] = []
+    flushes: list[Deferred[int]] = []
+
+    def ask(_: int) -> Deferred[int]:
+        flushes.append(Deferred())
+        return flushes[-1]
+
+    async def request(number: int) -> list[int]:
+        await world.work("a", 2, SLICE_US)
+        in_memory.append(number)
+        found = await asked(range(2), ask)
+        in_memory.remove(number)
+        return found
+
+    works = [world.slices.deferred(request(number)) for number in range(60)]
+    world.soon.run()
+    assert len(in_memory) == LONG_HELD
+    gone = works[in_memory[0]]
+    gone.abandon()
+    in_memory.pop(0)
+    world.soon.run()
+    assert len(in_memory) == LONG_HELD
+    while flushes:
+        flush = flushes.pop(0)
+        flush.resolve(7)
+        world.soon.run()
+        assert len(in_memory) <= LONG_HELD
+    assert [work.result() for work in works if work is not gone] == [[7, 7]] * 59
 
 
 def test_n57_work_that_is_shared_and_never_ends_keeps_no_long_request_out(world: World) -> None:
