@@ -150,3 +150,15 @@ def test_d4_answers_of_a_decision_in_pieces_wait_for_the_disk(world: World) -> N
     world.partition.flush()
     world.turns.run()
     assert answer.result() == "" and later.result() == ",".join(words)
+
+
+def test_d4_answers_wait_for_what_was_appended_after_the_records_of_others(world: World) -> None:
+    world.partition.hold = True
+    world.ask("a", pauses=3)
+    world.runtime.appended(partial(Words.replay_marker, producer_id=1, commit=True), long_done())
+    seen = world.ask()
+    world.turns.run()
+    assert world.core.markers == [1] and not seen.done
+    world.partition.flush()
+    world.turns.run()
+    assert seen.result() == "a"
