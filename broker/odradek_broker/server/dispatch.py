@@ -29,7 +29,7 @@ from odradek_broker.request import (
     UnservedKey,
 )
 from odradek_broker.server import too_large
-from odradek_broker.slices import Work, with_pauses
+from odradek_broker.slices import Work, let_go, with_pauses
 from odradek_protocol import codec, frames
 from odradek_protocol.codec import Buffer
 from odradek_protocol.fetch_frames import read_one_fetch
@@ -183,6 +183,17 @@ def _unserved(key: int) -> str:
     return f"request of {name} (key {key}), which is not served"
 
 
+def _elements(message: object) -> list[list[Any]]:
+    """Copies of the long lists of a message, so that their elements can be freed some at a time
+    when the message is not used any more."""
+    if not isinstance(message, Message):
+        return []
+    lists = [getattr(message, spec.name) for spec in message.fields]
+    return [
+        list(each) for each in lists if isinstance(each, list) and len(each) > _ELEMENTS_AT_ONCE
+    ]
+
+
 def _resolve(
     peer_log: PeerLog,
     encoded: Deferred[EncodedReply],
@@ -313,7 +324,11 @@ class Dispatcher:
         except DecodeError as error:
             raise CloseConnection(str(error)) from error
         reply = self._handle(peer, api, header, context, request, many=True)
-        return await reply if isinstance(reply, Deferred) else reply
+        answer = await reply if isinstance(reply, Deferred) else reply
+        elements = _elements(request)
+        del request
+        await let_go(*elements)
+        return answer
 
     def _handle(
         self,
@@ -423,7 +438,11 @@ class Dispatcher:
             arrived = await reply if isinstance(reply, Deferred) else reply
         quota = self._quotas.request
         if quota is None or in_flight.api.key in _EXEMPT or not isinstance(arrived, Message):
-            return await self._encoded_in_slices(in_flight, arrived)
+            encoded = await self._encoded_in_slices(in_flight, arrived)
+            elements = _elements(arrived)
+            del arrived, reply
+            await let_go(*elements)
+            return encoded
         quota.record(in_flight.context, in_flight.handled_us / _PERCENT_US)
         began_us = self._node.slices.busy_us()
         encoded = await self._encoded_in_slices(in_flight, arrived)
