@@ -189,6 +189,9 @@ scan_records(at_t p, at_t end, Py_ssize_t count, bounds_t *bounds)
     return p == end;
 }
 
+/* Smaller scans end within one or two milliseconds, and keep the lock. */
+#define SCANNED_WITH_LOCK_BYTES (2 * 1024 * 1024)
+
 static PyObject *
 scan(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
@@ -199,7 +202,15 @@ scan(PyObject *Py_UNUSED(module), PyObject *arguments)
     }
     bounds_t bounds;
     at_t start = view.buf;
-    int sound = scan_records(start, start + view.len, count, &bounds);
+    int sound;
+    if (view.len <= SCANNED_WITH_LOCK_BYTES) {
+        sound = scan_records(start, start + view.len, count, &bounds);
+    } else {
+        /* Millions of records in a thread must not stop the event loop. */
+        Py_BEGIN_ALLOW_THREADS
+        sound = scan_records(start, start + view.len, count, &bounds);
+        Py_END_ALLOW_THREADS
+    }
     PyBuffer_Release(&view);
     if (!sound) {
         Py_RETURN_NONE;
