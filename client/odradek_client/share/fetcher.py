@@ -16,12 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from odradek_client.consumer.errors import RETRY, RETRY_WITH_NEW_METADATA
-from odradek_client.errors import (
-    BadAnswer,
-    NotLeader,
-    OdradekError,
-    error_for,
-)
+from odradek_client.errors import BadAnswer, NotLeader, OdradekError, error_for
 from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_client.share.acknowledgements import (
     AcknowledgeType,
