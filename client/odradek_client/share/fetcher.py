@@ -181,10 +181,8 @@ class ShareFetcher:
     def collect(self, limit: int, now_ms: float) -> list[ShareRecord]:
         """Take up to `limit` buffered records. If unreadable records follow readable records, this
         call returns the readable records, and the next call raises the error."""
-        if self._errors:
-            raise self._errors.pop(0)
         found: list[ShareRecord] = []
-        while self._buffer and len(found) < limit:
+        while not self._errors and self._buffer and len(found) < limit:
             batch = self._buffer[0]
             if batch.deadline_ms <= now_ms:
                 # The locks have expired, so other members may have acquired the records.
@@ -199,16 +197,14 @@ class ShareFetcher:
                     record.release()
                 raise taken.interruption
             for raw, count in taken.records:
-                record = ShareRecord(
-                    self.holder, batch.partition, batch.node_id, raw, count, batch.deadline_ms
-                )
+                place = batch.partition, batch.node_id
+                record = ShareRecord(self.holder, *place, raw, count, batch.deadline_ms)
                 self.held.add(record)
                 found.append(record)
             if batch.exhausted:
                 self._buffer.popleft()
             if taken.failure is not None:
                 self._errors.append(taken.failure)
-                break
         self.counts.records += len(found)
         if not found and self._errors:
             raise self._errors.pop(0)
