@@ -57,6 +57,8 @@ class Deferred(Generic[T]):
         if self._transform is not None:
             value = self._transform(value)
         self._value = value
+        # It often refers to this object, and a cycle with a large value stays for long.
+        self.on_abandon = None
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             callback(value)

@@ -576,4 +576,5 @@ class Slices:
     def _end(self, work: Work[Any]) -> None:
         self._unfinished.discard(work)
         self._release(work)
+        work.on_abandon = None
         work.steps.close()

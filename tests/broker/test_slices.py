@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
+from weakref import ref
 
 import pytest
 from structlog.testing import capture_logs
@@ -309,6 +311,33 @@ def test_n10_the_memory_of_a_closed_connection_is_free_at_once(world: World) -> 
     assert ended[19:] == ["queued19"]
     parked.abandon()
     assert ended[20:] == ["parked"]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_n57_a_work_that_has_ended_is_freed_without_a_collection(
+    world: World, is_closed: bool
+) -> None:
+    class Large:
+        pass
+
+    async def request() -> Large:
+        large = Large()
+        seen.append(ref(large))
+        await world.work("a", 3, SLICE_US)
+        return large
+
+    seen: list[ref[Large]] = []
+    gc.disable()
+    try:
+        work = world.slices.run(request())
+        assert isinstance(work, Work)
+        if is_closed:
+            work.abandon()
+        world.soon.run()
+        del work
+        assert seen[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_n10_what_a_closed_connection_waited_for_is_abandoned(world: World) -> None:
