@@ -533,7 +533,10 @@ class Slices:
         self._long_requests += not work.is_shared
 
     def _arrived(self, work: Work[Any], _: object) -> None:
-        work.awaited = None
+        awaited, work.awaited = work.awaited, None
+        if isinstance(awaited, Work) and awaited.is_long and not awaited.is_shared:
+            # What the long work has made is in memory, so this one goes on in its place.
+            work.is_long = True
         self._release(work)
         self._go_on(work)
 

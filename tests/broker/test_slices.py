@@ -132,6 +132,31 @@ def test_n14_few_long_works_are_in_memory_at_a_time(world: World) -> None:
     assert most == LONG_AT_ONCE
 
 
+def test_n14_what_a_long_work_has_made_does_not_wait_for_other_long_works(world: World) -> None:
+    in_memory: list[int] = []
+    most = 0
+
+    async def made(number: int) -> int:
+        nonlocal most
+        await world.work("a", 3, SLICE_US)
+        in_memory.append(number)
+        most = max(most, len(in_memory))
+        return number
+
+    async def encoded(work: Deferred[int]) -> int:
+        number = await work
+        await world.work("b", 3, SLICE_US)
+        in_memory.remove(number)
+        return number
+
+    works = [
+        world.slices.deferred(encoded(world.slices.deferred(made(number)))) for number in range(60)
+    ]
+    world.soon.run()
+    assert [work.result() for work in works] == list(range(60))
+    assert most <= LONG_AT_ONCE
+
+
 def test_n14_few_long_works_are_in_memory_while_they_wait_for_the_disk(world: World) -> None:
     in_memory: list[int] = []
     flushes: list[Deferred[int]] = []
