@@ -526,7 +526,8 @@ class _Produce:
         try:
             if isinstance(checked, AppendRejected):
                 raise checked
-            result = partition.append(batch, self._now_ms, budget=self._budget, prepared=checked)
+            now_ms = self._now_ms if checked is None else self._node.clock.wall_ms()
+            result = partition.append(batch, now_ms, budget=self._budget, prepared=checked)
         except StorageError as problem:
             refusal = refused_by_log(index, partition, problem)
             if waiting is None:

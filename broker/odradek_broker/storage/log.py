@@ -425,9 +425,9 @@ class PartitionLog:
         if plain is not None:
             header = plain
         else:
-            batch, header, log_append_time_ms = prepared or prepare(
-                batch, self.config, origin, now_ms, budget
-            )
+            if prepared is None:
+                prepared = prepare(batch, self.config, origin, now_ms, budget)
+            batch, header, log_append_time_ms = prepared.appended_at(now_ms)
         has_producer = header.producer_id >= 0
         marker: EndMarker | None = None
         if has_producer:

@@ -296,21 +296,24 @@ class DecompressionBudget:
     `at_once_bytes`: so many of them may be decompressed before others have the loop again (N-57).
     """
 
-    __slots__ = ("_limit_bytes", "at_once_bytes", "crowded_out", "left_bytes")
+    __slots__ = ("_limit_bytes", "at_once_bytes", "crowded_out", "is_in_thread", "left_bytes")
 
     def __init__(self, left_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> None:
         self._limit_bytes = self.left_bytes = left_bytes
         self.at_once_bytes = AT_ONCE_BYTES
+        self.is_in_thread = False
         #: True if a batch found no room because of the batches before it.
         self.crowded_out = False
 
     def begin_slice(self) -> None:
         """Others have had the loop."""
         self.at_once_bytes = AT_ONCE_BYTES
+        self.is_in_thread = False
 
     def begin_thread(self) -> None:
         """The next batch is checked in a thread, where all of the limit may be used at once."""
         self.at_once_bytes = self._limit_bytes
+        self.is_in_thread = True
 
     def took(self, size_bytes: int) -> None:
         """Count decompressed bytes."""
@@ -341,6 +344,15 @@ class Prepared(NamedTuple):
     batch: memoryview
     header: BatchHeader
     log_append_time_ms: int
+
+    def appended_at(self, now_ms: int) -> Prepared:
+        """The batch with the time of its append, if the topic has LogAppendTime: the check may have
+        been long ago, and the times of a log ascend (R-03)."""
+        if self.log_append_time_ms in (-1, now_ms):
+            return self
+        set_log_append_time(self.batch, 0, now_ms)
+        self.header.max_timestamp = now_ms
+        return self._replace(log_append_time_ms=now_ms)
 
 
 def prepare(
@@ -502,6 +514,7 @@ def _recompressed(
         )
     if (
         origin is AppendOrigin.CLIENT
+        and not budget.is_in_thread
         and cost_bytes + header.size_bytes > budget.at_once_bytes // _MADE_ANEW_PART
     ):
         raise TakesLong

@@ -15,6 +15,7 @@ from odradek_broker.slices import BESIDE_MAX
 from odradek_broker.storage.validation import AT_ONCE_BYTES
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -145,6 +146,40 @@ def test_n57_recompression_is_work_for_the_thread(held: Broker) -> None:
     assert len(held.thread.works) == 1
     assert results(held.let(asked)[0]) == [(0, 0)]
     assert held.end_offset() == 20_000
+
+
+@pytest.mark.parametrize("records", [300_000, 400_000, 1_400_000])
+def test_n57_very_many_records_are_recompressed_or_refused(held: Broker, records: int) -> None:
+    partition = held.node.partition("t", 0)
+    assert partition is not None
+    partition.log.config = replace(
+        partition.log.config, compression_type="lz4", max_message_bytes=100_000_000
+    )
+    batch = make_batch(records, value=b"", codec=Codec.ZSTD)
+    answer = held.let(held.begin(produce(batch), 9))[0]
+    too_many = records > 1_000_000
+    assert results(answer) == [(E.MESSAGE_TOO_LARGE, -1) if too_many else (0, 0)]
+
+
+def test_r03_the_log_append_times_of_a_partition_ascend(held: Broker) -> None:
+    """The time is that of the append, as in Kafka, not that of the check in the thread."""
+    partition = held.node.partition("t", 0)
+    assert partition is not None
+    partition.log.config = replace(partition.log.config, message_timestamp_type="LogAppendTime")
+    asked = held.begin(produce(large()), 9)
+    held.go_on()
+    held.clock.now_ms += 5_000
+    sooner = held.ask(produce(make_batch(1)), 9)
+    held.clock.now_ms += 5_000
+    (later,) = held.let(asked)
+    times = [
+        answer.responses[0].partition_responses[0].log_append_time_ms for answer in (sooner, later)
+    ]
+    assert times == [NOW_MS + 5_000, NOW_MS + 10_000]
+    stored = partition.log.read_at_once(0, 1 << 20)
+    headers = [header for _, header in iter_batches(stored)]
+    assert [header.max_timestamp for header in headers] == times
+    assert all(header.is_log_append_time for header in headers)
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
