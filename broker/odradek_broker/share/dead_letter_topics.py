@@ -211,10 +211,14 @@ class Reading:
                 for record in () if header.is_control else iter_records(data[position:], header):
                     if record.offset < self.first:
                         continue
+                    if not self.end <= record.offset <= header.last_offset:
+                        return  # The batch is damaged.
                     if record.offset > self._last or left_bytes <= 0:
                         self.end = record.offset
                         return
                     self._records.append(record)
+                    # What follows may be damaged, and be read again.
+                    self.end = record.offset + 1
                     left_bytes -= _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
                 self.end = header.next_offset
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 from base64 import urlsafe_b64encode
+from dataclasses import replace
 
 from at_once import at_once
 from dead_letter_world import ACCEPT, LETTERS, REJECT, RELEASE, SOURCE, DeadLetterWorld
@@ -22,6 +23,7 @@ from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import BatchBuilder, read_header
+from odradek_protocol.records.batch import set_create_time
 
 LOCK_MS = 30_000
 
@@ -435,6 +437,29 @@ def test_h206_dead_letters_of_other_groups_do_not_finish_a_record() -> None:
     assert letters_in(data, header, source._replace(group_id="other"), 0) == []
     again = source._replace(topic_id=bytes(range(16)))
     assert letters_in(data, header, again, 0) == []
+
+
+def test_h203_each_record_of_a_damaged_batch_has_one_dead_letter() -> None:
+    """The batch is damaged after the records that are read together."""
+    world = DeadLetterWorld()
+    partition = world.node.partition(SOURCE, 0)
+    assert partition is not None
+    partition.log.config = replace(partition.log.config, record_validation="header")
+    batch = make_batch(10_020, value=b"", key=None)
+    batch[-5:] = b"\xff" * 5
+    set_create_time(batch, 0, read_header(batch).max_timestamp)
+    append(partition.log, make_batch(5))
+    append(partition.log, batch)
+    partition.log.durability.flush()
+    found = []
+    given_up = [GivenUp(0, 10_024, 1, GivenUpBecause.REJECTED)]
+    for each in given_up_records(partition.log, given_up, copy=True):
+        if isinstance(each, Reading):
+            each.read()
+        else:
+            found.append(each)
+    assert [each.offset for each in found] == list(range(10_025))
+    assert [each.offset for each in found if each.copied] == list(range(10_005))
 
 
 # --- Batches that inflate to much ---
