@@ -19,10 +19,12 @@ never compress.
 
 from __future__ import annotations
 
+import mmap
+import sys
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
-from mmap import mmap
 from struct import Struct
 from struct import error as StructError
 
@@ -487,21 +489,33 @@ def _walk_frames(
             return bound_bytes
 
 
-_FILLED_BYTES_MAX = 1024 * 1024
+#: A bytearray is filled with zeros first, with the interpreter's lock: some milliseconds at most.
+_FILLED_BYTES_MAX = 4 * 1024 * 1024
+
+
+def _output(size_bytes: int) -> bytearray | mmap.mmap:
+    """A buffer. Memory of a large one is only taken where it is written to."""
+    if size_bytes <= _FILLED_BYTES_MAX:
+        return bytearray(size_bytes)
+    memory = mmap.mmap(-1, size_bytes, access=mmap.ACCESS_COPY)
+    if sys.platform == "linux":
+        # The faults of small pages would take as long as the decompression. Some kernels have no
+        # large ones.
+        with suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 def _fill(
     codec: Codec,
-    decompress_into: Callable[[Buffer, bytearray | mmap], int],
+    decompress_into: Callable[[Buffer, bytearray | mmap.mmap], int],
     data: Buffer,
     bound_bytes: int,
     max_bytes: int,
 ) -> Buffer:
     import cramjam
 
-    size_bytes = min(bound_bytes, max_bytes)
-    # A bytearray is filled with zeros first, with the interpreter's lock.
-    output = bytearray(size_bytes) if size_bytes <= _FILLED_BYTES_MAX else mmap(-1, size_bytes)
+    output = _output(min(bound_bytes, max_bytes))
     try:
         used = decompress_into(data, output)
     except cramjam.DecompressionError as error:
