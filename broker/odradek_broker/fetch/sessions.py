@@ -234,7 +234,8 @@ class FetchPlan:
             # After an error no offset counts as sent, so that the next fetch reports the recovery.
             requested.sent_high_watermark = -1 if answer.error_code else answer.high_watermark
             requested.sent_log_start_offset = answer.log_start_offset
-            if answer.records and self.session is not None:
+            # The answer to a full request gives the order of a new session (F-25).
+            if self.session is not None and (answer.records or not self.incremental):
                 self.session.move_to_end(requested)
 
 

@@ -476,10 +476,32 @@ async def test_f25_a_partition_with_records_moves_to_the_end_of_its_session(
     request = fetch((topic, 0, 0), (topic, 1, 0), max_bytes=1100, session_epoch=0)
     first = await client.call(request, 11)
     assert partitions(first)[topic, 0].records and not partitions(first)[topic, 1].records
-    second = await client.call(
-        fetch(session_id=first.session_id, session_epoch=1, max_bytes=1100), 11
+    turns = []
+    for epoch in range(1, 5):
+        answer = await client.call(
+            fetch(session_id=first.session_id, session_epoch=epoch, max_bytes=1100), 11
+        )
+        turns.append(list(partitions(answer)))
+    # The first answer moved no partition.
+    assert turns == [[(topic, 0)], [(topic, 1)], [(topic, 0)], [(topic, 1)]]
+
+
+async def test_f25_a_session_begins_in_the_order_of_its_first_answer(
+    client: RawClient, topic: str
+) -> None:
+    await client.create_topic("other")
+    request = fetch(
+        ("other", 0, 0), ("missing", 0, 0), (topic, 1, 0), partition_max_bytes=1, session_epoch=0
     )
-    assert list(partitions(second)) == [(topic, 1)]
+    first = await client.call(request, 11)
+    assert list(partitions(first)) == [("other", 0), (topic, 1), ("missing", 0)]
+    # `topic` has one entry in the answer only if its partitions are neighbours in the session.
+    second = await client.call(
+        fetch((topic, 0, 7), session_id=first.session_id, session_epoch=1), 11
+    )
+    assert [
+        (each.topic, [one.partition_index for one in each.partitions]) for each in second.responses
+    ] == [(topic, [1, 0]), ("missing", [0])]
 
 
 async def test_f26_no_session_begins_if_the_session_cache_is_full(start_broker: Any) -> None:
