@@ -60,7 +60,7 @@ from odradek_broker.share_state import (
     StateResult,
 )
 from odradek_broker.slices import in_pieces
-from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.errors import StorageError, ThreadBusy
 from odradek_broker.storage.large_batches import search
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -288,6 +288,9 @@ class SharePartitions:
                     return
             batches, added = with_letters(stored.batches, letters, start_offset)
             led.state = SharePartition.restored(start_offset, stored.state_epoch, batches)
+        except ThreadBusy:
+            # Share consumers fetch again after this error, but fail at that of ThreadBusy.
+            self._drop(led, _E.OFFSET_NOT_AVAILABLE)
         except StorageError as problem:
             self._drop(led, problem.error)
         except InvalidState:

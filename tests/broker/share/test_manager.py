@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from logs import append, make_batch
 from many_cases import looped
+from odradek_broker import slices
 from odradek_broker.share.manager import Outcome
 from odradek_broker.share_state import ShareState, StateBatch
+from odradek_broker.storage.log_config import AppendOrigin
+from odradek_broker.storage.validation import AT_ONCE_BYTES
+from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from share_world import ACCEPT, KEY, REJECT, RELEASE, RENEW, ShareWorld, acquired, error_of
 
@@ -50,6 +57,21 @@ def test_h170_a_fetch_waits_for_the_load_of_the_share_state() -> None:
     world.pass_time(500)
     assert acquired(second) == []
     assert len(world.leader) == 1
+
+
+def test_h170_a_load_that_finds_the_thread_busy_is_tried_again_by_the_next_fetch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Java's share consumer fails at the error that producers get."""
+    world = ShareWorld(reset="by_duration:PT1H")
+    batch = make_batch(
+        2, value=bytes(AT_ONCE_BYTES), codec=Codec.ZSTD, timestamp=world.clock.wall_ms()
+    )
+    append(world.the_partition.log, batch, origin=AppendOrigin.COORDINATOR)
+    with monkeypatch.context() as busy:
+        busy.setattr(slices, "BESIDE_MAX", 0)
+        assert error_of(world.fetch()) is E.OFFSET_NOT_AVAILABLE
+    assert world.acquired() == [(0, 1, 1)]
 
 
 @looped(
