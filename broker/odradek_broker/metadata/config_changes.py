@@ -164,7 +164,8 @@ def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Cha
     assert isinstance(items, tuple)
     given = _parts(change.value)
     if operation is Operation.SUBTRACT:
-        return ",".join(item for item in items if item not in given)
+        gone = frozenset(given)
+        return ",".join([item for item in items if item not in gone])
     return ",".join(dict.fromkeys((*items, *given)))
 
 

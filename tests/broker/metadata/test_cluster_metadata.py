@@ -12,7 +12,7 @@ from fake_node import FakeNode
 from handler_calls import ask
 from node_world import NodeWorld
 from odradek_broker.config.broker import ConfigSource, default_config
-from odradek_broker.metadata import config_resources
+from odradek_broker.metadata import config_changes, config_resources
 from odradek_broker.metadata.cluster import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -528,6 +528,37 @@ def test_a_list_setting_is_set_appended_subtracted_and_deleted() -> None:
     ):
         assert alter(node, RESOURCE_TOPIC, "t", Change(key, operation, value))[0] is ErrorCode.NONE
         assert node.metadata.topic_overrides("t") == expected
+
+
+class _CountedText(str):
+    """A text that counts its comparisons with others."""
+
+    __hash__ = str.__hash__
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        _CountedText.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_n57_a_long_list_is_subtracted_in_linear_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = FakeNode()
+    node.create("t")
+    key, many = "leader.replication.throttled.replicas", 1_000
+    present = ",".join(f"{number}:1" for number in range(many))
+    assert (
+        alter(node, RESOURCE_TOPIC, "t", Change(key, Operation.SET, present))[0] is ErrorCode.NONE
+    )
+    monkeypatch.setattr(
+        config_changes, "_parts", lambda text: list(map(_CountedText, text.split(",")))
+    )
+    others = ",".join(f"{number}:2" for number in range(many))
+    assert (
+        alter(node, RESOURCE_TOPIC, "t", Change(key, Operation.SUBTRACT, others))[0]
+        is ErrorCode.NONE
+    )
+    assert node.metadata.topic_overrides("t") == {key: present}
+    assert _CountedText.compared < 10 * many
 
 
 def test_a_stored_list_with_empty_parts_prevents_no_other_change() -> None:

@@ -14,7 +14,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 
 from odradek_broker.coordinator.groups.refusals import Refusal
-from odradek_broker.slices import in_pieces, pause_in_change
+from odradek_broker.slices import in_pieces, paced, pause_in_change
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -268,19 +268,24 @@ class _Counts:
         """Give every repartition topic as many partitions as the largest input of the subtopology
         that writes it, unless the application asks for a number."""
         counts = dict(self._fixed)
-        writers = {
-            sink: each
-            for each in self._subtopologies.values()
-            for sink in each.repartition_sink_topics
-            if sink not in counts
-        }
+        writers: dict[str, str] = {}
+        async for each_id, each in paced(self._subtopologies.items()):
+            async for names in in_pieces(each.repartition_sink_topics):
+                writers |= {name: each_id for name in names if name not in counts}
         sinks = list(writers)
-        readers: dict[str, list[int]] = {}
-        for place, sink in enumerate(sinks):
-            for source in writers[sink].repartition_source_topics:
-                readers.setdefault(source.name, []).append(place)
-        # Kafka repeatedly goes through all sinks. The order here is the same, but a sink is
-        # examined again only when the number of partitions of one of its inputs has become known.
+        places: dict[str, list[int]] = {}
+        for place, each_id in enumerate(writers.values()):
+            places.setdefault(each_id, []).append(place)
+        #: The largest known input of each writer, and the writers that read a topic.
+        largest: dict[str, int] = {}
+        readers: dict[str, list[str]] = {}
+        async for each_id in paced(places):
+            largest[each_id] = await self._largest_input(self._subtopologies[each_id], counts)
+            async for sources in in_pieces(self._subtopologies[each_id].repartition_source_topics):
+                for source in sources:
+                    readers.setdefault(source.name, []).append(each_id)
+        # Kafka repeatedly goes through all sinks. The order here is the same, but the sinks of a
+        # writer are examined again only when the first of its inputs has become known.
         looks = [(1, place) for place in range(len(sinks))]
         looked = 0
         while looks:
@@ -289,11 +294,19 @@ class _Counts:
                 await pause_in_change()
             turn, place = heappop(looks)
             sink = sinks[place]
-            count = 0 if sink in counts else self._largest_input(writers[sink], counts)
-            if count:
-                counts[sink] = count
-                for reader in readers.get(sink, ()):
-                    heappush(looks, (turn + (reader <= place), reader))
+            count = largest[writers[sink]]
+            if not count or sink in counts:
+                continue
+            counts[sink] = count
+            async for ids in in_pieces(readers.get(sink, ())):
+                for each_id in ids:
+                    before = largest[each_id]
+                    largest[each_id] = max(before, count)
+                    if before:
+                        continue
+                    async for some in in_pieces(places[each_id]):
+                        for reader in some:
+                            heappush(looks, (turn + (reader <= place), reader))
         if len(counts) < len(self._fixed) + len(sinks):
             raise invalid_topology(
                 "Failed to compute number of partitions for all repartition topics. There may"
@@ -306,10 +319,15 @@ class _Counts:
             )
         self._decided.update(counts)
 
-    def _largest_input(self, subtopology: StoredSubtopology, counts: Mapping[str, int]) -> int:
-        inputs = [counts.get(topic.name, 0) for topic in subtopology.repartition_source_topics]
-        inputs += [self._partition_count(name) for name in subtopology.source_topics]
-        return max(inputs, default=0)
+    async def _largest_input(
+        self, subtopology: StoredSubtopology, counts: Mapping[str, int]
+    ) -> int:
+        largest = 0
+        async for topics in in_pieces(subtopology.repartition_source_topics):
+            largest = max(largest, *[counts.get(topic.name, 0) for topic in topics])
+        async for names in in_pieces(subtopology.source_topics):
+            largest = max(largest, *map(self._partition_count, names))
+        return largest
 
     # --- Copartitioning ---
 

@@ -259,3 +259,29 @@ def test_j23_many_copartition_groups_are_counted_in_linear_work() -> None:
 
     assert set(counts(at_once(configure(made, partition_count))).values()) == {2}
     assert len(asked) < 10 * len(names)
+
+
+def test_j23_many_sinks_of_many_sources_are_counted_in_linear_work() -> None:
+    names = [f"r{at}" for at in range(300)]
+    asked: list[str] = []
+    made = topology_of(
+        at_once(
+            stored_topology(
+                topology(
+                    subtopology(
+                        "0",
+                        ["two"] * len(names),
+                        sinks=names,
+                        repartitioned=[internal(name) for name in names],
+                    )
+                )
+            )
+        )
+    )
+
+    def partition_count(name: str) -> int:
+        asked.append(name)
+        return TOPICS.get(name, 0)
+
+    assert set(counts(at_once(configure(made, partition_count))).values()) == {2}
+    assert len(asked) < 20 * len(names)
