@@ -3,6 +3,7 @@ tasks and leave (rules J-10 to J-19, KIP-1071)."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 
@@ -440,9 +441,8 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         return [
             EndpointTopicPartitions(
                 topic=name,
-                partitions=[
-                    index for index in indexes if index < self._topics.partition_count(name)
-                ],
+                # The indexes are sorted.
+                partitions=indexes[: bisect_left(indexes, self._topics.partition_count(name))],
             )
             for each_id, indexes in in_order(tasks)
             if each_id in configured.subtopologies

@@ -175,6 +175,7 @@ async def configure(
             for group in groups:
                 counts.enforce_copartitioning(group)
         await counts.set_changelogs()
+        await _limit_tasks(topology, counts)
         configured = {
             each_id: await _configured(topology.subtopologies[each_id], counts)
             async for ids in in_pieces(sorted(topology.subtopologies))
@@ -190,6 +191,19 @@ async def configure(
             f"Internal topics are missing: {_summary(sorted(missing))}",
         )
     return ConfiguredTopology(topology.epoch, configured, missing, problem)
+
+
+#: The most tasks of a group. Every subtopology may read the same partitions, so a small request can
+#: ask for tasks by the million, which are assigned and recorded together.
+_TASKS_MAX = 20_000
+
+
+async def _limit_tasks(topology: Topology, counts: _Counts) -> None:
+    tasks = sum([counts.tasks(each) async for each in paced(topology.subtopologies.values())])
+    if tasks > _TASKS_MAX:
+        raise invalid_topology(
+            f"The topology has {tasks} tasks; a group of this broker has at most {_TASKS_MAX}."
+        )
 
 
 _SHOWN_MAX = 3

@@ -215,7 +215,7 @@ def test_j23_repartition_topics_are_counted_in_the_order_of_passes_over_all_sink
 
 @pytest.mark.full
 def test_j23_a_long_chain_of_repartition_topics_is_counted_in_linear_work() -> None:
-    length = 20_000
+    length = 9_000
     chain = [
         subtopology(
             str(at), [] if at else ["two"], sinks=[f"r{at}"], repartitioned=[internal(f"r{at - 1}")]
@@ -285,3 +285,11 @@ def test_j23_many_sinks_of_many_sources_are_counted_in_linear_work() -> None:
 
     assert set(counts(at_once(configure(made, partition_count))).values()) == {2}
     assert len(asked) < 20 * len(names)
+
+
+def test_j25_a_topology_of_too_many_tasks_is_refused() -> None:
+    many = [subtopology(str(at), ["wide"]) for at in range(200)]
+    assert configured(*many, wide=100).is_ready
+    with pytest.raises(Refusal, match="20002 tasks") as refused:
+        configured(*many, subtopology("last", ["two"]), wide=100)
+    assert refused.value.error is ErrorCode.STREAMS_INVALID_TOPOLOGY
