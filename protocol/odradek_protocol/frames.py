@@ -94,9 +94,11 @@ class FrameReceiver:
     def get_buffer(self) -> memoryview:
         """The buffer for the next bytes; never empty."""
         if self._frame is not None:
-            if self._frame_filled == len(self._frame):
-                self._grow(self._frame)
-            return self._frame[self._frame_filled :]
+            if self._frame_filled < len(self._frame):
+                return self._frame[self._frame_filled :]
+            # The frame grows when the bytes are there: the end of a connection brings none, and
+            # the connections of many peers may end together.
+            return self._scratch[: self._frame_bytes - self._frame_filled]
         if self._length:
             return self._scratch[len(self._length) :]
         return self._scratch
@@ -105,6 +107,8 @@ class FrameReceiver:
         """The frames that the received bytes complete. Raises FrameTooLarge, after which the
         connection must be closed."""
         if self._frame is not None:
+            if self._frame_filled == len(self._frame):
+                self._grow(self._frame, self._scratch[:size_bytes])
             self._frame_filled += size_bytes
             if self._frame_filled < self._frame_bytes:
                 return []
@@ -153,16 +157,20 @@ class FrameReceiver:
         return frames
 
     def _begin(self, size: int, arrived: memoryview) -> None:
-        """Keep the first bytes of a frame; memory for the rest is allocated by `get_buffer`."""
+        """Keep the first bytes of a frame; memory for the rest is allocated when it arrives."""
         self._frame = memoryview(bytearray(arrived))
         self._frame_bytes = size
         self._frame_filled = len(arrived)
 
-    def _grow(self, frame: memoryview) -> None:
-        """Replace the full buffer of an unfinished frame by a larger buffer."""
-        step = max(FIRST_STEP_BYTES, _AHEAD * len(frame))
+    def _grow(self, frame: memoryview, arrived: memoryview) -> None:
+        """Replace the full buffer of an unfinished frame by a larger one, with the bytes that have
+        arrived after it."""
+        filled = len(frame)
+        received_bytes = filled + len(arrived)
+        step = max(FIRST_STEP_BYTES, _AHEAD * received_bytes)
         self._frame = memoryview(bytearray(min(self._frame_bytes, step)))
-        self._frame[: len(frame)] = frame
+        self._frame[:filled] = frame
+        self._frame[filled:received_bytes] = arrived
 
 
 @dataclass(slots=True)

@@ -160,6 +160,15 @@ def test_d11_a_frame_takes_memory_only_for_received_bytes() -> None:
     assert not receiver.idle
 
 
+def test_n14_the_end_of_a_connection_takes_no_memory() -> None:
+    """A loop asks for a buffer and only then learns that no more bytes come."""
+    receiver = FrameReceiver(1_000_000)
+    assert _feed(receiver, _stream([_frame(1_000_000)])[:90_000], [90_000]) == []
+    before = receiver.unfinished
+    assert len(receiver.get_buffer()) > 0
+    assert receiver.unfinished == before
+
+
 @given(
     st.lists(st.lists(st.integers(0, 40_000), max_size=6), min_size=2, max_size=5),
     st.lists(st.integers(1, 50_000), min_size=1, max_size=20),
