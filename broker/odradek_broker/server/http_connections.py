@@ -261,6 +261,9 @@ async def _send(
             _check_open(writer)
             writer.write(part)
             await writer.drain()
+            # `drain` returns at once while the peer's buffers have room, which may be megabytes,
+            # and all who have waited for the same metrics are answered in one turn.
+            await asyncio.sleep(0)
     except ConnectionError:
         if exchange is not None and exchange.on_unsent is not None:
             await exchange.on_unsent()

@@ -552,6 +552,30 @@ async def test_a_failure_is_answered_and_does_not_affect_other_requests(
     assert (await endpoint.get("/healthz"))[0] == 200
 
 
+class _RoomyWriter:
+    """A writer whose peer takes everything at once."""
+
+    def __init__(self, name: str, written: list[str]) -> None:
+        self._name, self._written = name, written
+        self.transport = self
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, part: bytes) -> None:
+        self._written.append(self._name)
+
+    async def drain(self) -> None:
+        pass
+
+
+async def test_n57_large_answers_are_written_in_turns() -> None:
+    written: list[str] = []
+    writers: list[Any] = [_RoomyWriter(name, written) for name in "ab"]
+    await asyncio.gather(*(http_connections._send(None, [b"part"] * 3, each) for each in writers))
+    assert "".join(written) == "ababab"
+
+
 async def test_a_stop_closes_open_http_connections(endpoint: Endpoint) -> None:
     reader, writer = await asyncio.open_connection(*endpoint.address)
     writer.write(b"GET /heal")
