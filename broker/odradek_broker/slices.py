@@ -432,7 +432,11 @@ class Slices:
         if self._running is not None:
             self._running.busy_us += took_us
         if problem is not None:
-            raise problem
+            try:
+                raise problem
+            finally:
+                # Its traceback has this frame, which must not keep what the work had in memory.
+                del problem, ended
         return results[0]
 
     def _advance(self, work: Work[Any]) -> None:

@@ -499,6 +499,9 @@ class BackgroundThread:
         # If the loop is closed already, `done` is not called.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(done, problem)
+        # Else this frame, which the traceback of the error has, would keep the error, and with it
+        # what the work had in memory, until a collection of garbage.
+        problem = None
 
     def refuse(self) -> None:
         """Begin no more work, not even work that is already waiting."""

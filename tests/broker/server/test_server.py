@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
+from weakref import ref
 
 import pytest
 from structlog.testing import capture_logs
 
 from broker_in_loop import StartBroker
 from odradek_broker.server import server
+from odradek_broker.server.host import BackgroundThread, LoopScheduler
+from odradek_broker.slices import Slices
 from odradek_protocol.schemas.metadata import MetadataRequest
 from waiting import until
 
@@ -26,6 +30,40 @@ class Failing:
         if self.calls <= 3:
             raise LookupError("nobody thought of this")
         return self._then()
+
+
+class Large:
+    """What a work has in memory."""
+
+
+async def test_n14_refused_work_in_the_thread_leaves_nothing_to_a_collection_of_garbage() -> None:
+    loop = asyncio.get_running_loop()
+    thread = BackgroundThread(loop)
+    slices = Slices(lambda: 0, LoopScheduler(loop), background=thread)
+    kept: list[ref[Large]] = []
+
+    def refused() -> None:
+        large = Large()
+        kept.append(ref(large))
+        raise ValueError("it is not valid")
+
+    async def ask() -> str:
+        try:
+            await slices.beside(refused)
+        except ValueError as problem:
+            return str(problem)
+        return ""
+
+    gc.disable()
+    try:
+        answer = slices.deferred(ask())
+        async with asyncio.timeout(20):
+            await until(lambda: answer.done)
+        thread.wait()
+        assert answer.result() == "it is not valid"
+        assert [each() for each in kept] == [None]
+    finally:
+        gc.enable()
 
 
 async def test_periodic_tasks_of_the_broker_continue_after_any_error(
