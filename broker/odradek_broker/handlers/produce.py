@@ -672,7 +672,8 @@ def _prepared(
     try:
         return prepare(batch, config, AppendOrigin.CLIENT, now_ms, budget)
     except AppendRejected as refusal:
-        return refusal
+        # The frames of its traceback have the inflated records, and who raises it again keeps it.
+        return refusal.with_traceback(None)
 
 
 def _response(index: int, outcome: _Outcome) -> PartitionProduceResponse:

@@ -9,6 +9,9 @@ import pytest
 
 from broker_in_loop import RunningBroker, StartBroker
 from fake_verifier import FakeVerifier
+from odradek_broker.handlers import produce
+from odradek_broker.storage.errors import AppendRejected
+from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import iter_batches, read_records
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
@@ -309,3 +312,11 @@ async def test_d11_p24_the_oldest_producers_over_the_limit_are_dropped(
     assert [entry.producer_id for entry in producers.entries()] == list(range(10, 1_010))
     again = batch_of(b"b", producer_id=3, producer_epoch=0, base_sequence=1)
     assert only(await client.call(produce_request("t", again), 9)).error_code == ErrorCode.NONE
+
+
+def test_n14_a_refusal_keeps_no_inflated_records() -> None:
+    """The frames of a traceback would keep them, and whoever raises it again keeps the refusal."""
+    config = LogConfig(cleanup_policy=frozenset({"compact"}))
+    refusal = produce._prepared(memoryview(batch_of(b"without a key")), config, 0, None)
+    assert isinstance(refusal, AppendRejected)
+    assert refusal.__traceback__ is None
