@@ -153,6 +153,11 @@ def test_a_record_finished_without_a_reason_is_a_violation() -> None:
     assert "nobody has answered it" in group.end()[0]
     group.checker.may_be_deleted(PLACE, 8)
     assert group.end() == []
+    # The response to the last delivery was lost; its lock ended, and the record was given up.
+    unheard = Group(limit=2)
+    unheard.lend("a")
+    unheard.checker.acquiring(PLACE, [7], 2)
+    assert unheard.end() == []
     given_up = Group(limit=1)
     given_up.lend("a")
     assert given_up.end() == []

@@ -401,5 +401,5 @@ class ShareDeliveries:
                 continue
             elif not record.deliveries:
                 yield f"{place}, offset {offset} was never delivered"
-            elif not record.tried and record.count < self._limit:
+            elif not record.tried and max({record.count, *record.counts}) < self._limit:
                 yield f"{place}, offset {offset} is finished, and nobody has answered it: {record}"
