@@ -525,7 +525,7 @@ class _Produce:
         Raises TakesLong if the batch was not checked before."""
         try:
             if isinstance(checked, AppendRejected):
-                raise checked
+                raise checked.kept()
             now_ms = self._now_ms if checked is None else self._node.clock.wall_ms()
             result = partition.append(batch, now_ms, budget=self._budget, prepared=checked)
         except StorageError as problem:
@@ -672,8 +672,7 @@ def _prepared(
     try:
         return prepare(batch, config, AppendOrigin.CLIENT, now_ms, budget)
     except AppendRejected as refusal:
-        # The frames of its traceback have the inflated records, and who raises it again keeps it.
-        return refusal.with_traceback(None)
+        return refusal.kept()
 
 
 def _response(index: int, outcome: _Outcome) -> PartitionProduceResponse:

@@ -251,7 +251,7 @@ class MirrorAppends:
             try:
                 check_source(header, part.source_leader_epoch, log.leader_epochs.latest)
                 if isinstance(prepared, AppendRejected):
-                    raise prepared
+                    raise prepared.kept()
                 partition.append(batch, now_ms, AppendOrigin.MIRROR, prepared=prepared)
             except AppendRejected as problem:
                 remedy = ""
@@ -392,7 +392,7 @@ def _prepared(
         for batch, _ in batches_of(records):
             found.append(prepare(batch, config, AppendOrigin.MIRROR, now_ms, budget))
     except AppendRejected as refused:
-        found.append(refused)
+        found.append(refused.kept())
     return found
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Hashable, Sequence
+from typing import Self
 
 from odradek_protocol.errors import ErrorCode
 
@@ -47,6 +48,11 @@ class AppendRejected(StorageError):
     ) -> None:
         super().__init__(error, message)
         self.record_errors = list(record_errors)
+
+    def kept(self) -> Self:
+        """The same refusal, to be kept for later. The traceback and the context of one that was
+        raised have frames in which the inflated records are."""
+        return type(self)(self.error, self.message, self.record_errors)
 
 
 class NotOneBatch(AppendRejected):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +15,9 @@ from interleaved import Asked, InterleavedBroker
 from logs import NOW_MS, make_batch
 from odradek_broker.slices import BESIDE_MAX
 from odradek_broker.storage.validation import AT_ONCE_BYTES
-from odradek_protocol.compression import Codec
+from odradek_protocol.compression import Codec, compress
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records import HEADER_BYTES, iter_batches, update_crc
 from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -220,6 +222,38 @@ def test_r06_the_errors_of_records_come_from_the_thread(held: Broker) -> None:
     (answer,) = held.let(held.begin(produce(batch), 9))
     assert results(answer) == [(E.INVALID_TIMESTAMP, -1)]
     assert len(answer.responses[0].partition_responses[0].record_errors) == 2
+
+
+def damaged() -> memoryview:
+    """A large batch whose records cannot be read."""
+    header = bytes(make_batch(2))[:HEADER_BYTES]
+    batch = bytearray(header + compress(Codec.LZ4, b"\1" + LARGE))
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[21:23] = Codec.LZ4.to_bytes(2, "big")
+    update_crc(batch, 0)
+    return memoryview(batch)
+
+
+@pytest.mark.parametrize("kind", ["records that cannot be read", "a time in the future"])
+def test_n14_refused_large_batches_leave_nothing_to_a_collection_of_garbage(
+    held: Broker, kind: str
+) -> None:
+    """The collector does not visit what has survived for a while."""
+    late = {"value": LARGE, "codec": Codec.LZ4, "timestamp": NOW_MS + 10**10}
+    batch = damaged() if kind.startswith("records") else make_batch(1, **late)  # type: ignore[arg-type]
+    (answer,) = held.let(held.begin(produce(batch), 9))
+    assert results(answer)[0][0] in (E.INVALID_RECORD, E.INVALID_TIMESTAMP)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            held.let(held.begin(produce(batch), 9))
+        left_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert left_bytes < AT_ONCE_BYTES
 
 
 def test_n57_what_waits_for_the_thread_is_limited(held: Broker) -> None:

@@ -320,3 +320,4 @@ def test_n14_a_refusal_keeps_no_inflated_records() -> None:
     refusal = produce._prepared(memoryview(batch_of(b"without a key")), config, 0, None)
     assert isinstance(refusal, AppendRejected)
     assert refusal.__traceback__ is None
+    assert refusal.__context__ is None
