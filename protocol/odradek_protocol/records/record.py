@@ -296,9 +296,10 @@ def split_records(data: Buffer, count: int) -> Iterator[tuple[bytes, int]]:
 
 _PART_RECORDS, _PART_BYTES = 10_000, 1024 * 1024
 
-#: The compiled twin does not report which record is damaged. If a batch has more records than this
-#: limit, the pure twin does not search for the damaged record.
+#: The compiled twin does not report which record is damaged. If a batch has more records or bytes
+#: than these limits, the pure twin does not search for the damaged record: it needs a copy.
 MAX_RECORDS_READ_AGAIN = 100_000
+_MAX_BYTES_READ_AGAIN = 16 * 1024 * 1024
 
 
 class RecordsScanned(NamedTuple):
@@ -318,7 +319,7 @@ def scan_records(data: Buffer, count: int) -> RecordsScanned:
     """Scan exactly `count` records, at least one. Raises CorruptBatch if they do not fill `data`.
 
     The compiled twin makes no objects of records. If it refuses the records, the pure twin reads
-    them again to find the invalid record, but not if there are more than MAX_RECORDS_READ_AGAIN.
+    them again to find the invalid record, but not if they are very many or very large.
     """
     if not MIN_RECORD_BYTES <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatch(f"{count} records cannot be in {len(data)} bytes")
@@ -327,7 +328,7 @@ def scan_records(data: Buffer, count: int) -> RecordsScanned:
         found = codec.scan(data, count)
         if found is not None:
             return RecordsScanned._make(found)
-        if count > MAX_RECORDS_READ_AGAIN:
+        if count > MAX_RECORDS_READ_AGAIN or len(data) > _MAX_BYTES_READ_AGAIN:
             raise CorruptBatch(f"{len(data)} bytes are not {count} sound records")
     parsed = parse_records(bytes(data), count)
     return RecordsScanned(

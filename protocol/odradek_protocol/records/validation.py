@@ -16,7 +16,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 
 from .batch import BatchHeader, BodyNotDecompressed, Buffer
 from .layout import HEADER_BYTES
-from .record import inflate_body, parse_records, scan_records
+from .record import inflate_body, parse_records, scan_records, split_records
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
@@ -122,18 +122,23 @@ def _name_troubles(
 ) -> None:
     """Add the problem of each invalid record to `checked`. If a record is refused because it has no
     key, its timestamp is not checked."""
-    parsed = parse_records(bytes(body), header.record_count)
-    for index, (key, delta) in enumerate(zip(parsed.keys, parsed.timestamp_deltas, strict=True)):
-        if rules.compacted and key is None:
-            trouble: str | None = _NO_KEY
-        else:
-            own = (
-                header.max_timestamp if header.is_log_append_time else header.base_timestamp + delta
-            )
-            trouble = _timestamp_trouble(header, rules, own, now_ms)
-            checked.invalid_timestamp |= trouble is not None
-        if trouble is not None and len(checked.record_errors) < MAX_RECORD_ERRORS:
-            checked.record_errors.append((index, trouble))
+    index = 0
+    for part, count in split_records(body, header.record_count):
+        parsed = parse_records(part, count)
+        for key, delta in zip(parsed.keys, parsed.timestamp_deltas, strict=True):
+            if rules.compacted and key is None:
+                trouble: str | None = _NO_KEY
+            else:
+                own = (
+                    header.max_timestamp
+                    if header.is_log_append_time
+                    else header.base_timestamp + delta
+                )
+                trouble = _timestamp_trouble(header, rules, own, now_ms)
+                checked.invalid_timestamp |= trouble is not None
+            if trouble is not None and len(checked.record_errors) < MAX_RECORD_ERRORS:
+                checked.record_errors.append((index, trouble))
+            index += 1
 
 
 def _all_in_window(
