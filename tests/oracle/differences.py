@@ -244,7 +244,8 @@ DIFFERENCES: tuple[Difference, ...] = (
             ("*.error_code",),
             "A topology of Kafka Streams gets STREAMS_INVALID_TOPOLOGY with the reason if its epoch is "
             "below 0, if two subtopologies have the same id, or if a copartition group names a topic "
-            "that its subtopology does not have; Kafka answers UNKNOWN_SERVER_ERROR.",
+            "that its subtopology does not have; Kafka answers UNKNOWN_SERVER_ERROR. A topology of "
+            "more than 20,000 tasks gets it too; Kafka has no limit.",
         )
         for scenario in ("streams-topology-broken", "streams-topology-of-a-negative-epoch")
     ),
