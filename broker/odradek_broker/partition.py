@@ -31,8 +31,6 @@ _LOAD_BYTES = 1024 * 1024
 
 #: A callback for a change of the partition that it gets.
 Waiter = Callable[[Any], None]
-
-
 #: Calls a function in the next turn of the loop.
 Later = Callable[[Callable[[], None]], object]
 #: The most waiters that are called in a turn: some milliseconds if all of them read and answer.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from odradek_broker.slices import Done
+from odradek_broker.slices import Done, here
 
 
 class HeldThread:
@@ -19,10 +19,4 @@ class HeldThread:
 
     def run(self) -> None:
         """Do the oldest work. What the work raises is handed on, as by the thread."""
-        work, done = self.works.popleft()
-        problem: Exception | None = None
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - handed to `done`
-            problem = error
-        done(problem)
+        here(*self.works.popleft())

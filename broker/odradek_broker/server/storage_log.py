@@ -72,7 +72,8 @@ def log_start(report: StartReport) -> None:
         if recovered.gaps:
             first, end = recovered.gaps[0]
             log.warning(
-                "a compacted log has gaps between segments; the broker assumes that compaction left them",
+                "a compacted log has gaps between segments; the broker assumes that compaction left"
+                " them",
                 partition=f"{recovered.topic}-{recovered.partition}",
                 gaps=len(recovered.gaps),
                 first_gap=f"offsets {first} to {end - 1}",

@@ -382,6 +382,9 @@ class _Scan:
                 for position, header in iter_batches(data):
                     await self._search_batch(memoryview(data)[position:], header, offset)
                     self._offset = header.next_offset
+            except ThreadBusy:
+                # Share consumers fetch again after this error, but fail at that of ThreadBusy.
+                return _E.OFFSET_NOT_AVAILABLE
             except StorageError as problem:
                 return problem.error
             except BatchError:

@@ -239,8 +239,10 @@ def test_n14_refused_large_batches_leave_nothing_to_a_collection_of_garbage(
     held: Broker, kind: str
 ) -> None:
     """The collector does not visit what has survived for a while."""
-    late = {"value": LARGE, "codec": Codec.LZ4, "timestamp": NOW_MS + 10**10}
-    batch = damaged() if kind.startswith("records") else make_batch(1, **late)  # type: ignore[arg-type]
+    if kind.startswith("records"):
+        batch = damaged()
+    else:
+        batch = make_batch(1, value=LARGE, codec=Codec.LZ4, timestamp=NOW_MS + 10**10)
     (answer,) = held.let(held.begin(produce(batch), 9))
     assert results(answer)[0][0] in (E.INVALID_RECORD, E.INVALID_TIMESTAMP)
     gc.collect()

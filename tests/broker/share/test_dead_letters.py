@@ -7,11 +7,14 @@ import errno
 from base64 import urlsafe_b64encode
 from dataclasses import replace
 
+import pytest
+
 from at_once import at_once
 from dead_letter_world import ACCEPT, LETTERS, REJECT, RELEASE, SOURCE, DeadLetterWorld
 from held_thread import HeldThread
 from logs import append, make_batch
 from odradek.simulation.disk import Failure
+from odradek_broker import slices
 from odradek_broker.explain.sentences import sentence
 from odradek_broker.share.dead_letter_topics import Reading, given_up_records
 from odradek_broker.share.dead_letters import DeadLetter, Source, letters_in
@@ -19,6 +22,7 @@ from odradek_broker.share.events import DeadLettered, NotDeadLettered, SessionEn
 from odradek_broker.share.in_flight import GivenUp, GivenUpBecause
 from odradek_broker.share.manager import Outcome
 from odradek_broker.share.share_partition import Acknowledgement
+from odradek_broker.share_state import DeadLetterPosition
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
@@ -523,6 +527,24 @@ def test_n57_the_search_for_open_dead_letters_is_work_for_the_thread() -> None:
     assert len(world.thread.works) == 1
     assert world.let() == 2, "a batch at a time"
     assert [each.first_offset for each in world.acquired()] == [1]
+
+
+def test_h170_a_search_that_finds_the_thread_busy_is_tried_again_by_the_next_fetch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Java's share consumer fails at the error that producers get."""
+    world = DeadLetterWorld()
+    world.jobs(1)
+    world.acquired()
+    assert _rejected(world) == Outcome()
+    leader = world.node.share_partitions
+    (led,) = leader.loaded()
+    position = DeadLetterPosition(world.node.metadata.topic_id(LETTERS), 0, 0)
+    with monkeypatch.context() as busy:
+        busy.setattr(slices, "BESIDE_MAX", 0)
+        found = leader.dead_letters.open_letters(led, position)
+    assert found.result() is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert leader.dead_letters.open_letters(led, position).result() == {0: 1}
 
 
 # --- States that are begun anew -------------------------------------------------------------------
