@@ -59,7 +59,7 @@ class RuleList:
     ) -> bool:
         return self.allows(context, operation, resource)
 
-    def allows_any(
+    async def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
         return any(

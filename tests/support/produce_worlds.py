@@ -99,7 +99,7 @@ class Denying:
     ) -> bool:
         return not resource.name.startswith(DENIED)
 
-    def allows_any(
+    async def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
         return True

@@ -13,6 +13,7 @@ from odradek_broker.explain.sentences import EventKind, describe_client
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, may_write_idempotently, transactional_id
+from odradek_broker.slices import soon
 from odradek_protocol.constants import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.init_producer_id import (
@@ -29,11 +30,7 @@ def handle(
     with the coordinator's answer."""
     name = request.transactional_id
     if name is None:
-        if not may_write_idempotently(node.authorizer, context):
-            return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        if _is_half_given(request):
-            return _failed(ErrorCode.INVALID_REQUEST)
-        return _idempotent(node, context)
+        return node.slices.run(_idempotent(node, context, request), context)
     resource = transactional_id(name)
     if not node.authorizer.allows(context, Operation.WRITE, resource):
         return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -61,19 +58,20 @@ def handle(
     )
 
 
-def _idempotent(node: Node, context: RequestContext) -> Deferred[InitProducerIdResponse]:
+async def _idempotent(
+    node: Node, context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
     """A new producer id with epoch 0, once its block of ids is durable (P-30)."""
-
-    def answer(producer_id: int | None) -> InitProducerIdResponse:
-        if producer_id is None:
-            return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        client = describe_client(context.client_id, context.host)
-        node.producer_history.record(
-            str(producer_id), EventKind.PRODUCER_GIVEN, client=client, epoch=0
-        )
-        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-
-    return node.producer_ids.next().map(answer)
+    if not await may_write_idempotently(node.authorizer, context):
+        return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if _is_half_given(request):
+        return _failed(ErrorCode.INVALID_REQUEST)
+    producer_id = await soon(node.producer_ids.next())
+    if producer_id is None:
+        return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    client = describe_client(context.client_id, context.host)
+    node.producer_history.record(str(producer_id), EventKind.PRODUCER_GIVEN, client=client, epoch=0)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def _is_half_given(request: InitProducerIdRequest) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -97,18 +97,20 @@ def acl_host(host: str) -> str:
     return host if mapped else str(address)
 
 
-#: The ACLs of one pattern, by principal.
-Bucket = dict[str, list[Acl]]
+#: The ACLs of one pattern, by principal and host in the form of `acl_host`. There may be thousands
+#: with different hosts.
+Bucket = dict[tuple[str, str], list[Acl]]
 
 
 @dataclass
 class _OfType:
-    """The ACLs of one type of resource, by name. `lengths`: the number of prefixes of each
-    length."""
+    """The ACLs of one type of resource, by name and by principal. `lengths`: the number of prefixes
+    of each length."""
 
     literal: dict[str, Bucket] = field(default_factory=dict)
     prefixed: dict[str, Bucket] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
+    by_principal: dict[str, dict[Acl, None]] = field(default_factory=dict)
 
     def buckets(self, name: str) -> Iterator[Bucket]:
         """The buckets of the ACLs that apply to a name, in no particular order."""
@@ -128,14 +130,19 @@ class _OfType:
         if acl.name not in by_name and by_name is self.prefixed:
             length = len(acl.name)
             self.lengths[length] = self.lengths.get(length, 0) + 1
-        by_name.setdefault(acl.name, {}).setdefault(acl.principal, []).append(acl)
+        by_name.setdefault(acl.name, {}).setdefault(_client_of(acl), []).append(acl)
+        self.by_principal.setdefault(acl.principal, {})[acl] = None
 
     def remove(self, acl: Acl) -> None:
+        own = self.by_principal[acl.principal]
+        del own[acl]
+        if not own:
+            del self.by_principal[acl.principal]
         by_name = self._by_name(acl)
-        bucket = by_name[acl.name]
-        bucket[acl.principal].remove(acl)
-        if not bucket[acl.principal]:
-            del bucket[acl.principal]
+        bucket, client = by_name[acl.name], _client_of(acl)
+        bucket[client].remove(acl)
+        if not bucket[client]:
+            del bucket[client]
         if bucket:
             return
         del by_name[acl.name]
@@ -147,6 +154,10 @@ class _OfType:
 
     def _by_name(self, acl: Acl) -> dict[str, Bucket]:
         return self.prefixed if acl.pattern_type is PatternType.PREFIXED else self.literal
+
+
+def _client_of(acl: Acl) -> tuple[str, str]:
+    return acl.principal, acl_host(acl.host)
 
 
 class AclIndex:
@@ -190,13 +201,10 @@ class AclIndex:
         found = self._types.get(kind)
         return iter(()) if found is None else found.buckets(name)
 
-    def of_type(self, kind: AclResourceType) -> Iterator[Acl]:
-        """All ACLs on resources of one type."""
-        found = self._types.get(kind, _OfType())
-        for by_name in (found.literal, found.prefixed):
-            for bucket in by_name.values():
-                for acls in bucket.values():
-                    yield from acls
+    def of_principal(self, kind: AclResourceType, principal: str) -> Iterable[Acl]:
+        """All ACLs of a principal on resources of one type."""
+        found = self._types.get(kind)
+        return () if found is None else found.by_principal.get(principal, ())
 
     async def matching(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
         """(id, ACL) of the ACLs that match a filter, oldest first."""

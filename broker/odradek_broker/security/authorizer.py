@@ -57,7 +57,7 @@ def denial(operation: Operation, resource: Resource) -> str:
 
 class Authorizer(Protocol):
     """The protocol of an authorizer, which is called once for each right that a request needs, and
-    must answer without waiting.
+    must answer at once, apart from `allows_any`.
     """
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
@@ -73,7 +73,7 @@ class Authorizer(Protocol):
         """
         ...
 
-    def allows_any(
+    async def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
         """True if the sender may do the operation on at least one resource of this type (A-04)."""
@@ -93,7 +93,7 @@ class AllowEverything:
         """Always true."""
         return True
 
-    def allows_any(
+    async def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
         """Always true."""
@@ -226,12 +226,12 @@ def may_fetch_as(authorizer: Authorizer, context: RequestContext, replica_id: in
     return replica_id < 0 or authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER)
 
 
-def may_write_idempotently(authorizer: Authorizer, context: RequestContext) -> bool:
+async def may_write_idempotently(authorizer: Authorizer, context: RequestContext) -> bool:
     """True if the client has IDEMPOTENT_WRITE, or WRITE on at least one topic. One of the two
     rights is needed to get a producer id without a transactional id (A-04)."""
     return authorizer.would_allow(
         context, Operation.IDEMPOTENT_WRITE, CLUSTER
-    ) or authorizer.allows_any(context, Operation.WRITE, ResourceType.TOPIC)
+    ) or await authorizer.allows_any(context, Operation.WRITE, ResourceType.TOPIC)
 
 
 def may_write_markers(authorizer: Authorizer, context: RequestContext) -> bool:

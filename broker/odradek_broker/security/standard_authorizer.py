@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from odradek_broker.request import RequestContext
-from odradek_broker.security.acls import Acl, AclIndex, acl_host, plain_host
+from odradek_broker.security.acls import Acl, AclIndex, Bucket, acl_host, plain_host
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
+from odradek_broker.slices import paced
 from odradek_protocol.acls import (
     EVERYBODY,
     USER_PREFIX,
@@ -96,14 +97,14 @@ class StandardAuthorizer:
             self._tell(self._audit.allowed, context, operation, resource, decision)
         return decision.allowed
 
-    def allows_any(
+    async def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
         """True if the sender may do the operation on at least one resource of this type (A-64)."""
         whole = Resource(kind, _ANY_NAME)
         if self.would_allow(context, operation, whole):
             return True
-        if self._allows_some(context, operation, kind):
+        if await self._allows_some(context, operation, kind):
             return True
         decision = Decision(False, f"no ACL allows it for any {kind.name}")
         self._tell(self._audit.denied, context, operation, Resource(kind, WILDCARD), decision)
@@ -161,36 +162,34 @@ class StandardAuthorizer:
             return Decision(True, str(allowed_by))
         return _NO_ACL_FITS if has_acls else self._no_acls
 
-    def _allows_some(
+    async def _allows_some(
         self, context: RequestContext, operation: Operation, kind: ResourceType
     ) -> bool:
         """True if an ACL allows the operation on a name or prefix that no other ACL denies, as in
         Kafka."""
-        principals = (USER_PREFIX + context.user, EVERYBODY)
         hosts = (plain_host(context.host), WILDCARD)
         allowed: set[tuple[PatternType, str]] = set()
         denied: set[tuple[PatternType, str]] = set()
-        for acl in self._acls.of_type(kind):
-            if (
-                acl.principal in principals
-                and acl_host(acl.host) in hosts
-                and acl.operation in _DENIED_BY[operation]
-            ):
-                kept = denied if acl.permission is AclPermission.DENY else allowed
-                kept.add((acl.pattern_type, acl.name))
+        for principal in (USER_PREFIX + context.user, EVERYBODY):
+            async for acl in paced(self._acls.of_principal(kind, principal)):
+                if acl_host(acl.host) in hosts and acl.operation in _DENIED_BY[operation]:
+                    kept = denied if acl.permission is AclPermission.DENY else allowed
+                    kept.add((acl.pattern_type, acl.name))
         everything = (PatternType.LITERAL, WILDCARD)
         if everything in denied:
             return False
-        return everything in allowed or any(
-            not _is_taken_away(pattern, name, denied) for pattern, name in allowed
-        )
+        if everything in allowed:
+            return True
+        async for pattern, name in paced(allowed):
+            if not _is_taken_away(pattern, name, denied):
+                return True
+        return False
 
 
-def _for(bucket: dict[str, list[Acl]], principal: str, host: str) -> Iterable[Acl]:
-    for each in (principal, EVERYBODY):
-        for acl in bucket.get(each, ()):
-            if acl.host == WILDCARD or acl_host(acl.host) == host:
-                yield acl
+def _for(bucket: Bucket, principal: str, host: str) -> Iterable[Acl]:
+    for who in (principal, EVERYBODY):
+        for where in (host, WILDCARD):
+            yield from bucket.get((who, where), ())
 
 
 def _is_taken_away(pattern: PatternType, name: str, denied: set[tuple[PatternType, str]]) -> bool:

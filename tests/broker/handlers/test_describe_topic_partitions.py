@@ -111,7 +111,7 @@ class _All:
 
     would_allow = allows
 
-    def allows_any(self, _: RequestContext, operation: Operation, kind: ResourceType) -> bool:
+    async def allows_any(self, _: RequestContext, operation: Operation, kind: ResourceType) -> bool:
         return True
 
 

@@ -42,7 +42,10 @@ class _Denies:
     def allows(self, *_: object) -> bool:
         return False
 
-    would_allow = allows_any = allows
+    would_allow = allows
+
+    async def allows_any(self, *_: object) -> bool:
+        return False
 
 
 def upsertion(user: str, mechanism: int = 1, iterations: int = 4096, **more: Any) -> ScramUpsertion:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from at_once import at_once
 from broker_in_loop import RunningBroker, StartBroker
+from large_requests import CountedBroker
 from odradek_broker.config.broker import ConfigError, parse_config
 from odradek_broker.request import RequestContext
 from odradek_broker.security.acls import Acl, AclIndex
@@ -22,7 +24,12 @@ from odradek_broker.security.authorizer import (
     topic,
 )
 from odradek_broker.security.standard_authorizer import AuditLog, StandardAuthorizer
+from odradek_protocol import frames
 from odradek_protocol.acls import AclPermission, PatternType
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
+from steps import steps_of
 
 O, R = Operation, ResourceType
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
@@ -260,12 +267,41 @@ def test_a65_the_number_of_cached_decisions_is_limited(monkeypatch: pytest.Monke
 def test_a64_acls_decide_whether_any_topic_may_be_written(acls: list[Acl], allowed: bool) -> None:
     world = World()
     world.add(*acls)
-    assert world.authorizer.allows_any(context(), O.WRITE, R.TOPIC) == allowed
+    assert at_once(world.authorizer.allows_any(context(), O.WRITE, R.TOPIC)) == allowed
 
 
 def test_a64_super_users_and_open_resources_may_write_any_topic() -> None:
-    assert World("User:alice").authorizer.allows_any(context(), O.WRITE, R.TOPIC)
-    assert World(open_without_acls=True).authorizer.allows_any(context(), O.WRITE, R.TOPIC)
+    for world in (World("User:alice"), World(open_without_acls=True)):
+        assert at_once(world.authorizer.allows_any(context(), O.WRITE, R.TOPIC))
+
+
+# --- Many ACLs ---
+
+
+def test_n57_a_decision_is_quick_however_many_acls_a_name_has() -> None:
+    world = World()
+    for number in range(5_000):
+        host = f"10.1.{number // 250}.{number % 250}"
+        world.acls.add(number.to_bytes(16, "big"), acl(O.WRITE, host=host))
+    assert steps_of(lambda: world.may(O.WRITE, topic("orders"), host="10.1.3.7")) < 1_000
+    assert not world.may(O.WRITE, topic("orders"), host="10.2.0.0")
+    assert steps_of(lambda: world.acls.remove((4_999).to_bytes(16, "big"))) < 1_000
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_n57_no_question_about_any_topic_holds_the_loop(denied: bool) -> None:
+    """With `denied` the user's ACLs are examined one by one, and in vain."""
+    broker = CountedBroker(authorizer_class_name=CLASS, super_users="User:admin")
+    acls = broker.world.node.metadata.acls
+    principal = "User:alice" if denied else "User:bob"
+    for number in range(5_000):
+        acls.add(number.to_bytes(16, "big"), acl(O.WRITE, f"orders-{number}", principal=principal))
+    acls.add(b"x" * 16, acl(O.WRITE, "orders-", PREFIXED, deny=True))
+    request = InitProducerIdRequest(transactional_id=None)
+    steps, reply = broker.longest_callback(request, 5, "alice")
+    answer: Any = frames.decode_response(APIS[ApiKey.INIT_PRODUCER_ID], 5, b"".join(reply)[4:])
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert steps <= 20_000
 
 
 # --- The index compared with a list ---
@@ -278,6 +314,7 @@ def _plainly(acls: list[Acl], user: str, operation: Operation, resource: Resourc
         for each in acls
         if each.resource_type is resource.type
         and each.principal in (f"User:{user}", "User:*")
+        and each.host in ("10.0.0.1", "*")
         and (
             resource.name.startswith(each.name)
             if each.pattern_type is PREFIXED
@@ -310,6 +347,7 @@ def test_a61_a62_the_acl_index_decides_like_a_loop_over_all_acls(seed: int) -> N
             some(["a", "ab", "abc", "b", "*"]),
             some([LITERAL, PREFIXED]),
             principal=some(["User:alice", "User:bob", "User:*"]),
+            host=some(["*", "10.0.0.1", "10.0.0.2"]),
             kind=some([R.TOPIC, R.GROUP]),
             deny=rng.random() < 0.3,
         )
@@ -327,9 +365,10 @@ def test_a61_a62_the_acl_index_decides_like_a_loop_over_all_acls(seed: int) -> N
         assert world.may(operation, resource, user) == expected
     for acl_id in held:
         world.acls.remove(acl_id)
-    assert not any(of.literal or of.prefixed or of.lengths for of in world.acls._types.values()), (
-        "nothing is left behind"
-    )
+    assert not any(
+        of.literal or of.prefixed or of.lengths or of.by_principal
+        for of in world.acls._types.values()
+    ), "nothing is left behind"
 
 
 # --- A-66: the audit log ---

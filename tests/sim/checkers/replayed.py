@@ -18,7 +18,6 @@ from odradek_broker.node import Node
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager
-from odradek_protocol.acls import AclResourceType
 
 #: Durable state by name.
 State = dict[str, object]
@@ -107,9 +106,8 @@ def _metadata_state(metadata: ClusterMetadata) -> State:
         state[f"delegation token {token.token_id}"] = token
     for user, credentials in metadata.scram_credentials.items():
         state[f"credentials of {user}"] = dict(credentials)
-    for kind in AclResourceType:
-        for acl in metadata.acls.of_type(kind):
-            state[f"ACL {acl}"] = acl
+    for acl in metadata.acls.by_id.values():
+        state[f"ACL {acl}"] = acl
     return state
 
 
