@@ -378,7 +378,7 @@ def _octets(what: str, value: object) -> bytes:
     raise TypeError(f"record {what} is {type(value).__name__}, not bytes or None")
 
 
-def seal(header: BatchHeader, body: bytes) -> bytearray:
+def seal(header: BatchHeader, body: Buffer) -> bytearray:
     """The batch of this header and body, with its length and checksum set."""
     covered = header.pack()[CRC_START:]
     return _join(header.base_offset, header.leader_epoch, covered, body)
@@ -484,17 +484,18 @@ def rewrite_batch(
         [record.value for record in records],
         [record.headers for record in records],
     )
-    return rewrite_columns(header, columns, codec=codec, delete_horizon_ms=delete_horizon_ms)
+    return rewrite_columns(header, (columns,), codec=codec, delete_horizon_ms=delete_horizon_ms)
 
 
 def rewrite_columns(
     header: BatchHeader,
-    columns: RecordColumns,
+    parts: Iterable[RecordColumns],
     *,
     codec: Codec | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """The batch of `header` after compaction: with only the records in `columns` (R-19).
+    """The batch of `header` after compaction: with only the records in `parts` (R-19). A part at a
+    time is in memory as columns.
 
     Base offset, last offset delta, producer id, epoch, sequence and flags stay; the offsets have
     gaps where records were removed. `delete_horizon_ms` None keeps the batch's delete horizon, if
@@ -502,34 +503,45 @@ def rewrite_columns(
     record if there is no delete horizon. If no records remain, the header alone preserves the
     producer's sequence. `codec` defaults to that of the batch.
     """
-    if not columns.keys:
-        return _bare(header)
     codec = header.codec if codec is None else codec
     attributes = header.attributes & ~CODEC_MASK | codec
-    base_timestamp = columns.timestamps[0]
+    base_timestamp: int | None = None
     if delete_horizon_ms is not None:
         attributes |= DELETE_HORIZON_BIT
         base_timestamp = delete_horizon_ms
     elif header.has_delete_horizon:
         base_timestamp = header.base_timestamp
-    max_timestamp = header.max_timestamp
-    if not header.is_log_append_time:
-        max_timestamp = max(columns.timestamps)
-    body = encode_columns(
-        [offset - header.base_offset for offset in columns.offsets],
+    record_count = 0
+    max_timestamps: list[int] = []
+    body = bytearray()
+    for columns in parts:
+        if not columns.keys:
+            continue
+        if base_timestamp is None:
+            base_timestamp = columns.timestamps[0]
+        body += _encode(columns, header.base_offset, base_timestamp)
+        max_timestamps.append(max(columns.timestamps))
+        record_count += len(columns.keys)
+    if base_timestamp is None or not record_count:
+        return _bare(header)
+    rewritten = replace(
+        header,
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=header.max_timestamp if header.is_log_append_time else max(max_timestamps),
+        record_count=record_count,
+    )
+    return seal(rewritten, compress(codec, body) if codec is not Codec.NONE else body)
+
+
+def _encode(columns: RecordColumns, base_offset: int, base_timestamp: int) -> bytes:
+    return encode_columns(
+        [offset - base_offset for offset in columns.offsets],
         [timestamp - base_timestamp for timestamp in columns.timestamps],
         columns.keys,
         columns.values,
         [encode_headers(headers) if headers else NO_HEADERS for headers in columns.headers],
     )
-    rewritten = replace(
-        header,
-        attributes=attributes,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        record_count=len(columns.keys),
-    )
-    return seal(rewritten, compress(codec, body) if codec is not Codec.NONE else body)
 
 
 def _bare(header: BatchHeader) -> bytearray:

@@ -17,7 +17,7 @@ same shape in bulk. These three functions are the pure twin; if the compiled twi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import repeat
 from struct import Struct
@@ -127,11 +127,37 @@ def read_columns(
     return body_columns(read_body(buffer, position, header, max_decompressed_bytes), header)
 
 
-def body_columns(data: bytes, header: BatchHeader) -> RecordColumns:
-    """Read the records of a body that `read_body` returned, as columns."""
+def column_parts(batch: Buffer, header: BatchHeader) -> Iterable[RecordColumns]:
+    """The records of the batch at the beginning of `batch` as columns of at most 10,000 records,
+    for readers whose memory must not depend on the number of records. They may be read repeatedly.
+    Otherwise like `read_columns`; also the reading may raise CorruptBatch."""
+    body = inflated_body(batch, header)
+    if header.record_count <= _PART_RECORDS and len(body) <= _PART_BYTES:
+        return (body_columns(bytes(body), header),)
+    return _ColumnParts(body, header)
+
+
+class _ColumnParts:
+    """The columns of a large body, of which a part at a time is in memory."""
+
+    __slots__ = ("_body", "_header")
+
+    def __init__(self, body: Buffer, header: BatchHeader) -> None:
+        self._body, self._header = body, header
+
+    def __iter__(self) -> Iterator[RecordColumns]:
+        for part, count in split_records(self._body, self._header.record_count):
+            yield body_columns(part, self._header, count)
+
+
+def body_columns(
+    data: bytes, header: BatchHeader, record_count: int | None = None
+) -> RecordColumns:
+    """Read the records of a body that `read_body` returned, as columns. `record_count`: the number
+    of records in `data` if it is a part of the body."""
     return placed_columns(
         data,
-        header.record_count,
+        header.record_count if record_count is None else record_count,
         header.base_offset,
         header.last_offset_delta,
         header.base_timestamp,

@@ -5,6 +5,7 @@ This module reads and writes no file.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import compress
 from operator import ge
 from typing import cast
@@ -17,9 +18,7 @@ from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import BatchHeader, Buffer
 from odradek_protocol.records.builder import rewrite_columns
-from odradek_protocol.records.record import RecordColumns, read_columns
-
-_NO_RECORDS = RecordColumns((), [], [], [], [])
+from odradek_protocol.records.record import RecordColumns, column_parts
 
 
 class Kept(NamedTuple):
@@ -63,27 +62,27 @@ class BatchFilter:
         if not header.record_count or (ended_nothing and expired):
             return Kept(self._emptied(header), 0)
         if ended_nothing and horizon_ms is None:
-            return Kept(self._with_horizon(header, read_columns(batch, 0, header)), 1)
+            return Kept(self._with_horizon(header, column_parts(batch, header)), 1)
         return Kept(batch, header.record_count, 0, aborted)
 
     def _keep_data(self, header: BatchHeader, batch: memoryview) -> Kept:
-        columns = read_columns(batch, 0, header)
-        chosen, keyless = self._choose(header, columns)
+        parts = column_parts(batch, header)
+        chosen = bytearray()
+        keyless = 0
+        tombstones = False
+        for columns in parts:
+            stays, without_key = self._choose(header, columns)
+            chosen += bytes(stays)
+            keyless += without_key
+            tombstones = tombstones or None in compress(columns.values, stays)
         count = sum(chosen)
         if not count:
             return Kept(self._emptied(header), 0, keyless)
-        whole = count == len(chosen)
-        if not whole:
-            columns = RecordColumns(
-                list(compress(columns.offsets, chosen)),
-                list(compress(columns.timestamps, chosen)),
-                list(compress(columns.keys, chosen)),
-                list(compress(columns.values, chosen)),
-                list(compress(columns.headers, chosen)),
-            )
-        if header.delete_horizon_ms is None and None in columns.values:
-            return Kept(self._with_horizon(header, columns), count, keyless)
-        return Kept(batch if whole else rewrite_columns(header, columns), count, keyless)
+        if header.delete_horizon_ms is None and tombstones:
+            return Kept(self._with_horizon(header, _chosen_of(parts, chosen)), count, keyless)
+        if count == len(chosen):
+            return Kept(batch, count, keyless)
+        return Kept(rewrite_columns(header, _chosen_of(parts, chosen)), count, keyless)
 
     def _choose(self, header: BatchHeader, columns: RecordColumns) -> tuple[list[bool], int]:
         """The records to keep: the last of each key, unless it is a tombstone older than
@@ -108,16 +107,16 @@ class BatchFilter:
             ]
         return chosen, keyless
 
-    def _with_horizon(self, header: BatchHeader, columns: RecordColumns) -> bytearray:
+    def _with_horizon(self, header: BatchHeader, parts: Iterable[RecordColumns]) -> bytearray:
         """Set the time from which tombstones and markers in a batch may be removed (KIP-534)."""
         horizon_ms = self._job.now_ms + self._job.delete_retention_ms
-        return rewrite_columns(header, columns, delete_horizon_ms=horizon_ms)
+        return rewrite_columns(header, parts, delete_horizon_ms=horizon_ms)
 
     def _emptied(self, header: BatchHeader) -> bytearray | None:
         """An empty batch with this header if the header is still needed, because it has the last
         sequence or epoch of an unexpired producer, or because the cleaned part ends with it."""
         if self._is_last_of_producer(header) or header.next_offset == self._job.upper_bound:
-            return rewrite_columns(header, _NO_RECORDS)
+            return rewrite_columns(header, ())
         return None
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
@@ -129,3 +128,12 @@ class BatchFilter:
         if last.data_offset >= 0:
             return header.last_offset == last.data_offset
         return header.is_control and header.producer_epoch == last.epoch
+
+
+def _chosen_of(parts: Iterable[RecordColumns], chosen: bytearray) -> Iterator[RecordColumns]:
+    """The chosen records of each part. `chosen` has a byte for each record of all parts."""
+    start = 0
+    for columns in parts:
+        end = start + len(columns.keys)
+        yield RecordColumns._make(list(compress(column, chosen[start:end])) for column in columns)
+        start = end

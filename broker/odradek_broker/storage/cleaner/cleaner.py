@@ -34,8 +34,8 @@ from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.segment import Segment, segment_name
 from odradek_broker.storage.segment_scanner import read_batches
 from odradek_broker.storage.transaction_index import AbortedTransaction, TransactionIndex
-from odradek_protocol.records.batch import read_header_alone, verify_crc
-from odradek_protocol.records.record import RecordColumns, read_columns
+from odradek_protocol.records.batch import BatchHeader, read_header_alone, verify_crc
+from odradek_protocol.records.record import RecordColumns, column_parts
 
 _OPEN_FILES = 4
 
@@ -130,13 +130,26 @@ class _LogCleaning:
             self._throttle(header.size_bytes)
             if header.is_control:
                 transactions.saw_control(header, batch)
-            elif not transactions.saw_data(header) and header.last_offset >= start:
-                if offsets.full:
-                    return False
-                verify_crc(batch, 0, header)
-                self._put(read_columns(batch, 0, header), start)
+            elif (
+                not transactions.saw_data(header)
+                and header.last_offset >= start
+                and not self._put_batch(header, batch, start)
+            ):
+                return False
             if header.last_offset >= start:
                 offsets.latest_offset = header.last_offset
+        return True
+
+    def _put_batch(self, header: BatchHeader, batch: memoryview, start: int) -> bool:
+        """Add the records of a batch until the map is full; False if it is full before the end of
+        the batch."""
+        if self._map.full:
+            return False
+        verify_crc(batch, 0, header)
+        for columns in column_parts(batch, header):
+            if self._map.full:
+                return False
+            self._put(columns, start)
         return True
 
     def _put(self, columns: RecordColumns, start: int) -> None:
@@ -149,6 +162,7 @@ class _LogCleaning:
             self._map.put_all((key for key, _ in pairs), (offset for _, offset in pairs))
         else:
             self._map.put_all(cast("list[bytes]", keys), offsets)
+        self._map.latest_offset = max(self._map.latest_offset, offsets[-1])
 
     # ---- the second reading: what stays
 

@@ -109,8 +109,8 @@ class OffsetMap:
 
     @property
     def full(self) -> bool:
-        """True if no further batch may be added. A batch is always added as a whole, so the
-        capacity is exceeded by at most one batch, and each cleaning makes progress."""
+        """True if no further records may be added. Up to 10,000 records of a batch are added
+        together, so the capacity is exceeded by at most these, and each cleaning makes progress."""
         return len(self) >= self.capacity
 
     @property

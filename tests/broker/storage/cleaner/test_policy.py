@@ -4,6 +4,7 @@ L-29)."""
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -22,6 +23,9 @@ from odradek_broker.storage.cleaner.policy import log_to_clean
 from odradek_broker.storage.cleaner.segments import group_by_size, source_segments
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_config import AppendOrigin
+from odradek_protocol.compression import Codec
+from odradek_protocol.records.builder import BatchBuilder
 
 COMPACT = frozenset({"compact"})
 HOUR_MS = 3_600_000
@@ -190,6 +194,43 @@ def test_l28_a_digest_is_not_found_across_two_entries() -> None:
     packed.put_all([inside], [3])
     assert list(packed.get_all([across, inside, first, second])) == [-1, 3, 0x0102030405060708, 2]
     assert len(packed) == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "cleanings", "peak_bytes_max"),
+    [(50, 1, 12_000_000), (100_000, 4, 25_000_000)],
+    ids=["few keys", "more keys than fit"],
+)
+def test_l28_the_memory_of_a_cleaning_does_not_grow_with_the_records_of_a_batch(
+    keys: int, cleanings: int, peak_bytes_max: int
+) -> None:
+    """As objects, 100,000 records take 27 MB, and 116 MB while all of them are rewritten. Only the
+    last records of the keys stay."""
+    files = MemoryFiles()
+    log = make_log(files, cleanup_policy=COMPACT)
+    builder = BatchBuilder(Codec.ZSTD)
+    for number in range(100_000):
+        value = None if number == 90_000 else b"%d" % number
+        builder.append(NOW_MS + number, b"%d" % (number % keys), value)
+    expected = {number % keys: number for number in range(100_000)}
+    append(log, memoryview(builder.build()), origin=AppendOrigin.COORDINATOR)
+    log.roll(NOW_MS)
+    append(log, make_batch(key=b"1"))
+    log.roll(NOW_MS)
+    append(log)
+    del builder
+    cleaned_to = done = 0
+    while cleaned_to < 100_001:
+        tracemalloc.start()
+        cleaned_to = compact(log, files, NOW_MS, cleaned_to, dedupe_buffer_bytes=25_000 * 34)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < peak_bytes_max
+        done += 1
+    assert done == cleanings
+    del expected[1]
+    offsets = [record.offset for record in records(read_all(log))]
+    assert offsets == [*sorted(expected.values()), 100_000, 100_001]
 
 
 def test_l29_a_segment_is_rolled_before_the_maximum_compaction_lag() -> None:
