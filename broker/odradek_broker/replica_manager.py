@@ -37,8 +37,7 @@ REOPEN_INTERVAL_MS = 5_000
 #: The number of partitions whose files one call may create or rename immediately, and the number in
 #: each later turn of the event loop. Each partition takes about a millisecond, during which no
 #: other request is answered.
-_AT_ONCE_MAX = 8
-_SLICE_MAX = 4
+_AT_ONCE_MAX = 4
 #: The number of partitions that are opened again at a time.
 _REOPENED_MAX = 20
 
@@ -284,7 +283,7 @@ class ReplicaManager:
         self._scheduled = False
         if self._deltas:
             delta = self._deltas.popleft()
-            self._work(delta, _SLICE_MAX)
+            self._work(delta, _AT_ONCE_MAX)
             self._go_on(delta)
         if self._deltas and not self._scheduled:
             self._scheduled = True

@@ -44,6 +44,8 @@ from odradek_protocol.schemas.streams_group_heartbeat import (
 
 _E = ErrorCode
 
+#: The internal topics that are created in one step. Each has a partition for each of its tasks.
+_CREATED_AT_ONCE = 2
 #: The maximum number of topics that a status lists as not created.
 _ERRORS_SHOWN_MAX = 3
 
@@ -134,7 +136,7 @@ async def _create_missing(
     quota = node.quotas.mutations(context, NEVER_STRICT)
     created = CreatedSoFar(node.metadata)
     failed: list[TopicResult] = []
-    async for batch in paced(in_order(wanted), changing=True):
+    async for batch in paced(in_order(wanted, _CREATED_AT_ONCE), changing=True):
         records, results = create_topics(node.metadata, batch, quota, created)
         failed += [
             result for result in results if result.error not in (_E.NONE, _E.TOPIC_ALREADY_EXISTS)
