@@ -59,10 +59,41 @@ def test_a_table_folds_its_widest_columns_to_fit_a_terminal() -> None:
     assert "".join(lines).count("x") == 500
 
 
-@pytest.mark.usefixtures("terminal")
-def test_columns_that_cannot_fit_are_as_narrow_as_possible() -> None:
-    lines = layout.table_lines([["y" * 30] * 9])
-    assert widest(lines) == 9 * 12 + 8 * 2
+@pytest.mark.parametrize("available", [40, 60, 80, 130])
+@pytest.mark.parametrize("columns", [1, 2, 8, 9, 10, 13])
+def test_every_table_fits_a_terminal(
+    terminal: None, monkeypatch: pytest.MonkeyPatch, columns: int, available: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(available))
+    rows = [["LOG-END-OFFSET"] * columns, ["y" * 100] * columns, ["0"] * columns]
+    lines = layout.table_lines(rows)
+    assert widest(lines) <= available
+    assert "".join(lines).count("y") == 100 * columns
+
+
+def test_headings_are_folded_at_their_hyphens(
+    terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID"
+    row = ["orders", "orders", "0", "12345678", "12345679", "1", "c-" + "9" * 40, "/127.0.0.1", "c"]
+    lines = layout.table_lines([names.split(), row])
+    assert widest(lines) <= 80
+    assert [line.split() for line in lines[:3]] == [
+        [
+            "GROUP",
+            "TOPIC",
+            "PARTITION",
+            "CURRENT-",
+            "LOG-END-",
+            "LAG",
+            "CONSUMER",
+            "HOST",
+            "CLIENT-",
+        ],
+        ["OFFSET", "OFFSET", "-ID", "ID"],
+        ["orders", "orders", "0", "12345678", "12345679", "1", "c-999999", "/127.0.0.", "c"],
+    ]
 
 
 @pytest.mark.usefixtures("terminal")

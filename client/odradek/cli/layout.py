@@ -17,7 +17,7 @@ from odradek_protocol.visible import visible, width
 PIPED_COLUMNS = 100
 #: The smallest width of wrapped lines; a narrower terminal wraps lines itself.
 _COLUMNS_MIN = 40
-#: The minimum width of a table's column, in characters.
+#: The minimum width of a table's column, in characters, if all columns can have it.
 _CELL_MIN = 12
 _GAP = "  "
 #: A blank at which `wrap` does not break a line.
@@ -47,7 +47,9 @@ def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
     return _wrapped(shown, columns(), first, blank) or [first.rstrip()]
 
 
-def _wrapped(text: str, available: int, first: str = "", rest: str = "") -> list[str]:
+def _wrapped(
+    text: str, available: int, first: str = "", rest: str = "", *, at_hyphens: bool = False
+) -> list[str]:
     """The lines of a text, none of which takes more than `available` columns of the terminal."""
     if width(text) == len(text) and first.isascii():
         return textwrap.wrap(
@@ -55,7 +57,7 @@ def _wrapped(text: str, available: int, first: str = "", rest: str = "") -> list
             available,
             initial_indent=first,
             subsequent_indent=rest,
-            break_on_hyphens=False,
+            break_on_hyphens=at_hyphens,
         )
     lines: list[str] = []
     line = ""
@@ -83,13 +85,17 @@ def fits(widths: Sequence[int]) -> bool:
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Aligned columns, each as wide as its cells need. In a table wider than the terminal, the
-    widest columns are folded."""
+    headings (the first row) are folded at their hyphens, and then the widest columns."""
     rows = [list(map(visible, row)) for row in rows]
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     if fits(widths):
         return [_row(row, widths) for row in rows]
-    narrow = _narrowed(widths, columns())
-    return [line for row in rows for line in _folded(row, narrow)]
+    words = [heading.replace("-", "- ").split() for heading in rows[0]]
+    cells = zip(words, *rows[1:], strict=True)
+    least = [max(map(width, [*heads, *column]), default=0) for heads, *column in cells]
+    narrow = _narrowed(least, columns())
+    heading = _folded(rows[0], narrow, at_hyphens=True)
+    return heading + [line for row in rows[1:] for line in _folded(row, narrow)]
 
 
 def _table_width(widths: Sequence[int]) -> int:
@@ -106,22 +112,26 @@ def padded(text: str, columns: int) -> str:
 
 
 def _narrowed(widths: Sequence[int], available: int) -> list[int]:
-    """The widths, after the widest columns were narrowed until the table fits or no column can be
-    narrowed."""
-    narrow = list(widths)
-    while (excess := _table_width(narrow) - available) > 0:
-        widest = max(narrow)
-        if widest <= _CELL_MIN:
-            break
-        next_widest = max([each for each in narrow if each < widest], default=_CELL_MIN)
-        cut = min(excess, widest - max(next_widest, _CELL_MIN))
-        narrow[narrow.index(widest)] -= max(cut, 1)
+    """The widths, at most as large as a limit with which the table fits. Space that is left goes to
+    the columns that lack least."""
+    in_all = available - len(_GAP) * (len(widths) - 1)
+    least = max(min(_CELL_MIN, in_all // len(widths)), 1)
+    fitting = (
+        limit
+        for limit in range(in_all, least, -1)
+        if sum(min(each, limit) for each in widths) <= in_all
+    )
+    limit = next(fitting, least)
+    narrow = [min(each, limit) for each in widths]
+    for at in sorted(range(len(widths)), key=widths.__getitem__):
+        narrow[at] += min(widths[at] - narrow[at], max(in_all - sum(narrow), 0))
     return narrow
 
 
-def _folded(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+def _folded(cells: Sequence[str], widths: Sequence[int], *, at_hyphens: bool = False) -> list[str]:
     parts = [
-        _wrapped(cell, available) or [""] for cell, available in zip(cells, widths, strict=True)
+        _wrapped(cell, available, at_hyphens=at_hyphens) or [""]
+        for cell, available in zip(cells, widths, strict=True)
     ]
     height = max(map(len, parts))
     filled = [[*part, *[""] * (height - len(part))] for part in parts]
