@@ -139,6 +139,10 @@ class ClusterMetadata:
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         #: The SCRAM credentials of each user. Only `replay` changes them.
         self.scram_credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
+        #: The same credentials by mechanism, then by user.
+        self.scram_users: dict[ScramMechanism, dict[str, ScramCredential]] = {
+            each: {} for each in ScramMechanism
+        }
         #: The delegation tokens. Only `replay` changes them.
         self.delegation_tokens = DelegationTokens(config.delegation_token_secret_key)
         #: The ACLs, for an authorizer that uses them. Only `replay` changes them.
@@ -613,17 +617,18 @@ class ClusterMetadata:
             del self.client_quotas[entity]
 
     def _replay_scram_credential(self, record: UserScramCredentialRecord) -> None:
-        credentials = self.scram_credentials.setdefault(record.name, {})
-        credentials[scram_mechanism(record.mechanism)] = ScramCredential(
-            bytes(record.salt),
-            bytes(record.stored_key),
-            bytes(record.server_key),
-            record.iterations,
-        )
+        salt, *keys = map(bytes, (record.salt, record.stored_key, record.server_key))
+        credential = ScramCredential(salt, keys[0], keys[1], record.iterations)
+        mechanism = scram_mechanism(record.mechanism)
+        self.scram_credentials.setdefault(record.name, {})[mechanism] = credential
+        self.scram_users[mechanism][record.name] = credential
 
     def _replay_remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
-        credentials = self.scram_credentials[record.name]
-        del credentials[scram_mechanism(record.mechanism)]
+        credentials, mechanism = (
+            self.scram_credentials[record.name],
+            scram_mechanism(record.mechanism),
+        )
+        del credentials[mechanism], self.scram_users[mechanism][record.name]
         if not credentials:
             del self.scram_credentials[record.name]
 

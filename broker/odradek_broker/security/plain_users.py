@@ -136,13 +136,14 @@ class PlainUsers:
         """True if a user has this name."""
         return name in self._passwords or name in self._hashes
 
-    def use_hashes(self, hashes: Mapping[str, PasswordHash]) -> None:
-        """Replace all earlier hashes of users by `hashes`."""
+    def use_hashes(self, hashes: dict[str, PasswordHash]) -> dict[str, PasswordHash]:
+        """Replace all earlier hashes of users by `hashes`. Returns the earlier ones."""
         self._right.clear()
-        self._hashes = dict(hashes)
+        earlier, self._hashes = self._hashes, hashes
         if self._hashes:
             like = next(iter(self._hashes.values()))
             self._nobody = replace(like, salt=self._secret, key=self._secret)
+        return earlier
 
     def check(self, host: str, name: str, password: str) -> bool | Deferred[bool] | None:
         """True if the password is this user's; None if too many checks for the client's address are

@@ -40,7 +40,8 @@ _SALT_BYTES = 26
 #: The maximum number of computed credentials of tokens that are kept.
 _TOKEN_CREDENTIALS_MAX = 10_000
 
-Credentials = Callable[[], Mapping[str, Mapping[ScramMechanism, ScramCredential]]]
+#: The credentials of a mechanism, by user.
+Credentials = Callable[[ScramMechanism], Mapping[str, ScramCredential]]
 
 
 class ScramTokens:
@@ -122,7 +123,7 @@ class ScramUsers:
 
     def credential(self, user: str) -> ScramCredential | None:
         """The user's credential; None if the user has none."""
-        return self._credentials().get(user, {}).get(self.mechanism)
+        return self._credentials(self.mechanism).get(user)
 
     def made_up(self, user: str) -> ScramCredential:
         """An invented credential for an unknown user. No password fits it, and clients cannot
@@ -130,8 +131,7 @@ class ScramUsers:
         name = self.mechanism.hash_name
         salt = hmac.digest(self._secret, b"salt" + user.encode(), name)
         key = hmac.digest(self._secret, b"key" + user.encode(), name)
-        found = (each.get(self.mechanism) for each in self._credentials().values())
-        like = next((each for each in found if each is not None), None)
+        like = next(iter(self._credentials(self.mechanism).values()), None)
         if like is None:
             return ScramCredential(salt[:_SALT_BYTES], key, key, ITERATIONS_MIN)
         salt = (salt * (len(like.salt) // len(salt) + 1))[: len(like.salt)]

@@ -10,6 +10,7 @@ further failure is delayed longer. Successful authentications are never delayed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -197,13 +198,15 @@ def random_bytes(randomness: Randomness, count: int) -> bytes:
 
 
 class UsersFile:
-    """The file of a listener's users of PLAIN, read again when it changes. Raises StartError if it
-    is not valid."""
+    """The file of a listener's users of PLAIN, read again when it changes. `beside`: runs work in a
+    thread, since it takes a second to read 100,000 users. Raises StartError if it is not valid."""
 
-    def __init__(self, listener: str, path: str, users: PlainUsers) -> None:
+    def __init__(self, listener: str, path: str, users: PlainUsers, beside: Beside) -> None:
         self._listener = listener
         self._path = path
         self._users = users
+        self._beside = beside
+        self._reading = False
         self._seen = files.fingerprint((path,))
         try:
             users.use_hashes(self._read())
@@ -213,26 +216,38 @@ class UsersFile:
     def refresh(self) -> None:
         """Use the present content of the file, if it is valid."""
         found = files.fingerprint((self._path,))
-        if found == self._seen:
+        if found == self._seen or self._reading:
             return
-        self._seen = found
-        try:
-            users = self._read()
-        except (TlsError, UsersFileError) as problem:
-            log.error(
-                "the new PLAIN users cannot be read; the earlier ones stay in use",
-                listener=self._listener,
-                problem=str(problem),
-            )
-        else:
-            self._users.use_hashes(users)
+        self._seen, self._reading = found, True
+        read: list[dict[str, PasswordHash]] = []
+
+        def use(problem: Exception | None) -> None:
+            self._reading = False
+            if problem is not None:
+                log.error(
+                    "the new PLAIN users cannot be read; the earlier ones stay in use",
+                    listener=self._listener,
+                    problem=str(problem),
+                )
+                return
+            (users,) = read
+            earlier = self._users.use_hashes(users)
+            self._beside(partial(_free, earlier), lambda _: None)
             log.info("the new PLAIN users are in use", listener=self._listener, users=len(users))
+
+        self._beside(lambda: read.append(self._read()), use)
 
     def _read(self) -> dict[str, PasswordHash]:
         try:
             return parse_users(files.read(self._path).decode())
         except UnicodeDecodeError:
             raise UsersFileError("it is no UTF-8") from None
+
+
+def _free(users: dict[str, PasswordHash]) -> None:
+    """Free users one by one, so that other threads run meanwhile."""
+    while users:
+        users.popitem()
 
 
 class SaslListeners:
@@ -288,7 +303,8 @@ class SaslListeners:
         if name == "PLAIN":
             users = PlainUsers(settings.plain_users, self._secret, self._hashing)
             if settings.plain_users_file:
-                self._files.append(UsersFile(settings.name, settings.plain_users_file, users))
+                file = settings.plain_users_file
+                self._files.append(UsersFile(settings.name, file, users, self._hashing))
             return PlainMechanism(users)
         if name == "OAUTHBEARER":
             return self._oauthbearer(settings)

@@ -340,7 +340,7 @@ class Server:
         self._beside += [hashing, fetching]
         return SaslListeners(
             self.config,
-            credentials=lambda: self.node.metadata.scram_credentials,
+            credentials=lambda mechanism: self.node.metadata.scram_users[mechanism],
             tokens=lambda: self.node.metadata.delegation_tokens,
             clock=host.clock,
             randomness=host.randomness,

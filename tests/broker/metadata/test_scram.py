@@ -3,6 +3,7 @@ a restart."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,10 +18,11 @@ from odradek_broker.metadata.scram import (
     alter_scram_credentials,
     credential_record,
 )
+from odradek_broker.security.scram import ScramUsers
 from odradek_broker.tools.record_decoders import decode_record
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import HIDDEN
-from odradek_protocol.sasl.scram import ScramMechanism, new_credential, salted_password
+from odradek_protocol.sasl.scram import ClientFirst, ScramMechanism, new_credential, salted_password
 from odradek_protocol.schemas.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -33,6 +35,7 @@ from odradek_protocol.schemas.describe_user_scram_credentials import (
 from odradek_protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
 from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest
 from odradek_protocol.stored.cluster_metadata import encode_record
+from steps import steps_of
 
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
 SALT = b"0123456789"
@@ -79,6 +82,22 @@ def test_a41_credentials_are_set_replaced_and_removed() -> None:
         "u": ErrorCode.NONE,
     }
     assert {user: list(each) for user, each in held.items()} == {"u": [SHA_512]}
+    assert node.metadata.scram_users == {SHA_256: {}, SHA_512: {"u": held["u"][SHA_512]}}
+
+
+def test_n57_an_unknown_user_is_challenged_quickly_however_many_users_there_are() -> None:
+    metadata = FakeNode().metadata
+    credential = new_credential(SHA_512, "secret", SALT)
+    for number in range(5_000):
+        metadata.replay(credential_record(f"user-{number}", SHA_512, credential))
+    tokens: Any = None
+    for mechanism in ScramMechanism:
+        users = ScramUsers(
+            mechanism, lambda each: metadata.scram_users[each], tokens, bytes(32), lambda: "n"
+        )
+        exchange = users.begin("127.0.0.1")
+        first = ClientFirst("nobody", "nonce").encode()
+        assert steps_of(partial(exchange.step, first)) < 5_000
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from itertools import product
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.explain.sentences import EventKind
 from odradek_broker.metadata.delegation_tokens import create_token, expire_token
 from odradek_broker.metadata.scram import credential_record
+from odradek_broker.security.passwords import PasswordHash, hash_password
+from odradek_broker.security.plain_users import parse_users
 from odradek_broker.security.sasl import OTHER_USER
 from odradek_broker.server import sasl_listeners
 from odradek_broker.server.authentication import TRANSITIONS, Event, State
@@ -467,11 +470,9 @@ async def test_a53_a_token_authenticates_its_owner_until_it_expires(
 # --- The users file -------------------------------------------------------------------------------
 
 
-async def test_a44_a_changed_users_file_adds_and_removes_users(
-    start_broker: StartBroker, tmp_path: Path
+async def test_a44_n57_a_changed_users_file_adds_and_removes_users(
+    start_broker: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from odradek_broker.security.passwords import hash_password
-
     def line(name: str, password: str) -> str:
         return f"{name}:{hash_password(password, b'0123456789abcdef')}\n"
 
@@ -479,16 +480,31 @@ async def test_a44_a_changed_users_file_adds_and_removes_users(
     path.write_text(line("carol", "secret"))
     keys = LISTENER | {"sasl.enabled.mechanisms": "PLAIN", "sasl.plain.users.file": str(path)}
     broker = await start_broker(keys=keys)
+    assert broker.server._sasl is not None
+    (file,) = broker.server._sasl._files
+    threads: list[int] = []
+
+    def read(text: str) -> dict[str, PasswordHash]:
+        threads.append(get_ident())
+        return parse_users(text)
+
+    monkeypatch.setattr(sasl_listeners, "parse_users", read)
+
+    async def read_again() -> None:
+        """Have the file read, which takes too long for the loop (N-57)."""
+        file.refresh()
+        await until(lambda: not file._reading)
+
     for _ in range(2):
         assert (await plain(await broker.client(), "carol", "secret")).error_code == 0
     path.write_text("# nobody else\n\n" + line("dave:x", "other"))
-    assert broker.server._sasl is not None
-    broker.server._sasl.refresh()
+    await read_again()
     assert (await plain(await broker.client(), "carol", "secret")).error_code
     assert (await plain(await broker.client(), "dave:x", "other")).error_code == 0
     path.write_text("dave:plain text\n")
-    broker.server._sasl.refresh()
+    await read_again()
     assert (await plain(await broker.client(), "dave:x", "other")).error_code == 0
+    assert len(threads) == 2 and get_ident() not in threads
 
 
 async def test_a44_a_broker_with_an_unusable_users_file_does_not_start(
@@ -508,7 +524,6 @@ async def test_a44_a_broker_with_an_unusable_users_file_does_not_start(
 async def test_n27_wrong_passwords_do_not_delay_known_users(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
-    from odradek_broker.security.passwords import hash_password
 
     path = tmp_path / "users"
     path.write_text(f"carol:{hash_password('secret', b'0123456789abcdef')}\n")

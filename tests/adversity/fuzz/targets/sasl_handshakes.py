@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from types import MappingProxyType
 from typing import Any
 
 from tests.adversity.fuzz.conversation import World, framed, request_frame, split
@@ -40,7 +39,7 @@ from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest
 _PASSWORD = "h3p8-of-nobody-who-asks-here"
 _LOGIN = "org.apache.kafka.common.security"
 _MECHANISM = ScramMechanism.SHA_256
-_CREDENTIALS = {"alice": {_MECHANISM: new_credential(_MECHANISM, _PASSWORD, b"salt" * 4)}}
+_CREDENTIALS = {_MECHANISM: {"alice": new_credential(_MECHANISM, _PASSWORD, b"salt" * 4)}}
 #: A delegation token of alice.
 _TOKENS = DelegationTokens("key")
 _TOKENS.put(DelegationToken("t", "User:alice", "User:alice", (), 0, 1 << 62, 1 << 62))
@@ -74,7 +73,7 @@ class _Connection:
         listeners = SaslListeners(
             config,
             tokens=lambda: _TOKENS,
-            credentials=lambda: MappingProxyType(_CREDENTIALS),
+            credentials=lambda mechanism: _CREDENTIALS[mechanism],
             clock=clock,
             randomness=CountingRandomness(),
             peer_log=PeerLog(lambda: clock.monotonic_ms() / 1000),
