@@ -225,7 +225,10 @@ class LogFiles:
 
     def take_snapshot_of_base(self, base_offset: int) -> None:
         """Take a producer snapshot at the base offset of the active segment, which is empty, with
-        the state of the segment before it. Raises OSError."""
+        the state of the segment before it. The state is left out if that segment or the file of
+        leader epochs needs a scan to be repaired. Raises OSError."""
+        if self.epochs.changed:
+            self.write_epochs()
         sealed = self.segments.all[-2] if len(self.segments) > 1 else None
         whole = (
             sealed is not None

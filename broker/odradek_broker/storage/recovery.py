@@ -21,6 +21,7 @@ from odradek_broker.storage.cleaner.swap import SWAP, finish_swaps
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.producers.manager import Producers, has_snapshot, snapshot_name
+from odradek_broker.storage.producers.snapshot import read_segment_state
 from odradek_broker.storage.segment import (
     RETENTION_DELETED,
     SEGMENT_SUFFIXES,
@@ -354,11 +355,22 @@ class LogLoader:
 
         A rolled segment can lose its unsynced end at a batch boundary while the next file survives.
         Only compaction leaves such gaps on purpose, and only below the recovery point on disk,
-        where everything was flushed before.
+        where everything was flushed before. The checkpoints may be old copies, so a compacted log
+        is cut only if the snapshot between the segments shows that the first one was longer.
         """
         if segment.base_offset == previous.next_offset:
             return ""
-        on_purpose = not self.gaps_known or segment.base_offset <= self.recovery_point
+        on_purpose = (
+            not self.gaps_known
+            or segment.base_offset <= self.recovery_point
+            or not has_lost_its_end(
+                self.files,
+                self.directory,
+                previous.base_offset,
+                previous.size_bytes,
+                segment.base_offset,
+            )
+        )
         if segment.base_offset > previous.next_offset and self.compacted and on_purpose:
             if segment.base_offset > self.recovery_point:
                 self.report.gaps.append((previous.next_offset, segment.base_offset))
@@ -410,6 +422,17 @@ class LogLoader:
                 break  # The scan of this segment reports the damage.
         epochs.changed = bool(epochs.entries)
         return epochs
+
+
+def has_lost_its_end(
+    files: Files, directory: str, base_offset: int, size_bytes: int, end_offset: int
+) -> bool:
+    """True if the snapshot at `end_offset` says that a segment, which has `size_bytes` now, was
+    longer when it was closed there. It tells nothing of compacted segments: the cleaner removes the
+    snapshots below the part that it cleans before it changes a segment, and leaves no gap at the
+    end of that part (L-24). Raises OSError."""
+    state = read_segment_state(files, f"{directory}/{snapshot_name(end_offset)}")
+    return state is not None and state.base_offset == base_offset and state.size_bytes > size_bytes
 
 
 def _sync_file(files: Files, path: str) -> None:

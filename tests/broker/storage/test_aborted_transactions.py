@@ -540,6 +540,24 @@ def test_l05_a_changed_transaction_index_is_detected(
     assert aborted(log) == [(1, 0), (2, 2), (3, 4)]
 
 
+@pytest.mark.parametrize("change", [lambda good: b"", lambda good: good[:34]])
+def test_l05_an_old_index_of_a_segment_closed_after_a_kill_is_detected(
+    files: MemoryFiles, change: Callable[[bytes], bytes]
+) -> None:
+    """The scan after the kill has the leader epochs from the batches; the snapshot of the next roll
+    must still have the state of the segment."""
+    log = make_log(files)
+    for producer_id in (1, 2):
+        append(log, make_batch(1, producer_id=producer_id, transactional=True))
+        append_marker(log, commit=False, producer_id=producer_id)
+    log = reopen(log, files, clean=False)
+    log.roll(NOW_MS)
+    append(log)
+    log = restarted(files, log, clean=False)
+    files.put(index_path(0), change(files.content(index_path(0))))
+    assert aborted(log) == [(1, 0), (2, 2)]
+
+
 def test_l05_segments_without_transactions_are_not_read_for_a_missing_index(
     files: MemoryFiles, scans: list[str]
 ) -> None:

@@ -18,6 +18,7 @@ from odradek_broker.storage.checkpoints import (
 from odradek_broker.storage.producers.manager import read_end_marker
 from odradek_broker.storage.producers.snapshot import CorruptSnapshot, decode_snapshot
 from odradek_broker.storage.producers.state import ProducerEntry, ProducerStateManager
+from odradek_broker.storage.recovery import has_lost_its_end
 from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_broker.tools.file_names import FileKind
 from odradek_broker.tools.record_decoders import is_loaded, load_problem
@@ -202,6 +203,7 @@ class PartitionCheck:
         #: The index of the first segment that the next start scans.
         self._first_scanned = 0
         self._next_offset = 0
+        self._segment_bytes = 0
         self.summary = Summary()
 
     def run(self) -> Summary:
@@ -336,6 +338,7 @@ class PartitionCheck:
             check.finish(aborted if exact else None)
         self._next_offset = check.next_offset
         self._odd_timestamps += check.odd_timestamps
+        self._segment_bytes = check.size_bytes
         self.summary.size_bytes += check.size_bytes
         if scanned:
             self.summary.scanned_bytes += check.size_bytes
@@ -374,14 +377,23 @@ class PartitionCheck:
                 )
                 return
 
-    def _by_compaction(self, base_offset: int) -> bool:
+    def _by_compaction(self, at: int, base_offset: int) -> bool:
         """True if the next start accepts a gap before a segment because compaction may have left it
         (L-32)."""
         expected = self._expected
         unknown = expected.recovery_point is None or not expected.gaps_known
         if unknown or expected.clean or expected.live:
             return expected.compacted
-        return expected.compacted and base_offset <= (expected.recovery_point or 0)
+        return expected.compacted and (
+            base_offset <= (expected.recovery_point or 0)
+            or not has_lost_its_end(
+                self._files,
+                self._directory,
+                self._there.bases[at - 1],
+                self._segment_bytes,
+                base_offset,
+            )
+        )
 
     def _check_seam(self, at: int, base_offset: int) -> None:
         """Report a segment that does not begin at the offset at which the segment before it
@@ -389,7 +401,7 @@ class PartitionCheck:
         if not at or base_offset == self._next_offset:
             return
         missing = base_offset > self._next_offset
-        if (missing and self._by_compaction(base_offset)) or not self._sound:
+        if (missing and self._by_compaction(at, base_offset)) or not self._sound:
             self._sound = True
             return
         problem = f"it begins at offset {base_offset}, those before it end at {self._next_offset}"
