@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ from odradek_protocol.sasl.oauthbearer import ABORT, parse_oauthbearer
 #: The maximum length of a token; sasl.server.max.receive.size may be a lower limit.
 _TOKEN_CHARACTERS_MAX = 65_536
 _NAME_CHARACTERS_MAX = 1_024
+#: JSON can have it, but no message that names the user, such as the list of connections.
+_HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 _INVALID = "invalid_token"
 _INSUFFICIENT = "insufficient_scope"
 
@@ -126,6 +129,8 @@ def _user(claims: Mapping[str, Any], name: str) -> str:
         raise TokenRefused(f"it has no claim {name} with the name of its user")
     if len(user) > _NAME_CHARACTERS_MAX:
         raise TokenRefused(f"its claim {name} has more than {_NAME_CHARACTERS_MAX} characters")
+    if _HALF_PAIR.search(user):
+        raise TokenRefused(f"its claim {name} has half of a surrogate pair, which is no character")
     return user.strip()
 
 

@@ -111,6 +111,7 @@ def test_a46_a_signed_token_has_a_user_and_an_expiry() -> None:
         ({"sub": None}, "no claim sub"),
         ({"sub": "  "}, "no claim sub"),
         ({"sub": "x" * 2000}, "characters"),
+        ({"sub": "x\ud800"}, "half of a surrogate pair"),
         ({"scope": 5}, "scope"),
     ],
 )
