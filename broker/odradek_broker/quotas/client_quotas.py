@@ -53,6 +53,8 @@ ANY = ""
 
 #: The usage of a client is dropped after this time without usage.
 _INACTIVE_MS = 3_600_000
+#: The most inactive clients whose usage is dropped at a time.
+_FORGOTTEN_MAX = 32
 
 #: The limit of the clients (by user and client id) whose usage is kept, and the limit of the
 #: characters of their names. Above these limits, the clients with the oldest usage are dropped, and
@@ -99,9 +101,9 @@ class ClientQuotas(Generic[U]):
         #: By (user, client id): None is the default of the type, ANY means that the entity does not
         #: have the type.
         self._limits: dict[tuple[str | None, str | None], float] = {}
-        #: The kinds of the existing quotas: (true if the entity has a user, true if it has a client
-        #: id).
-        self._kinds: set[tuple[bool, bool]] = set()
+        #: The number of quotas of each existing kind: (true if the entity has a user, true if it has
+        #: a client id).
+        self._kinds: dict[tuple[bool, bool], int] = {}
         self._usages: dict[tuple[str, str], _Entry[U]] = {}
         self._characters = 0
 
@@ -113,11 +115,14 @@ class ClientQuotas(Generic[U]):
         """Set the quota of an entity; None removes it. The usage is kept."""
         names = dict(entity)
         key = names.get(USER, ANY), names.get(CLIENT_ID, ANY)
+        kind = key[0] != ANY, key[1] != ANY
+        quotas = self._kinds.pop(kind, 0) - (key in self._limits) + (limit is not None)
+        if quotas:
+            self._kinds[kind] = quotas
         if limit is None:
             self._limits.pop(key, None)
         else:
             self._limits[key] = limit
-        self._kinds = {(user != ANY, client_id != ANY) for user, client_id in self._limits}
 
     def find(self, user: str, client_id: str) -> Applied | None:
         """The most specific quota that applies to a client; None if no quota applies (Q-01).
@@ -165,11 +170,14 @@ class ClientQuotas(Generic[U]):
 
     def _forget_inactive(self, now_ms: int) -> None:
         usages = self._usages
+        forgotten = 0
         while len(usages) > 1:
             key, entry = next(iter(usages.items()))
             crowded = len(usages) > _USAGES_MAX or self._characters > _CHARACTERS_MAX
-            if not crowded and now_ms - entry.used_ms < _INACTIVE_MS:
+            stays = now_ms - entry.used_ms < _INACTIVE_MS or forgotten >= _FORGOTTEN_MAX
+            if stays and not crowded:
                 return
+            forgotten += 1
             del usages[key]
             self._characters -= len(key[0]) + len(key[1])
 

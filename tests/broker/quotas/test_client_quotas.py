@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from math import inf
+
 import pytest
 
 from odradek.simulation.clock import SimulatedClock
 from odradek_broker.quotas.client_quotas import (
     ANY,
+    Applied,
     ClientQuotas,
     QuotaEntity,
     QuotaKey,
@@ -15,6 +19,7 @@ from odradek_broker.quotas.client_quotas import (
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import SampledRate, Windows
 from odradek_broker.request import RequestContext
+from steps import steps_of
 
 WINDOWS = Windows(11, 1000)
 #: Quota entities, the most specific first.
@@ -49,6 +54,27 @@ def test_q01_the_most_specific_quota_applies() -> None:
         held.update(entity, None)
     assert held.find("u", "c") is None
     assert not held
+
+
+def test_n57_a_quota_is_set_and_removed_quickly_however_many_there_are() -> None:
+    held = quotas()
+    for number in range(2_000):
+        held.update(quota_entity([("user", f"user-{number}")]), 1.0)
+    for limit in (1.0, 2.0, None, None):
+        assert steps_of(partial(held.update, ORDER[0], limit)) < 500
+        kinds = {(True, False)} if limit is None else {(True, False), (True, True)}
+        assert set(held._kinds) == kinds
+
+
+def test_n57_usage_of_many_clients_is_not_dropped_at_once() -> None:
+    held = quotas()
+    applied = [Applied(inf, "", f"client-{number}") for number in range(2_001)]
+    for each in applied[1:]:
+        held.usage(each, 0)
+    assert steps_of(partial(held.usage, applied[0], 3_600_000)) < 10_000
+    for now_ms in range(2_000):
+        held.usage(applied[0], 3_600_001 + now_ms)
+    assert len(held._usages) == 1
 
 
 def test_clients_above_their_quota_are_throttled() -> None:
