@@ -25,7 +25,7 @@ Address = tuple[str, int]
 #: groups do so with any settings.
 _AT_ONCE = {
     f"group.{kind}.assignment.interval.ms": "0" for kind in ("consumer", "share", "streams")
-}
+} | {"group.streams.initial.rebalance.delay.ms": "0"}
 #: The number of scenarios that are played at the same time.
 _PARALLEL = 6
 #: Kafka verifies the transactions of several producers with one request. If the requests of these

@@ -108,7 +108,7 @@ def _classic(random: Random, named: str, epochs: dict[tuple[str, str], str]) -> 
                 [("range", Subscribed(["@t"], {}))],
                 group_id=group_id,
                 group_instance_id="i",
-                rebalance_timeout_ms=1_500,
+                rebalance_timeout_ms=60_000,
             )
             save = {f"{named}m": "member_id", f"{named}gen": "generation_id"}
             ignored = ("generation_id",)
