@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address
 
-from odradek_protocol.settings import INT32_MAX, Check, read_list
+from odradek_protocol.settings import INT32_MAX, Check
 
 
 def plain_address(text: str) -> str:
@@ -17,12 +17,14 @@ def plain_address(text: str) -> str:
 
 
 def parse_counts(text: str) -> dict[str, int]:
-    """Parse "ADDRESS:COUNT,..." into counts by address. Raises ValueError."""
-    counts = {}
-    for part in read_list(text):
+    """Parse "ADDRESS:COUNT,..." into counts by address. As in Kafka, empty parts are allowed only
+    at the end. Raises ValueError."""
+    counts: dict[str, int] = {}
+    listed = text.rstrip(", ")
+    for part in listed.split(",") if listed else ():
         address, _, number = part.rpartition(":")
         count = int(number)
-        if not 0 <= count <= INT32_MAX:
+        if "_" in number or not 0 <= count <= INT32_MAX:
             raise ValueError(f"{count} is too many, or too few")
         counts[plain_address(address.strip("[] "))] = count
     return counts

@@ -60,14 +60,20 @@ def test_q12_a_changed_limit_counts_open_connections() -> None:
     assert world.admitted("192.0.2.1", "192.0.2.1", "192.0.2.1") == [True, True, False]
 
 
-@pytest.mark.parametrize("text", ["192.0.2.1", "host:1", "192.0.2.1:-1", "192.0.2.1:x", ":5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("192.0.2.1", "host:1", "192.0.2.1:-1", "192.0.2.1:x", ":5", "0:1", "192.0.2.1:1_0"),
+        *(",192.0.2.1:1", "192.0.2.1:1,,192.0.2.2:1"),
+    ],
+)
 def test_q12_invalid_overrides_of_the_limit_per_ip_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="ADDRESS:COUNT"):
         parse_config({"max.connections.per.ip.overrides": text})
 
 
 def test_q12_overrides_may_be_ipv6() -> None:
-    assert parse_counts(" 192.0.2.1:5 , [2001:DB8::1]:0,::1:7") == {
+    assert parse_counts(" 192.0.2.1:5 , [2001:DB8::1]:0,::1:7, ,") == {
         "192.0.2.1": 5,
         "2001:db8::1": 0,
         "::1": 7,

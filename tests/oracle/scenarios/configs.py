@@ -397,6 +397,31 @@ _OTHERS = [
         versions="1",
     ),
     Scenario(
+        "alter-connections-by-address",
+        "IncrementalAlterConfigs",
+        _each(
+            [
+                ("max.connections.per.ip.overrides", _SET, value)
+                for value in (
+                    *("192.0.2.1:1,2001:db8::1:0", " 192.0.2.1 : 1 , ::1:2", "", "192.0.2.1"),
+                    *(
+                        "192.0.2.1:x",
+                        "192.0.2.1:2147483648",
+                        "192.0.2.1:1,x",
+                        "a b:1",
+                        "192.0.2.1:",
+                    ),
+                    *("0:1", "127.1:1", "localhost:1", "256.0.0.1:1", "no-such-host.invalid:1"),
+                    *(":1", "192.0.2.1:-1", "[::1]:1", "192.0.2.1:+1", "192.0.2.1:1_0"),
+                    *("192.0.2.1:\u0661", "fe80::1%1:1", "192.0.2.1:1,", ",192.0.2.1:1"),
+                )
+            ],
+            kind=_BROKER,
+            name="",
+        ),
+        versions="1",
+    ),
+    Scenario(
         "alter-buffers-of-coordinators",
         "IncrementalAlterConfigs",
         [
