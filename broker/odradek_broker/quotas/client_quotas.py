@@ -101,8 +101,8 @@ class ClientQuotas(Generic[U]):
         #: By (user, client id): None is the default of the type, ANY means that the entity does not
         #: have the type.
         self._limits: dict[tuple[str | None, str | None], float] = {}
-        #: The number of quotas of each existing kind: (true if the entity has a user, true if it has
-        #: a client id).
+        #: The number of quotas of each existing kind: (true if the entity has a user, true if it
+        #: has a client id).
         self._kinds: dict[tuple[bool, bool], int] = {}
         self._usages: dict[tuple[str, str], _Entry[U]] = {}
         self._characters = 0
