@@ -132,11 +132,13 @@ async def sound(live_bootstrap: str, unique_topic: str) -> dict[str, Any]:
 
 def _hostile(sound: dict[str, Any], names: set[str], values: Any) -> Iterator[dict[str, Any]]:
     """Parameters for each hostile value: once with this value for all names, and once for each
-    name, with valid values for the other names."""
+    name, with valid values for the other names; for the type, all that have settings."""
+    types = ("topic", "group", "broker") if "type" in names else ("topic",)
     for value in values:
         yield dict.fromkeys(names, value)
         for name in sorted(names):
-            yield {**sound, name: value}
+            for kind in types:
+                yield {**sound, "type": kind, name: value}
 
 
 async def _outcome(asking: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from operator import itemgetter
 from typing import TypeVar
@@ -14,11 +15,13 @@ from odradek_client.admin import Admin, ConfigEntry, ConfigResource, QuotaEntity
 from odradek_client.errors import OdradekError
 from odradek_client.words import counted
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.settings import INT32_MAX
 
 T = TypeVar("T")
 
 _KEEP_MS = 3_000
 _CHANGES_MAX = 50
+_NODE = re.compile(r"[0-9]{1,10}")
 
 
 def _resource(kind: str, name: str) -> ConfigResource:
@@ -28,10 +31,14 @@ def _resource(kind: str, name: str) -> ConfigResource:
         return ConfigResource.topic(name)
     if kind == "group":
         return ConfigResource.group(name)
-    if kind == "broker" and (name == "" or name.isdecimal()):
-        return ConfigResource.broker(int(name) if name else None)
+    if kind == "broker" and name == "":
+        return ConfigResource.broker(None)
+    if kind == "broker" and _NODE.fullmatch(name) and int(name) <= INT32_MAX:
+        return ConfigResource.broker(int(name))
     raise Refusal(
-        400, "There are settings of topics, groups and brokers", f"not of {kind!r} {name!r}"
+        400,
+        "There are settings of topics, groups and brokers",
+        f"not of {kind[:100]!r} {name[:100]!r}",
     )
 
 
