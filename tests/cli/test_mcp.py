@@ -144,6 +144,21 @@ async def test_a_reset_is_planned_and_not_executed(live_bootstrap: str, orders: 
 # --- Samples --------------------------------------------------------------------------------------
 
 
+async def test_arguments_that_no_request_can_have_are_refused(live_bootstrap: str) -> None:
+    async with served(live_bootstrap) as client:
+        for tool, arguments, reason in (
+            ("describe_topic", {"topic": "x" * 100_000}, "topic has 100000 characters"),
+            ("plan_offset_reset", {"group": "g", "to": "9" * 5_000}, "to has 5000 characters"),
+            ("list_transactions", {"longer_than_ms": 10**30}, "longer_than_ms is no number of 64"),
+            (
+                "plan_offset_reset",
+                {"group": "g", "to": "latest", "topics": ["t"] * 10_000},
+                "topics has 10000 items",
+            ),
+        ):
+            assert reason in await refusal(client, tool, **arguments)
+
+
 @pytest.mark.full
 async def test_values_are_masked_and_keep_their_shape(live_bootstrap: str, orders: str) -> None:
     async with served(live_bootstrap, "--show-field", "*.name") as client:

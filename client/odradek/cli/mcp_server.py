@@ -118,7 +118,7 @@ def _told(tool: Callable[..., Awaitable[dict[str, Any]]]) -> Callable[..., Any]:
     to the caller."""
     from mcp.server.mcpserver.exceptions import ToolError
 
-    from odradek.cli.mcp_tools import EXPECTED, as_error
+    from odradek.cli.mcp_tools import EXPECTED, as_error, check_arguments
 
     name = getattr(tool, "__name__", "tool")
 
@@ -131,6 +131,7 @@ def _told(tool: Callable[..., Awaitable[dict[str, Any]]]) -> Callable[..., Any]:
             flush=True,
         )
         try:
+            check_arguments(arguments)
             return await tool(**arguments)
         except tuple(EXPECTED) as error:
             raise ToolError(as_error(error)) from None
