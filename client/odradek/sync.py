@@ -18,9 +18,10 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from itertools import chain
 from queue import SimpleQueue
 from re import Pattern
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
@@ -82,6 +83,49 @@ def _waits(
     return _like(method, blocking)
 
 
+def _takes(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """A blocking method made from a coroutine method that takes records. If Ctrl+C interrupts the
+    caller when they are taken, the records are put back."""
+
+    def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        found: Callable[P, Coroutine[Any, Any, R]] = getattr(self._inner, method.__name__)
+        taking: _Taking[R] = _Taking(functools.partial(found, *args, **kwargs), self._undo)
+        try:
+            with self._polling:
+                return _run(self, taking)
+        except BaseException:
+            with suppress(Closed):
+                loop_thread().soon(taking.give_up)
+            raise
+
+    return _like(method, blocking)
+
+
+class _Taking(Generic[R]):
+    """The work of a call that takes records. `undo_of(result)` is a function that puts them
+    back."""
+
+    def __init__(self, work: Work[R], undo_of: Callable[[R], Callback]) -> None:
+        self._work, self._undo_of = work, undo_of
+        self._undo: list[Callback] = []
+        self._is_given_up = False
+
+    async def __call__(self) -> R:
+        result = await self._work()
+        self._undo.append(self._undo_of(result))
+        if self._is_given_up:
+            self.give_up()
+        return result
+
+    def give_up(self) -> None:
+        """Put the records back, also those that are not taken yet. Runs on the loop's thread."""
+        self._is_given_up = True
+        while self._undo:
+            self._undo.pop()()
+
+
 def _calls(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """A blocking method that calls a plain method on the loop's thread, because the object is not
     thread-safe."""
@@ -134,6 +178,7 @@ class _Blocking:
         #: The id of the process that has connected; None before `start`.
         self._pid: int | None = None
         self._quick = threading.RLock()
+        self._polling = threading.RLock()
         self._serving: list[SimpleQueue[Callback | None]] = []
 
     def start(self, timeout_ms: float | None = None) -> None:
@@ -347,7 +392,6 @@ class Consumer(_Blocking):
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         super().__init__(_consumer.Consumer(*topics, **settings))
-        self._polling = threading.RLock()
         self._fresh_until_s = 0.0
 
     def subscribe(
@@ -368,10 +412,10 @@ class Consumer(_Blocking):
     subscription = _calls(_consumer.Consumer.subscription)
     assignment = _calls(_consumer.Consumer.assignment)
     metrics = _calls(_consumer.Consumer.metrics)
-    _poll = _waits(_consumer.Consumer.poll)
-    _getmany = _waits(_consumer.Consumer.getmany)
-    _getone = _waits(_consumer.Consumer.getone)
-    _poll_arrow = _waits(_consumer.Consumer.poll_arrow)
+    poll = _takes(_consumer.Consumer.poll)
+    getmany = _takes(_consumer.Consumer.getmany)
+    _getone = _takes(_consumer.Consumer.getone)
+    poll_arrow = _takes(_consumer.Consumer.poll_arrow)
     commit = _waits(_consumer.Consumer.commit)
     _commit_soon = _calls(_consumer.Consumer.commit_soon)
     committed = _waits(_consumer.Consumer.committed)
@@ -389,49 +433,31 @@ class Consumer(_Blocking):
     lag = _waits(_consumer.Consumer.lag)
     group_metadata = _calls(_consumer.Consumer.group_metadata)
 
-    def poll(
-        self, timeout_ms: float = 1_000, max_records: int | None = None
-    ) -> list[ConsumerRecord]:
-        """Poll like `odradek.Consumer.poll`."""
-        with self._polling:
-            return self._poll(timeout_ms, max_records)
-
-    def getmany(
-        self,
-        *partitions: Partition,
-        timeout_ms: float = 1_000,
-        max_records: int | None = None,
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Poll like `odradek.Consumer.getmany`."""
-        with self._polling:
-            return self._getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
-
-    def poll_arrow(
-        self,
-        timeout_ms: float | None = None,
-        max_records: int | None = None,
-        *,
-        include_headers: bool = False,
-        columns: Collection[str] | None = None,
-    ) -> pyarrow.RecordBatch:
-        """Poll like `odradek.Consumer.poll_arrow`."""
-        with self._polling:
-            return self._poll_arrow(
-                timeout_ms, max_records, include_headers=include_headers, columns=columns
-            )
-
     def getone(self) -> ConsumerRecord:
         """Take a record like `odradek.Consumer.getone`."""
-        with self._polling:
-            if time.monotonic() < self._fresh_until_s:
-                # The lock excludes polls, seeks and pauses of other threads.
-                with self._quick:
-                    record = self._inner._take_buffered()
-                if record is not None:
-                    return record  # type: ignore[no-any-return]
-            found = self._getone()
-            self._fresh_until_s = time.monotonic() + _FRESH_S
-            return found
+        record: ConsumerRecord | None = None
+        try:
+            with self._polling:
+                if time.monotonic() < self._fresh_until_s:
+                    # The lock excludes polls, seeks and pauses of other threads.
+                    with self._quick:
+                        record = self._inner._take_buffered()
+                if record is None:
+                    record = self._getone()
+                    self._fresh_until_s = time.monotonic() + _FRESH_S
+                return record
+        except BaseException:
+            if record is not None:  # Ctrl+C
+                with suppress(Closed):
+                    loop_thread().soon(self._undo(record))
+            raise
+
+    def _undo(self, result: object) -> Callback:
+        fetcher = self._inner._fetcher
+        if isinstance(result, ConsumerRecord):
+            partition = TopicPartition(result.topic, result.partition)
+            return functools.partial(fetcher.take_back, {partition: result.offset})
+        return functools.partial(fetcher.take_back, fetcher.positions_before)
 
     def commit_soon(self, offsets: Any = None) -> Future[None]:
         """Commit like `odradek.Consumer.commit_soon`; the returned future's `result` waits."""
@@ -520,13 +546,22 @@ class ShareConsumer(_Blocking):
     subscription = _calls(_share.ShareConsumer.subscription)
     assignment = _calls(_share.ShareConsumer.assignment)
     metrics = _calls(_share.ShareConsumer.metrics)
-    poll = _waits(_share.ShareConsumer.poll)
-    getmany = _waits(_share.ShareConsumer.getmany)
-    getone = _waits(_share.ShareConsumer.getone)
+    poll = _takes(_share.ShareConsumer.poll)
+    getmany = _takes(_share.ShareConsumer.getmany)
+    getone = _takes(_share.ShareConsumer.getone)
     commit = _waits(_share.ShareConsumer.commit)
     commit_soon = _calls(_share.ShareConsumer.commit_soon)
     wakeup = _calls(_share.ShareConsumer.wakeup)
     set_acknowledgement_callback = _calls(_share.ShareConsumer.set_acknowledgement_callback)
+
+    def _undo(
+        self, result: ShareRecord | list[ShareRecord] | dict[TopicPartition, list[ShareRecord]]
+    ) -> Callback:
+        if isinstance(result, ShareRecord):
+            result = [result]
+        elif isinstance(result, dict):
+            result = list(chain.from_iterable(result.values()))
+        return functools.partial(self._inner._give_back, result)
 
     def __iter__(self) -> Iterator[ShareRecord]:
         return self

@@ -4,6 +4,7 @@ listeners in the polling thread."""
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from interrupts import interrupted_at_line
 from live_brokers import LiveBroker, live_broker
 from odradek import sync
 from odradek.loop_thread import loop_thread
@@ -276,6 +278,44 @@ def test_ctrl_c_at_any_moment_of_a_call_interrupts_it(broker: LiveBroker, topic:
     assert child.returncode == 0, child.stderr
     assert child.stdout == b"500 0\n"
     assert child.stderr == b""
+
+
+def values_of(taken: Any) -> list[bytes]:
+    """The values in the result of a call that takes records."""
+    if isinstance(taken, ConsumerRecord):
+        return [taken.value]
+    if isinstance(taken, dict):
+        return [record.value for records in taken.values() for record in records]
+    if isinstance(taken, list):
+        return [record.value for record in taken]
+    return list(taken.column("value").to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("taking", "before"),
+    [("poll", 0), ("getmany", 0), ("poll_arrow", 0), ("getone", 0), ("getone", 1)],
+)
+def test_c80_ctrl_c_at_any_line_of_a_blocking_poll_loses_no_record(
+    taking: str, before: int, broker: LiveBroker, topic: str
+) -> None:
+    """`before`: the number of records that are read shortly before, so that the call takes a
+    buffered record without the loop's thread."""
+    produce(broker, topic, 8)
+    with a_consumer(broker, fetch_max_wait_ms=10) as consumer:
+        consumer.assign([(topic, 0), (topic, 1)])
+        for moment in itertools.count(1):
+            for number in (0, 1):
+                consumer.seek((topic, number), 0)
+            seen = [consumer.getone().value for _ in range(before)]
+            found = interrupted_at_line(moment, getattr(consumer, taking))
+            if found is not None:
+                seen += values_of(found)
+            while len(seen) < 8 and (records := consumer.poll(2_000)):
+                seen += values_of(records)
+            assert sorted(seen) == [b"%d" % n for n in range(8)], moment
+            if found is not None:
+                break
+    assert moment > 5
 
 
 def test_a_blocking_call_on_the_loops_own_thread_is_refused() -> None:

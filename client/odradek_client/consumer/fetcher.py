@@ -233,6 +233,8 @@ class Fetcher:
         self._sessions: dict[int, FetchSession] = {}
         self._head: CompletedFetch | None = None
         self._head_state: TopicPartitionState | None = None
+        #: The positions before the last `collect`, of the partitions that it has looked at.
+        self.positions_before: Mapping[TopicPartition, int | None] = {}
         self.metadata_wanted = False
         #: The time at which the first postponed partition may be fetched again; None if none was
         #: postponed.
@@ -411,6 +413,7 @@ class Fetcher:
         advanced = False
         used_up: list[TopicPartition] = []
         before: dict[TopicPartition, int | None] = {}
+        self.positions_before = before
         self._head = None
         try:
             for partition, fetched in self._buffer.items():
@@ -449,7 +452,7 @@ class Fetcher:
         except BaseException:
             # A deserializer has stopped more than its record, or the process is interrupted. The
             # application gets none of these records, so they are fetched again.
-            self._take_back(before)
+            self.take_back(before)
             raise
         finally:
             for partition in used_up:
@@ -458,10 +461,12 @@ class Fetcher:
             self._raise_errors(only)
         return FetchedRecords(records, count, advanced)
 
-    def _take_back(self, positions: Mapping[TopicPartition, int | None]) -> None:
+    def take_back(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Continue at these earlier positions, because the application did not get the records from
+        there on."""
         for partition, position in positions.items():
             state = self._subscription.get(partition)
-            if state is not None:
+            if state is not None and state.position is not None:
                 state.position = position
             self._buffer.pop(partition, None)
 

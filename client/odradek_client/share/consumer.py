@@ -24,7 +24,7 @@ from odradek_client.share.acquired import ReadSettings
 from odradek_client.share.errors import Reject, Release
 from odradek_client.share.fetcher import ShareFetcher, ShareSettings
 from odradek_client.share.group_loop import ShareGroupLoop
-from odradek_client.share.record import Acknowledgement, Holder, ShareRecord
+from odradek_client.share.record import Acknowledgement, Holder, RecordState, ShareRecord
 from odradek_client.share.share_loop import ShareLoop
 from odradek_client.structs import TopicPartition
 from odradek_client.tasks import Waiter
@@ -306,6 +306,12 @@ class ShareConsumer:
         for topic, code in self._network.cluster.topic_errors.items():
             if code in TOPIC_REFUSALS and topic in self._topics:
                 raise error_for(code, about=f"topic {topic!r}")
+
+    def _give_back(self, records: Iterable[ShareRecord]) -> None:
+        """Release records that a poll has returned, but that did not reach the application."""
+        for record in records:
+            if record.state is RecordState.ACQUIRED:
+                record.release()
 
     async def getone(self) -> ShareRecord:
         """The next record, without a time limit. Errors as in `poll`; Closed after `close`."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 import odradek.sync
+from interrupts import interrupted_at_line
 from odradek import Reject, ShareConsumer, TopicPartition
 from odradek_client.errors import Closed, ConfigError, IllegalState, UnsupportedByBroker
 from odradek_client.share.errors import LockExpired, UnreadableRecord
+from odradek_client.share.record import ShareRecord
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatResponse
@@ -328,6 +331,34 @@ async def test_metrics_count_records_and_acknowledgements(broker: ShareBroker) -
     assert found["records-consumed-total"] == found["acknowledgements-send-total"] == 2
     assert found["acknowledgements-error-total"] == 0
     assert found["fetch-total"] >= 1
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+@pytest.mark.parametrize("taking", ["poll", "getmany", "getone"])
+async def test_c80_ctrl_c_at_any_line_of_a_blocking_share_poll_loses_no_record(
+    taking: str, mode: str, broker: ShareBroker
+) -> None:
+    def work() -> int:
+        with odradek.sync.ShareConsumer(
+            "t", bootstrap_servers=broker.address, group_id="g", share_acknowledgement_mode=mode
+        ) as members:
+            for moment in itertools.count(1):
+                broker.append(b"%d" % moment)
+                found: Any = interrupted_at_line(moment, getattr(members, taking))
+                records = members.poll(2_000) if found is None else found
+                if isinstance(records, dict):
+                    records = records["t", 0]
+                record = records if isinstance(records, ShareRecord) else records[0]
+                assert record.value == b"%d" % moment
+                record.accept()
+                members.commit()
+                if found is not None:
+                    return moment
+        raise AssertionError
+
+    lines = await asyncio.to_thread(work)
+    assert lines > 15
+    assert broker.states() == [ACKNOWLEDGED] * lines
 
 
 async def test_the_blocking_share_consumer_acknowledges_records(broker: ShareBroker) -> None:
