@@ -3,12 +3,15 @@ work about them holds the loop (rule N-57). The steps of the longest callback ar
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
+from logs import make_batch
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.request import Peer
+from odradek_broker.share.share_partition import AcknowledgeType
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -18,6 +21,12 @@ from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest
 from odradek_protocol.schemas.end_txn import EndTxnRequest
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
+from odradek_protocol.schemas.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
 from odradek_protocol.schemas.share_fetch import (
     ShareFetchPartition,
     ShareFetchRequest,
@@ -38,6 +47,7 @@ E = ErrorCode
 STEPS_MAX = 13_000
 PARTITIONS = 3_000
 TOPIC, GROUP, ID = "topic", "group", "id"
+ACCEPT, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
 
 
 class LargeTopic(TimedBroker):
@@ -147,6 +157,58 @@ def test_n57_no_end_of_a_large_share_session_holds_the_loop(closes: bool) -> Non
         broker.do(lambda: node.connection_closed(Peer("127.0.0.1", 1)))
     broker.wait(1_000)
     assert not len(node.share_sessions) and not len(node.share_partitions)
+    assert broker.longest <= STEPS_MAX
+
+
+def _acknowledge(broker: LargeTopic, epoch: int, ranges: Iterable[tuple[int, int]], kind: int) -> E:
+    batches = [
+        AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
+        for first, last in ranges
+    ]
+    partition = AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
+    answer = broker.ask(
+        ShareAcknowledgeRequest(
+            group_id=GROUP,
+            member_id="member",
+            share_session_epoch=epoch,
+            is_renew_ack=kind == RENEW,
+            topics=[AcknowledgeTopic(topic_id=broker.topic_id, partitions=[partition])],
+        )
+    )
+    assert answer.error_code == E.NONE
+    return E(answer.responses[0].partitions[0].error_code)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "kind", "error"),
+    [
+        (range(1_000, 1_500), ACCEPT, E.NONE),
+        ([0] * 20_000, ACCEPT, E.NONE),
+        ([1_000] * 20_000, RENEW, E.NONE),
+        (range(2_000, 22_000), ACCEPT, E.INVALID_REQUEST),
+    ],
+    ids=["one by one", "gone", "renewed", "unknown"],
+)
+def test_n57_no_acknowledgements_of_one_partition_hold_the_loop(
+    offsets: Sequence[int], kind: int, error: E
+) -> None:
+    broker = LargeTopic(OFFSETS_TOPIC, SHARE_STATE_TOPIC)
+    epoch = _member(broker, 0).member_epoch
+    for _ in range(20):
+        broker.wait(100)
+        epoch = _member(broker, epoch).member_epoch
+    _share_fetch(broker, 0)
+    broker.wait(1_000)
+    partition = broker.world.node.partition(TOPIC, 0)
+    assert partition is not None
+    partition.append(make_batch(2_000), broker.world.clock.wall_ms())
+    broker.wait(100)
+    (topic,) = _share_fetch(broker, 1).responses
+    (acquired,) = topic.partitions[0].acquired_records
+    assert acquired.last_offset == 1_999
+    assert _acknowledge(broker, 2, [(0, 999)], ACCEPT) is E.NONE
+    broker.longest = 0
+    assert _acknowledge(broker, 3, ((each, each) for each in offsets), kind) is error
     assert broker.longest <= STEPS_MAX
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
+from at_once import at_once
 from logs import append, make_batch
 from node_world import NodeWorld
 from odradek.simulation.clock import StoppedTimer
@@ -204,7 +205,8 @@ class DeadLetterWorld(NodeWorld):
         self, first: int, last: int, kind: int, member: str = "a", group: str = GROUP
     ) -> Deferred[Outcome]:
         asked = Acknowledgement(first, last, [kind])
-        return self.node.share_partitions.acknowledge(self.key_of(group), member, [asked])
+        partitions = self.node.share_partitions
+        return at_once(partitions.acknowledge(self.key_of(group), member, [asked]))
 
     def letters(self, partition: int = 0, topic: str = LETTERS) -> list[Record]:
         """The records of a partition of the dead letter topic."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from at_once import at_once
 from logs import TOPIC_ID, append, append_marker, make_batch, make_log
 from node_world import SoonScheduler
 from odradek.simulation.clock import SimulatedClock
@@ -259,7 +260,8 @@ class ShareWorld:
         return acquired(self.fetch(member, **fetch))
 
     def acknowledge(self, first: int, last: int, kind: int, member: str = "a") -> Deferred[Outcome]:
-        return self.leader.acknowledge(KEY, member, [Acknowledgement(first, last, [kind])])
+        asked = [Acknowledgement(first, last, [kind])]
+        return at_once(self.leader.acknowledge(KEY, member, asked))
 
 
 def acquired(fetch: Deferred[Answers]) -> list[tuple[int, int, int]]:

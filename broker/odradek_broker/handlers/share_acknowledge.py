@@ -155,7 +155,7 @@ async def acknowledge(
         name = names[each]
         if name is None:
             outcomes[each] = Outcome(_E.UNKNOWN_TOPIC_ID)
-        elif not _sound(ranges, context.api_version, renews=renews):
+        elif not await _sound(ranges, context.api_version, renews=renews):
             outcomes[each] = Outcome(_E.INVALID_REQUEST)
         elif name in denied:
             outcomes[each] = Outcome(_E.TOPIC_AUTHORIZATION_FAILED)
@@ -164,12 +164,12 @@ async def acknowledge(
         elif not ranges:
             without[each] = Outcome()
         else:
-            pending[each] = node.share_partitions.acknowledge(
+            pending[each] = await node.share_partitions.acknowledge(
                 ShareKey(group_id, *each),
                 member_id,
                 [
                     Acknowledgement(own.first_offset, own.last_offset, own.acknowledge_types)
-                    for own in ranges
+                    async for own in paced(ranges)
                 ],
             )
     if not pending:
@@ -189,11 +189,11 @@ async def acknowledge(
     return node.slices.deferred(ended())
 
 
-def _sound(ranges: Sequence[AcknowledgedRange], version: int, *, renews: bool) -> bool:
+async def _sound(ranges: Sequence[AcknowledgedRange], version: int, *, renews: bool) -> bool:
     """True if the ranges of a partition ascend, and all acknowledgement types are known."""
     highest = AcknowledgeType.RENEW if version >= RENEW_SINCE else AcknowledgeType.REJECT
     end = -1
-    for each in ranges:
+    async for each in paced(ranges):
         types = each.acknowledge_types
         length = each.last_offset - each.first_offset + 1
         if length <= 0 or each.first_offset < end or len(types) not in (1, length):

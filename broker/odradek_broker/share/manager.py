@@ -337,35 +337,44 @@ class SharePartitions:
 
     # --- Acknowledgements ---
 
-    def acknowledge(
+    async def acknowledge(
         self, key: ShareKey, member_id: str, acknowledgements: Sequence[Acknowledgement]
     ) -> Deferred[Outcome]:
-        """Take a member's acknowledgements; resolves when they are durable (D5, H-172)."""
+        """Take a member's acknowledgements; resolves when they are durable (D5, H-172). There are
+        pauses (N-57)."""
         led = self._led.get(key)
         error = _E.UNKNOWN_TOPIC_OR_PARTITION if led is None else self.check(led)
         if led is None or error is not _E.NONE:
             return Deferred.of(Outcome(error, _NOT_HOSTED if led is None else None))
-        try:
-            # Nothing is in flight in a share partition that is being loaded.
-            state = led.state or SharePartition(0)
-            change = state.acknowledge(
-                member_id,
-                acknowledgements,
-                self.clock.monotonic_ms(),
-                self.settings(key.group_id),
-            )
-        except Refused as refused:
-            error, message = refused.error, refused.message
-            self.tell(AcknowledgementsRefused(key, member_id, acknowledgements, error, message))
-            return Deferred.of(Outcome(error, message))
+        # Nothing is in flight in a share partition that is being loaded.
+        state = led.state or SharePartition(0)
+        change = Change(member_id, self.settings(key.group_id))
+        # Those that matter. Records before the start offset are gone, and a repeated renewal is
+        # one: a request may have any number of both.
+        told: list[Acknowledgement] = []
+        async for some in in_pieces(acknowledgements):
+            for each in some:
+                if each.last_offset >= state.start_offset and each not in told[-1:]:
+                    told.append(each)
+            now_ms = self.clock.monotonic_ms()
+            try:
+                state.acknowledge(member_id, some, now_ms, change.settings, change)
+            except Refused as refused:
+                error, message = refused.error, refused.message
+                self.tell(AcknowledgementsRefused(key, member_id, told, error, message))
+                # Locks may have expired during a pause.
+                self.watch_locks(led)
+                led.wake()
+                return Deferred.of(Outcome(error, message))
+        if self.check(led) is not _E.NONE:
+            state.finish(change, durable=False, now_ms=self.clock.monotonic_ms())
+            return Deferred.of(Outcome(led.error))
         self.watch_locks(led)
         return self._write(
             led,
             state,
             change,
-            lambda error: RecordsAcknowledged(
-                key, member_id, acknowledgements, change.stored, error
-            ),
+            lambda error: RecordsAcknowledged(key, member_id, told, change.stored, error),
         )
 
     def release(self, member_id: str, keys: Sequence[ShareKey], end: SessionEnd) -> None:

@@ -260,12 +260,15 @@ class SharePartition:
         acknowledgements: Iterable[Acknowledgement],
         now_ms: int,
         settings: ShareSettings,
+        change: Change | None = None,
     ) -> Change:
-        """Carry out all acknowledgements of a member; or none, and raise Refused.
+        """Carry out all acknowledgements of a member; or none, and raise Refused. `change`: that of
+        the member's acknowledgements before these ones, which is undone too.
 
         The change has to be written and then finished with `finish`.
         """
-        change = Change(member_id, settings)
+        if change is None:
+            change = Change(member_id, settings)
         try:
             for each in acknowledgements:
                 self._acknowledge(each, change, now_ms, settings)
@@ -277,7 +280,7 @@ class SharePartition:
     def _acknowledge(
         self, asked: Acknowledgement, change: Change, now_ms: int, settings: ShareSettings
     ) -> None:
-        if any(kind not in _TYPES for kind in asked.types):
+        if not _TYPES.issuperset(asked.types):
             raise Refused(_E.INVALID_REQUEST, f"Invalid acknowledge type: {list(asked.types)}")
         if asked.last_offset < self.start_offset:
             # All records are before the start offset, most likely because retention has deleted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from at_once import at_once
 from odradek_broker.explain.sentences import sentence
 from odradek_broker.explain.share_groups import state_of_share_partition, state_of_share_record
 from odradek_broker.explain.share_records import ShareHistory
@@ -291,7 +292,7 @@ def test_h242_acknowledge_types_are_kept_in_a_byte_for_each_offset() -> None:
     world = Told()
     world.acquired()
     types = [ACCEPT, REJECT, RELEASE, *[ACCEPT] * 7]
-    world.leader.acknowledge(KEY, "a", [Acknowledgement(0, 9, types)])
+    at_once(world.leader.acknowledge(KEY, "a", [Acknowledgement(0, 9, types)]))
     assert world.story(1)[-1].startswith("a rejected it")
     assert world.story(2)[-1].startswith("a released it")
     assert world.story(9)[-1].startswith("a accepted it")

@@ -255,7 +255,7 @@ def test_h204_records_that_are_rejected_one_by_one_are_read_together() -> None:
     assert found == list(range(0, 300, 2))
     types = [REJECT if offset % 2 == 0 else ACCEPT for offset in range(300)]
     leader = world.node.share_partitions
-    answer = leader.acknowledge(world.key, "a", [Acknowledgement(0, 299, types)])
+    answer = at_once(leader.acknowledge(world.key, "a", [Acknowledgement(0, 299, types)]))
     world.settle()
     assert answer.result() == Outcome()
     assert world.letter_offsets() == list(range(0, 300, 2))
@@ -343,7 +343,8 @@ def test_h205_a_repeated_acceptance_is_confirmed_when_the_state_is_stored() -> N
     world.jobs(2)
     world.acquired()
     leader = world.node.share_partitions
-    both = leader.acknowledge(world.key, "a", [Acknowledgement(0, 1, [ACCEPT, REJECT])])
+    asked = [Acknowledgement(0, 1, [ACCEPT, REJECT])]
+    both = at_once(leader.acknowledge(world.key, "a", asked))
     while not world.letters():
         assert world.step()
     world.files.fail(_full("__share_group_state"))
