@@ -493,13 +493,13 @@ def _walk_frames(
 _FILLED_BYTES_MAX = 4 * 1024 * 1024
 
 
-def _output(size_bytes: int) -> bytearray | mmap.mmap:
+def writable_memory(size_bytes: int) -> bytearray | mmap.mmap:
     """A buffer. Memory of a large one is only taken where it is written to."""
     if size_bytes <= _FILLED_BYTES_MAX:
         return bytearray(size_bytes)
     memory = mmap.mmap(-1, size_bytes, access=mmap.ACCESS_COPY)
     if sys.platform == "linux":
-        # The faults of small pages would take as long as the decompression. Some kernels have no
+        # The faults of small pages would take as long as a decompression. Some kernels have no
         # large ones.
         with suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
@@ -515,7 +515,7 @@ def _fill(
 ) -> Buffer:
     import cramjam
 
-    output = _output(min(bound_bytes, max_bytes))
+    output = writable_memory(min(bound_bytes, max_bytes))
     try:
         used = decompress_into(data, output)
     except cramjam.DecompressionError as error:

@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
+from odradek_protocol.compression import writable_memory
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import Api, api_of
 from odradek_protocol.lazy_dataclass import dataclass
@@ -35,11 +36,13 @@ _CORRELATION = Packer(">i")
 #: The limit of tags in a header. Kafka defines no tags for headers (KIP-482).
 _HEADER_TAGS_MAX = 64
 SCRATCH_BYTES = 128 * 1024
-#: Whenever the memory of an unfinished frame is full, it grows to this size, or to `_AHEAD` times
-#: the received bytes if that is more. So a peer cannot make this program allocate much memory by
-#: sending nothing but a length.
+#: Whenever the memory of an unfinished frame is full, it grows to at most this size, or to `_AHEAD`
+#: times the received bytes if that is more. So a peer cannot make this program allocate much memory
+#: by sending nothing but a length. The sizes are those of which the last one, that of the frame, is
+#: `_AHEAD` times the size before: so each is filled long after the content of the size before,
+#: which is moved a part at a time, is in it.
 FIRST_STEP_BYTES = 4 * 1024
-_AHEAD = 8
+_AHEAD = 7
 
 
 class FrameTooLarge(DecodeError):
@@ -61,7 +64,7 @@ class FrameReceiver:
 
     `max_frame_bytes`: the largest accepted frame. The memory is at most eight times the received
     bytes of one frame, plus `scratch` (SCRATCH_BYTES); several receivers may share one `scratch`.
-    Each returned frame is a memoryview of a bytearray that nothing else uses, so the frame stays
+    Each returned frame is a memoryview of memory that nothing else uses, so the frame stays
     valid and may be changed.
 
     `frames_at_once`: the most frames that `received` returns. A small frame takes many times its
@@ -69,10 +72,12 @@ class FrameReceiver:
     """
 
     __slots__ = (
+        "_former",
         "_frame",
         "_frame_bytes",
         "_frame_filled",
         "_length",
+        "_moved",
         "_scratch",
         "frames_at_once",
         "max_frame_bytes",
@@ -90,6 +95,9 @@ class FrameReceiver:
         self._frame: memoryview | None = None
         self._frame_bytes = 0
         self._frame_filled = 0
+        # The memory before the last growth, and how much of its content is in `_frame`.
+        self._former: memoryview | None = None
+        self._moved = 0
 
     def get_buffer(self) -> memoryview:
         """The buffer for the next bytes; never empty."""
@@ -109,10 +117,15 @@ class FrameReceiver:
         if self._frame is not None:
             if self._frame_filled == len(self._frame):
                 self._grow(self._frame, self._scratch[:size_bytes])
+            elif self._former is not None:
+                self._move(self._former, self._frame, size_bytes)
             self._frame_filled += size_bytes
             if self._frame_filled < self._frame_bytes:
                 return []
             frame, self._frame = self._frame, None
+            if self._former is not None:
+                # The memory began with bytes of `uncut`, which may be more than a scratch buffer.
+                self._move(self._former, frame, len(self._former))
             return [frame]
         if self.uncut:
             uncut, self.uncut = self.uncut + self._scratch[:size_bytes], b""
@@ -131,7 +144,10 @@ class FrameReceiver:
     @property
     def unfinished(self) -> tuple[int, int]:
         """The received bytes of an unfinished frame, and its size; (0, 0) if there is none."""
-        return (0, 0) if self._frame is None else (len(self._frame), self._frame_bytes)
+        if self._frame is None:
+            return 0, 0
+        former_bytes = 0 if self._former is None else len(self._former)
+        return len(self._frame) + former_bytes, self._frame_bytes
 
     def _split(self, view: memoryview, filled: int) -> list[memoryview]:
         frames: list[memoryview] = []
@@ -167,10 +183,22 @@ class FrameReceiver:
         arrived after it."""
         filled = len(frame)
         received_bytes = filled + len(arrived)
-        step = max(FIRST_STEP_BYTES, _AHEAD * received_bytes)
-        self._frame = memoryview(bytearray(min(self._frame_bytes, step)))
-        self._frame[:filled] = frame
-        self._frame[filled:received_bytes] = arrived
+        size = self._frame_bytes
+        while size > max(FIRST_STEP_BYTES, _AHEAD * received_bytes):
+            size = -(-size // _AHEAD)
+        self._frame = larger = memoryview(writable_memory(size))
+        larger[filled:received_bytes] = arrived
+        self._former, self._moved = frame, 0
+        self._move(frame, larger, SCRATCH_BYTES)
+
+    def _move(self, former: memoryview, frame: memoryview, most_bytes: int) -> None:
+        """Move a part of the content of the former memory. As many bytes as are received later,
+        because moving all of a large frame would hold the loop."""
+        end = min(self._moved + most_bytes, len(former))
+        frame[self._moved : end] = former[self._moved : end]
+        self._moved = end
+        if end == len(former):
+            self._former = None
 
 
 @dataclass(slots=True)

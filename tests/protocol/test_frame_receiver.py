@@ -13,6 +13,7 @@ from odradek_protocol import frames as frames_module
 from odradek_protocol.frames import FIRST_STEP_BYTES, SCRATCH_BYTES, FrameReceiver, FrameTooLarge
 
 LIMIT = 8 * 1024 * 1024
+LARGEST = 100 * 1024 * 1024
 
 
 def _stream(frames: list[bytes]) -> bytes:
@@ -158,6 +159,44 @@ def test_d11_a_frame_takes_memory_only_for_received_bytes() -> None:
     assert claimed < FIRST_STEP_BYTES + 2 * SCRATCH_BYTES
     assert held < 8 * arrived + 2 * SCRATCH_BYTES
     assert not receiver.idle
+
+
+@pytest.mark.parametrize("size", [300_000, 917_505, 7_000_001, 64 * 1024 * 1024 + 5, LARGEST])
+@pytest.mark.parametrize("pieces", [[4, 65_536], [130_000, 262_144], [4, 900_000]])
+def test_n57_no_callback_copies_more_of_a_large_frame_than_it_received(
+    size: int, pieces: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[int] = []
+    move = FrameReceiver._move
+
+    def counting(
+        self: FrameReceiver, former: memoryview, frame: memoryview, most_bytes: int
+    ) -> None:
+        before = self._moved
+        move(self, former, frame, most_bytes)
+        copied.append(self._moved - before)
+
+    monkeypatch.setattr(FrameReceiver, "_move", counting)
+    receiver = FrameReceiver(LARGEST)
+    pattern = bytes(range(251)) * 4_000
+    data = memoryview(size.to_bytes(4, "big") + pattern * (1 + size // len(pattern)))[: 4 + size]
+    frames: list[memoryview] = []
+    position = turn = 0
+    while position < len(data):
+        buffer = receiver.get_buffer()
+        count = min(len(buffer), pieces[min(turn, 1)], len(data) - position)
+        buffer[:count] = data[position : position + count]
+        copied.clear()
+        frames += receiver.received(count)
+        assert sum(copied) <= max(count, SCRATCH_BYTES)
+        held_bytes, _ = receiver.unfinished
+        assert held_bytes <= max(8 * (position + count), 2 * FIRST_STEP_BYTES)
+        position += count
+        turn += 1
+    assert len(frames) == 1 and frames[0] == data[4:]
+    assert receiver.idle and receiver._former is None
+    # A bytearray of this size is filled with zeros first, which takes long.
+    assert size <= 4 * 1024 * 1024 or not isinstance(frames[0].obj, bytearray)
 
 
 def test_n14_the_end_of_a_connection_takes_no_memory() -> None:
