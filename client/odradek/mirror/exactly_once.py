@@ -240,6 +240,11 @@ class ExactlyOnceCopier:
         except NotCopied:
             return None
 
+    def topic_ids(self, tp: TopicPartition) -> tuple[bytes, bytes]:
+        """The ids of the topic at the source and at the target."""
+        position = self.maps[tp].position
+        return position.source_topic_id.bytes, position.target_topic_id.bytes
+
     @property
     def waits_for(self) -> str:
         """The text that tells the user for which operation a long step waits."""

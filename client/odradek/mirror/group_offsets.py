@@ -8,6 +8,10 @@ metadata, then for the group. After a crash in between, the group has one of the
 both are the mirror's. Second groups are deleted when the source no longer has their groups, and by
 the promotion of their topics.
 
+Offsets that the target has lost, by their expiration or with their group or topic, are written
+again. Committed offsets do not name the id of their topic. So before they are written, both sides
+are asked whether the topics are those that were copied.
+
 One request reads many groups, and several groups are written at the same time. An error of one
 group affects only that group, which is retried by the next copy.
 """
@@ -21,11 +25,15 @@ from typing import Literal, Protocol
 
 from odradek_client.admin import Admin
 from odradek_client.admin.groups import GroupDescription
-from odradek_client.errors import InvalidGroup, OdradekError
+from odradek_client.admin.results import Outcomes, Results
+from odradek_client.errors import InvalidGroup, OdradekError, UnknownTopicOrPartition, error_for
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
+from odradek_protocol.primitives import ZERO_UUID
 
 #: Returns the target's offset for a position at the source; None if it is not copied yet.
 Translate = Callable[[TopicPartition, int], int | None]
+#: Returns the ids of a copied partition's topic at the source and at the target.
+TopicIds = Callable[[TopicPartition], tuple[bytes, bytes]]
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
 
@@ -75,7 +83,8 @@ def marks(noted: Committed) -> dict[TopicPartition, frozenset[int]]:
 @dataclass(slots=True)
 class _Group:
     """The work on one group. `wanted`: all offsets of the group for the target; `news`: the changed
-    ones of these offsets; `left`: the reason why the group is not complete."""
+    ones of these offsets, and those that the target lacks; `left`: the reason why the group is not
+    complete."""
 
     name: str
     wanted: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
@@ -92,16 +101,18 @@ class GroupCopier:
         source: Admin,
         target: Admin,
         translate: Translate,
+        topic_ids: TopicIds,
         tell: Callable[[str], None],
         *,
         prefix: str,
         keep_epochs: bool,
     ) -> None:
         self._source, self._target = source, target
-        self._translate, self._tell = translate, tell
+        self._translate, self._topic_ids, self._tell = translate, topic_ids, tell
         self._prefix = prefix
         self._keep_epochs = keep_epochs
-        #: The offsets that were copied last; unchanged offsets are not copied again.
+        #: The offsets that were copied last; they are copied again if they have changed, or if the
+        #: target has lost them.
         self._copied: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self._told: dict[tuple[str, str], str] = {}
 
@@ -115,9 +126,9 @@ class GroupCopier:
         left: dict[str, str] = {}
         for some in _chunks(plan.groups, _TOGETHER_MAX):
             groups = await self._read_source(plan, some)
-            changed = [group for group in groups if group.news]
-            if changed:
-                await self._write_changed(changed)
+            await self._leave_other_topics(groups)
+            if wanted := [group for group in groups if group.wanted]:
+                await self._write_changed(wanted)
             left |= {group.name: group.left for group in groups if group.left}
         return left
 
@@ -143,35 +154,65 @@ class GroupCopier:
                     continue
                 epoch = found.leader_epoch if self._keep_epochs else -1
                 group.wanted[tp] = OffsetAndMetadata(offset, found.metadata, epoch)
-            known = self._copied.get(group.name, {})
-            group.news = {tp: each for tp, each in group.wanted.items() if known.get(tp) != each}
         return groups
 
+    async def _leave_other_topics(self, groups: Sequence[_Group]) -> None:
+        """Leave out offsets in topics that were deleted, or deleted and created again, on one side:
+        they mean records of another topic. The source is asked after its offsets were read."""
+        names = sorted({tp.topic for group in groups for tp in group.wanted})
+        if not names:
+            return
+        sides = ("source", self._source), ("target", self._target)
+        for at, (side, admin) in enumerate(sides):
+            there = await _ids_of(admin, names)
+            for group in groups:
+                for tp in list(group.wanted):
+                    found, known = there.get(tp.topic), self._topic_ids(tp)[at]
+                    why: object = there.errors.get(tp.topic)
+                    if found is not None:
+                        # ZERO_UUID: this side has no ids of topics.
+                        if found == known or ZERO_UUID in (found, known):
+                            continue
+                        why = f"topic {tp.topic!r} was deleted and created again"
+                    del group.wanted[tp]
+                    group.left = (
+                        f"its offset of {_name(tp)} is left as it is, because of the {side}: {why};"
+                        " run the mirror again"
+                    )
+
     async def _write_changed(self, groups: Sequence[_Group]) -> None:
-        """Write the changed offsets of groups, except offsets that others have changed at the
-        target.
-        """
+        """Write the changed offsets of groups, and those that the target lacks, except offsets that
+        others have changed at the target."""
         target = self._target
-        described = await target.describe_groups(
-            [group.name for group in groups], raise_errors=False
-        )
         asked: dict[str, Collection[tuple[str, int]]] = {}
         for group in groups:
-            asked[group.name] = asked[self._second(group.name)] = group.news
+            asked[group.name] = asked[self._second(group.name)] = group.wanted
         found = await target.list_offsets_of_groups(asked, raise_errors=False)
+        ready = []
+        for group in groups:
+            error = found.errors.get(group.name) or found.errors.get(self._second(group.name))
+            if error is not None:
+                self._leave(group, f"the target does not return its offsets: {error}")
+                continue
+            known, there = self._copied.get(group.name, {}), found.get(group.name, {})
+            group.news = {
+                tp: each
+                for tp, each in group.wanted.items()
+                if known.get(tp) != each or there.get(tp) is None
+            }
+            if group.news:
+                ready.append(group)
+        if not ready:
+            return
+        described = await target.describe_groups(
+            [group.name for group in ready], raise_errors=False
+        )
         at_once = asyncio.Semaphore(_WRITTEN_AT_ONCE)
 
         async def write(group: _Group) -> None:
             async with at_once:
                 await self._write_group(group, described.get(group.name), found)
 
-        ready = []
-        for group in groups:
-            error = found.errors.get(group.name) or found.errors.get(self._second(group.name))
-            if error is not None:
-                self._leave(group, f"the target does not return its offsets: {error}")
-            else:
-                ready.append(group)
         async with asyncio.TaskGroup() as tasks:
             for group in ready:
                 tasks.create_task(write(group))
@@ -293,6 +334,21 @@ class GroupCopier:
             ]
             if unneeded:
                 await self._target.delete_groups(unneeded, raise_errors=False)
+
+
+async def _ids_of(admin: Admin, names: Sequence[str]) -> Results[str, bytes]:
+    """The present ids of topics. A topic that is missing is not waited for."""
+
+    async def ask(some: list[str]) -> Outcomes[str, bytes]:
+        response = await admin._requests.metadata(some)
+        return {
+            topic.name or "": error_for(topic.error_code, about=f"topic {topic.name!r}")
+            if topic.error_code
+            else topic.topic_id
+            for topic in response.topics
+        }
+
+    return await admin._requests.for_each(names, ask, False, final=(UnknownTopicOrPartition,))
 
 
 async def delete_notes(target: Admin, topics: Collection[str]) -> list[OdradekError]:

@@ -114,6 +114,11 @@ class Copier(Protocol):
         before it are not copied yet."""
         ...
 
+    def topic_ids(self, tp: TopicPartition) -> tuple[bytes, bytes]:
+        """The ids of the topic at the source and at the target, for a partition whose offsets
+        `translate` knows; zeros if a side has no ids."""
+        ...
+
     async def close(self) -> None:
         """End the copying, so that a later run can continue."""
         ...
@@ -145,6 +150,7 @@ class _Run:
             job.source,
             job.target,
             copier.translate,
+            copier.topic_ids,
             job.tell,
             prefix=f"{MIRROR_PREFIX}{job.options.name}.",
             keep_epochs=job.plan.mode is Mode.SAME_OFFSETS,

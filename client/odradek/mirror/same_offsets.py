@@ -198,6 +198,10 @@ class SameOffsetsCopier:
         """The same offset, once all records before it are at the target."""
         return offset if offset <= self._ends.get(tp, -1) else None
 
+    def topic_ids(self, tp: TopicPartition) -> tuple[bytes, bytes]:
+        """The ids of the topic at the source and at the target."""
+        return self._ids[tp], self._copies[tp.topic]
+
     async def close(self) -> None:
         """Wait for the last append, and end the reading."""
         try:
@@ -391,7 +395,8 @@ class SameOffsetsCopier:
 
     async def _tell_ends(self, now_s: float) -> None:
         """Send the ends of the source to the target at intervals, also for partitions without new
-        records, because a target that receives nothing assumes that the mirror has ended."""
+        records, because a target that receives nothing assumes that the mirror has ended. The
+        answers show if the target has lost the records of such a partition."""
         if now_s < self._tell_at_s:
             return
         self._tell_at_s = now_s + _TELL_EVERY_S
@@ -403,8 +408,22 @@ class SameOffsetsCopier:
             for tp in self._reader.positions
             if tp in self._ends and tp not in troubles
         }
-        if wanted:
-            await self._send(wanted, self._ids)  # The next append reports errors.
+        if not wanted:
+            return
+        ends = {tp: self._ends[tp] for tp in wanted}
+        answers = await self._send(wanted, self._ids)
+        await self.flush()
+        for tp, end in ends.items():
+            # The append may have reported the same error.
+            if tp not in self._reader.positions or tp not in self._ends:
+                continue
+            answer, error = answers.get(tp), answers.errors.get(tp)
+            if answer is not None and answer.error_code:
+                error = partition_error(tp, answer.error_code, answer.error_message)
+            if error is not None:
+                self._on_target_error(tp, error)
+            elif answer is not None and answer.log_end_offset < end:
+                self._look_up_again(tp)
 
     def _is_too_large(self, part: FetchedPartition) -> bool:
         """True if the batch does not fit into the largest request of the target. In this case the
@@ -494,6 +513,9 @@ class SameOffsetsCopier:
             return
         if isinstance(error, _CopyRecreated):
             del self._ends[tp]
+        self._look_up_again(tp)
+
+    def _look_up_again(self, tp: TopicPartition) -> None:
         self._reader.unassign(tp)
         self._unknown[tp] = self._ids[tp]
 

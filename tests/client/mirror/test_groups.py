@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from odradek.mirror.group_offsets import GroupCopier, delete_notes
 from odradek_client.admin.groups import GroupDescription, GroupListing
 from odradek_client.admin.results import Results
-from odradek_client.errors import GroupAuthorizationFailed, OdradekError
+from odradek_client.errors import (
+    GroupAuthorizationFailed,
+    OdradekError,
+    UnknownTopicOrPartition,
+)
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
 
 TP = TopicPartition("orders", 0)
 PREFIX = "odradek-mirror-default."
+#: The id of the topic on both sides.
+ID = b"i" * 16
 
 
 class Groups:
@@ -24,11 +35,36 @@ class Groups:
         self.offsets = {name: {TP: OffsetAndMetadata(offset)} for name, offset in offsets.items()}
         self.active: set[str] = set()
         self.refused: set[str] = set()
+        self.topic_id: bytes | None = ID
         self.requests = 0
         self.writing = self.most_writing = 0
 
     def error(self, group: str) -> OdradekError | None:
         return GroupAuthorizationFailed(f"no right on {group}") if group in self.refused else None
+
+    @property
+    def _requests(self) -> SimpleNamespace:
+        async def metadata(names: list[str]) -> SimpleNamespace:
+            code = ErrorCode.NONE if self.topic_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics = [
+                SimpleNamespace(name=name, topic_id=self.topic_id, error_code=code)
+                for name in names
+            ]
+            return SimpleNamespace(topics=topics)
+
+        async def for_each(
+            names: list[str], ask: Any, raise_errors: bool, *, final: Any
+        ) -> Results[str, bytes]:
+            assert UnknownTopicOrPartition in final
+            found = Results[str, bytes]()
+            for name, outcome in (await ask(names)).items():
+                if isinstance(outcome, OdradekError):
+                    found.errors[name] = outcome
+                else:
+                    found[name] = outcome
+            return found
+
+        return SimpleNamespace(metadata=metadata, for_each=for_each)
 
     async def list_groups(self) -> list[GroupListing]:
         return [GroupListing(name, "", "Empty", "classic", 1) for name in self.offsets]
@@ -98,6 +134,7 @@ def copier_of(
         cast(Any, source),
         cast(Any, target),
         lambda _, offset: offset if offset <= copied else None,
+        lambda _: (ID, ID),
         (told if told is not None else []).append,
         prefix=PREFIX,
         keep_epochs=False,
@@ -129,6 +166,44 @@ async def test_an_error_of_one_group_is_reported_once_and_the_others_continue() 
     source.refused = target.refused = set()
     assert await copier.copy(plan) == {}
     assert target.offsets["a"] == target.offsets["b"] == target.offsets["c"]
+
+
+async def test_i42_offsets_that_the_target_has_lost_are_written_again() -> None:
+    source, target = Groups(a=5, b=5), Groups()
+    copier, plan = copier_of(source, target), Plan("a", "b")
+    await copier.copy(plan)
+    # The offsets of a have expired, with those of its second group.
+    del target.offsets["a"], target.offsets[f"{PREFIX}a"]
+    target.offsets["b"] = {TP: OffsetAndMetadata(7)}
+    assert await copier.copy(plan) == {}
+    assert target.offsets["a"] == {TP: OffsetAndMetadata(5, "")}
+    assert target.offsets["b"] == {TP: OffsetAndMetadata(7)}
+
+
+@pytest.mark.parametrize("topic_id", [b"o" * 16, None])
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_i44_no_offset_of_another_topic_of_the_same_name_is_written(
+    side: str, topic_id: bytes | None
+) -> None:
+    source, target = Groups(a=5), Groups()
+    copier, plan = copier_of(source, target), Plan("a")
+    await copier.copy(plan)
+    source.offsets["a"] = {TP: OffsetAndMetadata(3)}
+    (source if side == "source" else target).topic_id = topic_id
+    left = await copier.copy(plan)
+    why = "created again" if topic_id else "the broker does not have this topic"
+    assert f"because of the {side}: topic 'orders'" in left["a"] and why in left["a"]
+    assert target.offsets["a"] == {TP: OffsetAndMetadata(5, "")}
+    source.topic_id = target.topic_id = ID
+    assert await copier.copy(plan) == {}
+    assert target.offsets["a"] == {TP: OffsetAndMetadata(3, "")}
+
+
+async def test_topics_without_ids_are_those_that_were_copied() -> None:
+    source, target = Groups(a=5), Groups()
+    source.topic_id = target.topic_id = ZERO_UUID
+    assert await copier_of(source, target).copy(Plan("a")) == {}
+    assert target.offsets["a"] == {TP: OffsetAndMetadata(5, "")}
 
 
 async def test_a_missing_write_right_stops_one_group_only() -> None:

@@ -148,6 +148,9 @@ class FakeCopier:
     def translate(self, tp: TopicPartition, offset: int) -> int | None:
         return offset
 
+    def topic_ids(self, tp: TopicPartition) -> tuple[bytes, bytes]:
+        return ID, ID
+
     async def close(self) -> None: ...
 
 

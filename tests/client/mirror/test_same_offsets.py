@@ -192,6 +192,30 @@ async def test_partitions_without_new_records_are_still_reported_to_the_target()
     ]
 
 
+@pytest.mark.parametrize("is_error", [True, False])
+async def test_i14_a_copy_that_is_created_again_is_filled_without_new_records(
+    is_error: bool,
+) -> None:
+    copier = copier_of(Reader())
+    copier._ends[TP], copier._tell_at_s = 10, 0.0
+
+    async def send(
+        wanted: Mapping[TopicPartition, MirroredPartition],
+        topic_ids: Mapping[TopicPartition, bytes],
+    ) -> Results[TopicPartition, MirroredPartitionResult]:
+        results = Results[TopicPartition, MirroredPartitionResult]()
+        if is_error:
+            results.errors[TP] = same_offsets._CopyRecreated("the topic was created again")
+        else:
+            results[TP] = MirroredPartitionResult(partition_index=0, log_end_offset=9)
+        return results
+
+    copier._send = send  # type: ignore[method-assign]
+    await copier._tell_ends(0.0)
+    assert copier._reader.positions == {} and copier._unknown == {TP: b""}
+    assert (copier.translate(TP, 10) is None) is is_error
+
+
 def test_parts_of_a_piece_are_contiguous() -> None:
     content = b"".join(bytes(piece(offset).records) for offset in (3, 13, 40, 50))
     size_bytes = len(content) // 4
