@@ -50,6 +50,8 @@ log = structlog.get_logger("odradek.sasl")
 
 _SECRET_BYTES = 32
 _NONCE_BYTES = 18
+#: The limit of the size of a file of users. A line usually has about a hundred bytes.
+_USERS_BYTES_MAX = 32 * 1024 * 1024
 #: The number of failures of an address that cause no additional delay.
 _FREE_FAILURES = 5
 #: The time for which a failure is counted.
@@ -239,7 +241,7 @@ class UsersFile:
 
     def _read(self) -> dict[str, PasswordHash]:
         try:
-            return parse_users(files.read(self._path).decode())
+            return parse_users(files.read(self._path, _USERS_BYTES_MAX).decode())
         except UnicodeDecodeError:
             raise UsersFileError("it is no UTF-8") from None
 

@@ -44,15 +44,16 @@ def resolve(text: str) -> str:
     raise TlsError(f"{text.strip()}: {path} has no key {name}")
 
 
-def read(path: str) -> bytes:
-    """The content of a small file. TlsError, with the file's name, if the file is not readable."""
+def read(path: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+    """The content of a small file. TlsError, with the file's name, if the file is not readable, or
+    too large."""
     try:
         with open(path, "rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
+            data = file.read(bytes_max + 1)
     except OSError as error:
         raise TlsError(f"cannot read {path}: {error.strerror or error}") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise TlsError(f"{path} is larger than {FILE_BYTES_MAX} bytes, which no keystore is")
+    if len(data) > bytes_max:
+        raise TlsError(f"{path} is larger than {bytes_max:,} bytes, the limit for such a file")
     return data
 
 

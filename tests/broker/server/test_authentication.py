@@ -497,7 +497,9 @@ async def test_a44_n57_a_changed_users_file_adds_and_removes_users(
 
     for _ in range(2):
         assert (await plain(await broker.client(), "carol", "secret")).error_code == 0
-    path.write_text("# nobody else\n\n" + line("dave:x", "other"))
+    hashed = line("", "secret")
+    more = "".join(f"user-{number}{hashed}" for number in range(12_000))
+    path.write_text("# nobody else\n\n" + line("dave:x", "other") + more)
     await read_again()
     assert (await plain(await broker.client(), "carol", "secret")).error_code
     assert (await plain(await broker.client(), "dave:x", "other")).error_code == 0
