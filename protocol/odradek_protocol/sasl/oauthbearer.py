@@ -15,14 +15,19 @@ ABORT = b"\x01"
 #: The key under which the token is sent; no extension may have this key.
 _AUTH = "auth"
 
-_NAME = r"(?:[^\0\x01=,]|=2C|=3D)+"
+#: The maximum length of a message, and the maximum number of its attributes. Longer messages would
+#: take long to parse, and clients that have not authenticated may send them.
+MESSAGE_BYTES_MAX = 131_072
+_PAIRS_MAX = 100
+
+_NAME = r"(?:[^\0\x01=,]++|=2C|=3D)++"
 #: The syntax of a bearer token (RFC 6750).
 _TOKEN = r"[-_.~+/A-Za-z0-9]+=*"
 _PAIR_NAME = re.compile(r"[A-Za-z]+")
 _PAIR_VALUE = re.compile(r"[\x21-\x7e \t\r\n]*")
 _MESSAGE = re.compile(
     rf"n,(?:a=(?P<authorization_id>{_NAME}))?,\x01"
-    rf"(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*)\x01"
+    rf"(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01){{0,{_PAIRS_MAX}}})\x01"
 )
 _BEARER = re.compile(rf"[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>{_TOKEN})")
 
@@ -62,6 +67,8 @@ def check_extensions(extensions: Mapping[str, str]) -> None:
 def parse_oauthbearer(data: bytes) -> OAuthBearerMessage:
     """The message in a client's first token. Raises SaslMessageError."""
     problem = SaslMessageError("Invalid OAUTHBEARER client first message")
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise problem
     try:
         found = _MESSAGE.fullmatch(data.decode())
     except UnicodeDecodeError:

@@ -32,12 +32,12 @@ def parse_plain(token: bytes) -> PlainMessage:
     """The message in a client's token. Raises SaslMessageError with Kafka's text for an invalid
     token."""
     try:
-        parts = token.decode().split("\0")
+        parts = token.decode().split("\0", _PARTS)
     except UnicodeDecodeError:
         raise SaslMessageError("Invalid SASL/PLAIN response: it is no UTF-8") from None
     if len(parts) != _PARTS:
         raise SaslMessageError(
-            f"Invalid SASL/PLAIN response: expected {_PARTS} tokens, got {len(parts)}"
+            f"Invalid SASL/PLAIN response: expected {_PARTS} tokens, got {token.count(0) + 1}"
         )
     authorization_id, username, password = parts
     if not username:

@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
 from enum import Enum
 
@@ -141,11 +142,15 @@ _PLAIN_HEADER = "n,,"
 
 # --- messages -------------------------------------------------------------------------------------
 
+#: The maximum length of a message: room for two names of 1,024 characters. Longer messages would
+#: take long to parse, and clients that have not authenticated may send them.
+MESSAGE_BYTES_MAX = 12_288
+
 # The parts of RFC 5802's grammar. Names may have any character; some are escaped.
-_NAME = r"(?:[^\0=,]|=2C|=3D)+"
+_NAME = r"(?:[^\0=,]++|=2C|=3D)++"
 _NONCE = r"[\x21-\x2b\x2d-\x7e]+"
 _VALUE = r"[^\0,]+"
-_BASE64 = r"(?:[a-zA-Z0-9+/]{4})*(?:[a-zA-Z0-9+/]{3}=|[a-zA-Z0-9+/]{2}==)?"
+_BASE64 = r"(?:[a-zA-Z0-9+/]{4})*+(?:[a-zA-Z0-9+/]{3}=|[a-zA-Z0-9+/]{2}==)?"
 _EXTENSIONS = rf"(?P<extensions>(?:,[A-Za-z]+={_VALUE})*)"
 
 # The patterns are compiled by `re` at their first use, because most listeners have no SASL.
@@ -300,10 +305,10 @@ def parse_server_final(token: bytes) -> ServerFinal:
 
 
 def _match(pattern: str, token: bytes, problem: str) -> re.Match[str]:
-    try:
-        found = re.fullmatch(pattern, token.decode(), re.DOTALL)
-    except UnicodeDecodeError:
-        found = None
+    found = None
+    if len(token) <= MESSAGE_BYTES_MAX:
+        with suppress(UnicodeDecodeError):
+            found = re.fullmatch(pattern, token.decode(), re.DOTALL)
     if found is None:
         raise SaslMessageError(problem)
     return found

@@ -66,6 +66,8 @@ def test_an_oauthbearer_message_has_a_token_and_extensions() -> None:
         b"n,,\x01auth=Bearer t\x01tr4ce=x\x01\x01",
         b"n,,\x01auth=Bearer t\x01trace=\xc3\xb6\x01\x01",
         b"n,,\x01auth=Bearer t\x01\x01 ",
+        b"n,,\x01auth=Bearer t\x01" + b"a=\x01" * 100 + b"\x01",
+        b"n,a=" + b"x" * 131_072 + b",\x01auth=Bearer t\x01\x01",
         b"\xff",
     ],
 )

@@ -113,6 +113,22 @@ def test_an_invalid_client_first_message_is_refused(token: bytes) -> None:
         parse_client_first(token)
 
 
+def test_n57_messages_are_too_short_to_hold_the_loop() -> None:
+    name = "\U0001f642" * 1_024
+    longest = ClientFirst(name, "a" * 100, name).encode()
+    assert parse_client_first(longest).username == name
+    for token in (
+        b"n,,n=" + b"x" * 12_288 + b",r=abc",
+        b"n,a=" + b"=2C" * 4_096 + b",n=x,r=abc",
+        b"n,,n=x,r=" + b"a" * 12_288,
+        b"n,,n=x,r=abc" + b",a=b" * 3_072,
+    ):
+        with pytest.raises(SaslMessageError, match="client first"):
+            parse_client_first(token)
+    with pytest.raises(SaslMessageError, match="client final"):
+        parse_client_final(b"c=biws,r=a,p=" + b"AAAA" * 3_072)
+
+
 @pytest.mark.parametrize(
     "token", [b"", b"r=a,s=AA==", b"r=a,s=A,i=4096", b"r=a,s=AA==,i=-1", b"r=a,s=AA==,i=0"]
 )
