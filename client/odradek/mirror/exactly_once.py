@@ -29,6 +29,7 @@ from typing import Protocol
 from odradek.mirror.batches import copy_batches
 from odradek.mirror.map_topic import Owner, encode_owner, make_map_topic, read_map
 from odradek.mirror.out_state import MirrorRefused, OutState, find_state
+from odradek.mirror.plan import topic_ids_of
 from odradek.mirror.run_map import Entry, NotCopied, PartitionMap, Run
 from odradek.mirror.source import (
     MIRROR_LIMITS,
@@ -53,6 +54,7 @@ from odradek_client.errors import (
 )
 from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.stored.control_marker import ControlMarkerError
 
@@ -262,7 +264,8 @@ class ExactlyOnceCopier:
 
     async def add(self, topics: Sequence[Topic]) -> None:
         """Add topics, which must exist at the target with all partitions. Given-up partitions of
-        these topics are retried. Raises MirrorRefused for topics that must not be copied."""
+        these topics are retried. Raises MirrorRefused for topics that must not be copied, also if
+        they were copied until now."""
         changed = {
             topic.name
             for topic in topics
@@ -271,6 +274,8 @@ class ExactlyOnceCopier:
                 for number in range(topic.partitions)
             )
         }
+        if self._writer is not None:
+            changed |= await self._created_again([each.name for each in topics])
         if changed and self._writer is not None:
             # Known partitions continue at the positions in the maps, so the maps must include all
             # records that were read.
@@ -282,9 +287,30 @@ class ExactlyOnceCopier:
         elif changed:
             state = await self._find_state(sorted(changed))
             self._names |= changed - state.problems.keys()
-            self._names -= state.problems.keys()
+            self._leave_topics(state.problems)
             self._read(state)
             state.refuse()
+
+    async def _created_again(self, names: Sequence[str]) -> set[str]:
+        """The topics whose copies have another id at the target than those that were written."""
+        copies = {self._settings.target_topic(name): name for name in names}
+        found = await topic_ids_of(self._target, list(copies))
+        known = {tp.topic: each.position.target_topic_id.bytes for tp, each in self.maps.items()}
+        return {
+            name
+            for copy, name in copies.items()
+            if copy in found
+            and name in known
+            and found[copy] != known[name]
+            and ZERO_UUID not in (found[copy], known[name])
+        }
+
+    def _leave_topics(self, problems: Mapping[str, Sequence[str]]) -> None:
+        """Give up topics that have a problem now, although they were copied."""
+        for topic, why in problems.items():
+            self._names.discard(topic)
+            for tp in [tp for tp in self._reader.positions if tp.topic == topic]:
+                self._give_up(tp, "; ".join(why))
 
     async def drop(self, topics: Mapping[str, str]) -> None:
         """Stop the copying of topics, by name with the reasons."""
@@ -320,12 +346,7 @@ class ExactlyOnceCopier:
         self.maps = (await read_map(target, settings.name)).partitions
         state = await self._find_state(sorted(self._names))
         self._reached(Step.OWNED)
-        # A topic that was copied before a failure may have a problem now. Such a topic is given up,
-        # and the other topics continue.
-        for topic, problems in state.problems.items():
-            self._names.discard(topic)
-            for tp in [tp for tp in self._reader.positions if tp.topic == topic]:
-                self._give_up(tp, "; ".join(problems))
+        self._leave_topics(state.problems)
         self._read(state)
 
     async def _find_state(self, names: Sequence[str]) -> OutState:

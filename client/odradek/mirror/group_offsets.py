@@ -23,10 +23,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from odradek.mirror.plan import topic_ids_of
 from odradek_client.admin import Admin
 from odradek_client.admin.groups import GroupDescription
-from odradek_client.admin.results import Outcomes, Results
-from odradek_client.errors import InvalidGroup, OdradekError, UnknownTopicOrPartition, error_for
+from odradek_client.errors import InvalidGroup, OdradekError
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 from odradek_protocol.primitives import ZERO_UUID
 
@@ -164,7 +164,7 @@ class GroupCopier:
             return
         sides = ("source", self._source), ("target", self._target)
         for at, (side, admin) in enumerate(sides):
-            there = await _ids_of(admin, names)
+            there = await topic_ids_of(admin, names)
             for group in groups:
                 for tp in list(group.wanted):
                     found, known = there.get(tp.topic), self._topic_ids(tp)[at]
@@ -334,21 +334,6 @@ class GroupCopier:
             ]
             if unneeded:
                 await self._target.delete_groups(unneeded, raise_errors=False)
-
-
-async def _ids_of(admin: Admin, names: Sequence[str]) -> Results[str, bytes]:
-    """The present ids of topics. A topic that is missing is not waited for."""
-
-    async def ask(some: list[str]) -> Outcomes[str, bytes]:
-        response = await admin._requests.metadata(some)
-        return {
-            topic.name or "": error_for(topic.error_code, about=f"topic {topic.name!r}")
-            if topic.error_code
-            else topic.topic_id
-            for topic in response.topics
-        }
-
-    return await admin._requests.for_each(names, ask, False, final=(UnknownTopicOrPartition,))
 
 
 async def delete_notes(target: Admin, topics: Collection[str]) -> list[OdradekError]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -17,8 +17,9 @@ from odradek.mirror.settings import GroupSettings, copied_settings
 from odradek_client.admin import Admin
 from odradek_client.admin.configs import ConfigEntry, ConfigResource, ResourceType
 from odradek_client.admin.groups import GroupListing
+from odradek_client.admin.results import Outcomes, Results
 from odradek_client.admin.topics import TopicDescription
-from odradek_client.errors import OdradekError
+from odradek_client.errors import OdradekError, UnknownTopicOrPartition, error_for
 from odradek_client.structs import TopicPartition
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.primitives import ZERO_UUID
@@ -244,6 +245,21 @@ def leaders_of(topics: Iterable[TopicDescription]) -> dict[TopicPartition, int]:
         for part in topic.partitions
         if part.leader is not None
     }
+
+
+async def topic_ids_of(admin: Admin, names: Sequence[str]) -> Results[str, bytes]:
+    """The present ids of topics. A topic that is missing is not waited for."""
+
+    async def ask(some: list[str]) -> Outcomes[str, bytes]:
+        response = await admin._requests.metadata(some)
+        return {
+            topic.name or "": error_for(topic.error_code, about=f"topic {topic.name!r}")
+            if topic.error_code
+            else topic.topic_id
+            for topic in response.topics
+        }
+
+    return await admin._requests.for_each(names, ask, False, final=(UnknownTopicOrPartition,))
 
 
 async def ends_of(

@@ -297,6 +297,30 @@ async def test_i34_a_topic_deleted_and_created_again_is_refused(
             await made.drain()
 
 
+async def test_i34_a_copy_that_is_created_again_while_the_mirror_runs_is_left(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic, count=5)
+    async with mirror(source, target, unique_topic) as made:
+        topics, copier = await made.planned(), made.make()
+        try:
+            await copier.start()
+            await copier.add(topics)
+            while not made._is_copied():
+                await copier.step(100)
+            await copier.add(topics)
+            await made.target.delete_topics(unique_topic)
+            await make_topic(target, unique_topic)
+            with pytest.raises(MirrorRefused, match="was deleted at the target and created again"):
+                await copier.add(topics)
+            assert made.counts.failures.keys() == {TopicPartition(unique_topic, n) for n in (0, 1)}
+            await copier.step(100)
+        finally:
+            await copier.close()
+    assert await read_all(target, unique_topic, 2) == [[], []]
+
+
 async def test_i34_a_target_topic_with_records_of_other_producers_is_refused(
     source: str, target: str, unique_topic: str
 ) -> None:
