@@ -26,6 +26,10 @@ from odradek_protocol.visible import visible
 _TIMEOUT_S = 3.0
 _ANSWER_BYTES_MAX = 4 * 1024 * 1024
 _KEPT_MAX = 1_000
+#: The maximum length of all kept schemas together. The ids come from records of others.
+_KEPT_CHARACTERS_MAX = 64 * 1024 * 1024
+#: The maximum length of a schema together with those to which it refers.
+_SCHEMA_CHARACTERS_MAX = _ANSWER_BYTES_MAX
 #: The time after a failure in which the schema is not requested again, because each record would
 #: wait for the request.
 _FAILURE_S = 30.0
@@ -54,6 +58,11 @@ class RegisteredSchema:
     text: str
     others: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def length(self) -> int:
+        """The number of characters of all schemas."""
+        return len(self.text) + sum(len(text) for _, text in self.others)
+
 
 class SchemaRegistry:
     """A client of one registry. Its methods may be called from several threads.
@@ -81,6 +90,7 @@ class SchemaRegistry:
         self._lock = threading.Lock()
         #: The schema by id, or a failure with the time until which it is not retried.
         self._kept: OrderedDict[int, RegisteredSchema | tuple[str, float]] = OrderedDict()
+        self._kept_characters = 0
 
     @property
     def shown(self) -> str:
@@ -103,12 +113,16 @@ class SchemaRegistry:
             except CannotDecode as error:
                 found = (str(error), self._now_s() + _FAILURE_S)
             with self._lock:
-                self._kept[schema_id] = found
-                while len(self._kept) > _KEPT_MAX:
-                    self._kept.popitem(last=False)
+                self._keep(schema_id, found)
         if isinstance(found, RegisteredSchema):
             return found
         raise CannotDecode(found[0])
+
+    def _keep(self, schema_id: int, found: RegisteredSchema | tuple[str, float]) -> None:
+        self._kept_characters += _length(found) - _length(self._kept.pop(schema_id, None))
+        self._kept[schema_id] = found
+        while len(self._kept) > _KEPT_MAX or self._kept_characters > _KEPT_CHARACTERS_MAX:
+            self._kept_characters -= _length(self._kept.popitem(last=False)[1])
 
     def _recent(self, schema_id: int) -> RegisteredSchema | tuple[str, float] | None:
         found = self._kept.get(schema_id)
@@ -141,6 +155,10 @@ class SchemaRegistry:
             reference, answer = stack.pop()
             if answer is not None:
                 others[reference.name] = _text(answer)
+                if sum(map(len, others.values())) > _SCHEMA_CHARACTERS_MAX:
+                    raise CannotDecode(
+                        f"the schema refers to more than {_SCHEMA_CHARACTERS_MAX} characters"
+                    )
                 continue
             if reference.name in asked:
                 continue
@@ -198,6 +216,10 @@ class SchemaRegistry:
                 f"{self.shown}{said(path)} answers no JSON object; is it a registry?"
             )
         return answer
+
+
+def _length(found: RegisteredSchema | tuple[str, float] | None) -> int:
+    return found.length if isinstance(found, RegisteredSchema) else 0
 
 
 def said(words: object) -> str:

@@ -17,7 +17,15 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from fake_schema_registry import FakeRegistry, fake_registry
-from odradek.decoders import Decoded, DecoderError, Decoders, SchemaRegistry, decode
+from odradek.decoders import (
+    Decoded,
+    DecoderError,
+    Decoders,
+    SchemaRegistry,
+    decode,
+    schema_registry,
+)
+from odradek.decoders.plain import CannotDecode
 from odradek.decoders.protobuf import read_indexes
 from odradek.decoders.schemas import framed
 from protobuf_files import FieldProto, file_of, message_of
@@ -246,6 +254,24 @@ def test_schema_references_have_a_limit(registry: FakeRegistry) -> None:
         "references": [{"name": "a", "subject": "loop", "version": 1}],
     }
     assert shown(of(registry), frame(2, b"\x02")).value == {"weight": 1}
+
+
+def test_the_characters_of_kept_schemas_are_limited(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema_registry, "_KEPT_CHARACTERS_MAX", 1_000)
+    monkeypatch.setattr(schema_registry, "_SCHEMA_CHARACTERS_MAX", 400)
+    asked = SchemaRegistry(registry.url)
+    for number in range(1, 6):
+        registry.answers[f"/schemas/ids/{number}"] = {"schema": "x" * 300}
+        assert asked.by_id(number).length == 300
+    assert [asked.is_known(number) for number in range(1, 6)] == [False, False, True, True, True]
+    references = [{"name": f"n{each}", "subject": "s", "version": each} for each in (1, 2)]
+    registry.answers["/schemas/ids/6"] = {"schema": "x", "references": references}
+    for each in (1, 2):
+        registry.answers[f"/subjects/s/versions/{each}"] = {"schema": "y" * 300}
+    with pytest.raises(CannotDecode, match="more than 400 characters"):
+        asked.by_id(6)
 
 
 def _serialized(proto: descriptor_pb2.FileDescriptorProto) -> str:
