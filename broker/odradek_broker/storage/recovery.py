@@ -26,6 +26,7 @@ from odradek_broker.storage.segment import (
     RETENTION_DELETED,
     SEGMENT_SUFFIXES,
     Segment,
+    find_header,
     segment_name,
 )
 from odradek_broker.storage.segment_scanner import BatchAt, SegmentCorrupt, read_batches
@@ -201,6 +202,11 @@ class LogLoader:
             # shows it.
             if active.indexes.damage or active.next_offset != self.expected_end_offset:
                 return None
+            # Without the snapshot of a clean stop, an old transaction index could not be detected.
+            if active.size_bytes and not has_snapshot(
+                self.files, self.directory, active.next_offset
+            ):
+                return None
             _set_next_offsets(segments)
             log_start_offset = max(self.log_start_offset, segments[0].base_offset)
             producers = self.new_producers()
@@ -209,7 +215,11 @@ class LogLoader:
         except (SegmentCorrupt, BatchError):
             return None
         return LoadedLog(
-            segments, producers, self._read_epochs(segments), log_start_offset, active.next_offset
+            segments,
+            producers,
+            self._read_epochs(segments, active.next_offset),
+            log_start_offset,
+            active.next_offset,
         )
 
     # ---- after a crash
@@ -235,8 +245,7 @@ class LogLoader:
             # `_resume_inside` has cut the transaction index of this segment to the entries that the
             # snapshot names.
             producers.aborted_transactions.begin(segments[first])
-        epochs = self._read_epochs(segments[: first + 1])
-        epochs.truncate_end(begin.offset)
+        epochs = self._read_epochs(segments[: first + 1], begin.offset)
         good = self._scan_all(segments, first, begin, producers, epochs)
         end = good[-1].next_offset
         # Snapshots above the end may not match later appends, so their removal is synced.
@@ -356,19 +365,22 @@ class LogLoader:
         A rolled segment can lose its unsynced end at a batch boundary while the next file survives.
         Only compaction leaves such gaps on purpose, and only below the recovery point on disk,
         where everything was flushed before. The checkpoints may be old copies, so a compacted log
-        is cut only if the snapshot between the segments shows that the first one was longer.
+        is not cut if there is a snapshot behind the gap, and none at it that shows a lost end.
         """
         if segment.base_offset == previous.next_offset:
             return ""
         on_purpose = (
             not self.gaps_known
             or segment.base_offset <= self.recovery_point
-            or not has_lost_its_end(
-                self.files,
-                self.directory,
-                previous.base_offset,
-                previous.size_bytes,
-                segment.base_offset,
+            or (
+                has_snapshot_behind(self.files, self.directory, segment.base_offset)
+                and not has_lost_its_end(
+                    self.files,
+                    self.directory,
+                    previous.base_offset,
+                    previous.size_bytes,
+                    segment.base_offset,
+                )
             )
         )
         if segment.base_offset > previous.next_offset and self.compacted and on_purpose:
@@ -401,16 +413,36 @@ class LogLoader:
             f"{self.report.problem}; {problem}" if self.report.problem else problem
         )
 
-    def _read_epochs(self, segments: list[Segment]) -> LeaderEpochs:
-        """The leader epochs from the checkpoint, or from the batches if the checkpoint is damaged
-        or missing (L-35)."""
+    def _read_epochs(self, segments: list[Segment], end_offset: int) -> LeaderEpochs:
+        """The leader epochs below an offset from the checkpoint, or from the batches if the
+        checkpoint is damaged or missing (L-35)."""
+        epochs = None
         try:
             text = read_small_file(self.files, f"{self.directory}/{LEADER_EPOCHS}")
             if text is not None:
-                return LeaderEpochs(decode_epochs(text))
+                epochs = LeaderEpochs(decode_epochs(text))
         except CorruptCheckpoint as problem:
             self._note(str(problem))
-        return self._epochs_from_batches(segments)
+        if epochs is None:
+            epochs = self._epochs_from_batches(segments)
+        epochs.truncate_end(end_offset)
+        self._compare_epochs(epochs, segments, end_offset)
+        return epochs
+
+    def _compare_epochs(
+        self, epochs: LeaderEpochs, segments: list[Segment], end_offset: int
+    ) -> None:
+        """Compare the leader epochs with the batches at the start of the latest epoch and at the
+        end. Epochs of another log are dropped; those that an old copy of the checkpoint does not
+        have count as part of the epoch before, so that no client is told of a truncation."""
+        if epochs.entries and segments:
+            start_offset = max(epochs.entries[-1][1], segments[0].base_offset)
+            begins = find_header(segments, start_offset)
+            if begins is not None and begins.leader_epoch < epochs.latest:
+                epochs.truncate_end(0)
+        last = find_header(segments, end_offset - 1)
+        if last is not None and last.base_offset < end_offset:
+            epochs.assign(last.leader_epoch, last.base_offset)
 
     def _epochs_from_batches(self, segments: list[Segment]) -> LeaderEpochs:
         epochs = LeaderEpochs()
@@ -422,6 +454,14 @@ class LogLoader:
                 break  # The scan of this segment reports the damage.
         epochs.changed = bool(epochs.entries)
         return epochs
+
+
+def has_snapshot_behind(files: Files, directory: str, offset: int) -> bool:
+    """True if there is a sound snapshot above an offset, as behind every part that was cleaned
+    (L-55). Raises OSError."""
+    names = [name.partition(".") for name in files.list(directory)]
+    offsets = [int(stem) for stem, _, suffix in names if suffix == "snapshot" and stem.isdigit()]
+    return any(has_snapshot(files, directory, each) for each in offsets if each > offset)
 
 
 def has_lost_its_end(

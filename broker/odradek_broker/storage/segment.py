@@ -18,12 +18,15 @@ from odradek_broker.storage.producers.snapshot import read_segment_state
 from odradek_broker.storage.segment_indexes import SegmentIndexes
 from odradek_broker.storage.segment_scanner import SegmentCorrupt, walk_batches
 from odradek_broker.storage.segment_state import SegmentState
-from odradek_protocol.records.batch import BatchHeader
+from odradek_protocol.records.batch import BatchError, BatchHeader, read_header_alone
+from odradek_protocol.records.layout import HEADER_BYTES
 
 SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
 #: The suffix of files that retention has deleted and not yet removed. A name with this suffix shows
 #: that all segments below were also deleted.
 RETENTION_DELETED = ".retention.deleted"
+#: The limit of batches that are passed to find one whose header is compared with a cache.
+_PASSED_MAX = 1_000
 
 
 class TruncateFailed(OSError):
@@ -33,6 +36,23 @@ class TruncateFailed(OSError):
 def segment_name(base_offset: int) -> str:
     """The name of a segment's files: twenty digits (L-01)."""
     return f"{base_offset:020d}"
+
+
+def find_header(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
+    """The header of the batch that holds an offset, or else of the next batch of the segment, to
+    compare a cache with. None if there is no such batch, or if it takes long to find. Raises
+    OSError."""
+    at = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    if at < 0:
+        return None
+    segment = segments[at]
+    try:
+        position = segment.indexes.seek(offset, _PASSED_MAX)
+        if position is None or position >= segment.size_bytes:
+            return None
+        return read_header_alone(segment.file.read_at(position, HEADER_BYTES), 0)
+    except (SegmentCorrupt, BatchError):
+        return None
 
 
 class Segment:

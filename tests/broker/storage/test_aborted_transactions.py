@@ -558,6 +558,21 @@ def test_l05_an_old_index_of_a_segment_closed_after_a_kill_is_detected(
     assert aborted(log) == [(1, 0), (2, 2)]
 
 
+def test_l05_an_old_index_is_detected_without_the_snapshot_of_a_clean_stop(
+    files: MemoryFiles,
+) -> None:
+    log = make_log(files)
+    for producer_id in (1, 2):
+        append(log, make_batch(1, producer_id=producer_id, transactional=True))
+        append_marker(log, commit=False, producer_id=producer_id)
+    end = log.log_end_offset
+    log.close(clean=True)
+    lose(files, "snapshot")
+    files.put(index_path(0), files.content(index_path(0))[:34])
+    log = make_log(files, start=LogStart(0, end, end, True))
+    assert aborted(log) == [(1, 0), (2, 2)]
+
+
 def test_l05_segments_without_transactions_are_not_read_for_a_missing_index(
     files: MemoryFiles, scans: list[str]
 ) -> None:

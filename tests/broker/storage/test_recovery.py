@@ -313,6 +313,32 @@ def test_l35_damaged_epoch_checkpoint_is_computed_again(files: MemoryFiles) -> N
 # ---- producers
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_l35_f13_an_old_copy_of_the_leader_epochs_shows_no_truncation(
+    files: MemoryFiles, *, clean: bool
+) -> None:
+    log = make_log(files)
+    ends = {}
+    copies = [b"0\n2\n5 0\n9 4\n"]
+    for epoch in range(4):
+        append(log, make_batch(2), leader_epoch=epoch)
+        append(log, make_batch(2), leader_epoch=epoch)
+        log.roll(NOW_MS)
+        ends[epoch] = log.log_end_offset
+        copies.append(bytes(files.content(f"{DIRECTORY}/leader-epoch-checkpoint")))
+    end = log.log_end_offset
+    log.close(clean=clean)
+    start = LogStart(0, end, end, clean)
+    for copy in copies:
+        disk = files.copy()
+        disk.put(f"{DIRECTORY}/leader-epoch-checkpoint", copy)
+        epochs = make_log(disk, start=start).leader_epochs
+        assert epochs.latest == 3
+        for epoch, known in ends.items():
+            found, found_end = epochs.end_offset(epoch, end)
+            assert 0 <= found <= epoch and found_end >= known, copy
+
+
 def producer_facts(log: PartitionLog) -> list[tuple[object, ...]]:
     return sorted(
         (

@@ -18,7 +18,7 @@ from odradek_broker.storage.checkpoints import (
 from odradek_broker.storage.producers.manager import read_end_marker
 from odradek_broker.storage.producers.snapshot import CorruptSnapshot, decode_snapshot
 from odradek_broker.storage.producers.state import ProducerEntry, ProducerStateManager
-from odradek_broker.storage.recovery import has_lost_its_end
+from odradek_broker.storage.recovery import has_lost_its_end, has_snapshot_behind
 from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_broker.tools.file_names import FileKind
 from odradek_broker.tools.record_decoders import is_loaded, load_problem
@@ -386,12 +386,15 @@ class PartitionCheck:
             return expected.compacted
         return expected.compacted and (
             base_offset <= (expected.recovery_point or 0)
-            or not has_lost_its_end(
-                self._files,
-                self._directory,
-                self._there.bases[at - 1],
-                self._segment_bytes,
-                base_offset,
+            or (
+                has_snapshot_behind(self._files, self._directory, base_offset)
+                and not has_lost_its_end(
+                    self._files,
+                    self._directory,
+                    self._there.bases[at - 1],
+                    self._segment_bytes,
+                    base_offset,
+                )
             )
         )
 
