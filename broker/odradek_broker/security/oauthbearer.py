@@ -91,8 +91,9 @@ class _OAuthBearerExchange:
         if isinstance(found, TokenRefused):
             return self._refused(found)
         if wanted not in ("", found.user):
+            shown = wanted[:_NAME_CHARACTERS_MAX]
             message = (
-                f"Authentication failed: Client requested an authorization id ({wanted}) that is"
+                f"Authentication failed: Client requested an authorization id ({shown}) that is"
                 f" different from the token's principal name ({found.user})"
             )
             return Refused("OAUTHBEARER: an authorization id that is not the token's", message)

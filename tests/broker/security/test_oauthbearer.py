@@ -21,7 +21,9 @@ from odradek_broker.security.oauthbearer import (
 from odradek_broker.security.sasl import Authenticated, Challenge, Refused
 from odradek_broker.server.host import StartError
 from odradek_broker.server.jwks import JwksError, JwksKeys, parse_jwks
+from odradek_protocol.codec import encode_bytes
 from odradek_protocol.sasl.oauthbearer import ABORT, OAuthBearerMessage
+from odradek_protocol.schemas.sasl_authenticate import SaslAuthenticateResponse
 
 NOW_S = 1_700_000_000
 CLAIMS = {"sub": "alice", "iat": NOW_S - 10, "exp": NOW_S + 60, "aud": "kafka", "iss": "https://i"}
@@ -200,6 +202,10 @@ def test_a46_another_authorization_id_is_refused() -> None:
     assert isinstance(other, Refused)
     assert other.client_message is not None
     assert "(bob)" in other.client_message
+    # Old versions of the answer have no room for 32,768 bytes.
+    long = mechanism.begin("host").step(OAuthBearerMessage(signed(), "b" * 40_000).encode())
+    assert isinstance(long, Refused)
+    encode_bytes(SaslAuthenticateResponse(error_message=long.client_message, auth_bytes=b""), 1)
 
 
 # --- The keys -------------------------------------------------------------------------------------
