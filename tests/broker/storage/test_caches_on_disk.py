@@ -75,6 +75,8 @@ class CachesWorld(NodeWorld):
         self.settle()
         self.sequences: dict[int, int] = {}
         self.leader_epoch = 0
+        #: True if new leader epochs begin, of which a scan after compaction finds fewer (L-55).
+        self.has_epochs = False
 
     @property
     def log(self) -> PartitionLog:
@@ -101,7 +103,7 @@ class CachesWorld(NodeWorld):
     def work(self) -> None:
         """Write, with transactions of both ends, leader epochs, rolls, snapshots and flushes."""
         for number in range(24):
-            self.leader_epoch += number % 7 == 6
+            self.leader_epoch += self.has_epochs and number % 7 == 6
             self.write(WRITER, b"k%d" % (number % 2))
             if number % 4 == 0:
                 self.write(TRANSACTIONAL, b"x", transactional=True)
@@ -236,6 +238,7 @@ def _is_cache(path: str) -> bool:
 def test_l55_a_cache_that_is_lost_or_an_old_copy_changes_nothing(policy: str, clean: bool) -> None:
     """Each cache alone, and pairs of old copies."""
     world = CachesWorld(policy)
+    world.has_epochs = True
     disks = []
     for stops in (True, False, True, False, clean):
         world.work()
