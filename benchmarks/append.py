@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 from benchmarks.support import Report, Spread, parser
 
-from odradek.simulation.disk import MemoryFile, MemoryFiles
 from odradek_broker.platform.machine import RealFiles, RealRandomness
 from odradek_broker.platform.seams import Buffer, Files
 from odradek_broker.storage.deleted_files import DeletedFiles
@@ -25,6 +24,7 @@ from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_protocol.records.builder import BatchBuilder
+from odradek_testkit.simulation.disk import MemoryFile, MemoryFiles
 
 ROUNDS = 5
 NOW_MS = 1_700_000_000_000

@@ -38,7 +38,7 @@ from benchmarks.support import (
     say,
 )
 
-import odradek.console
+import odradek_console
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.consumer.consumer import Consumer
 
@@ -212,7 +212,7 @@ async def _fill(bootstrap: str, topics: int) -> None:
 
 
 def _tell_scripts(report: Report) -> None:
-    static = Path(odradek.console.__file__).parent / "static"
+    static = Path(odradek_console.__file__).parent / "static"
     files = sorted((*static.rglob("*.mjs"), *static.rglob("*.js")))
     report.table("Scripts", ["part", "files", "KB", "compressed KB"])
     for name, chosen in (

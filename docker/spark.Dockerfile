@@ -10,6 +10,14 @@ COPY broker broker
 COPY client client
 COPY protocol protocol
 COPY spark_connector spark_connector
+COPY records records
+COPY testkit testkit
+COPY command_line command_line
+COPY console console
+COPY mirror mirror
+COPY log_tools log_tools
+COPY odradek odradek
+COPY demo demo
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
     && python -m zipfile -l /wheels/*.whl | grep -q _native.abi3.so
 

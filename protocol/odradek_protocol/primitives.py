@@ -8,6 +8,7 @@ that this code has the same result.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from typing import Any
 
 import construct as c
@@ -23,6 +24,11 @@ MAX_MESSAGE_ELEMENTS = 4_000_000
 #: for all strings.
 MAX_STRING_BYTES = 32767
 ZERO_UUID = bytes(16)
+
+
+def uuid_text(raw: bytes) -> str:
+    """An id in Kafka's form, URL-safe Base64: 22 characters for 16 bytes."""
+    return urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 class WireError(ValueError):

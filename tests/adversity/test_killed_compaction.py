@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 import budget
 from broker_process import BrokerProcess
-from command_line import Commands
+from cli_runner import Commands
 from compacted_writers import PARTITIONS, TOPIC, CompactedWorld
 from waiting import DEADLINE_S, wait_until
 

@@ -11,13 +11,13 @@ import pytest
 
 from fake_schema_registry import fake_registry
 from odradek.decoders import SchemaRegistry
-from odradek.decoders.plain import CannotDecode
 from odradek.faults import FaultRefused
-from odradek.http_orders import HttpOrders
 from odradek_broker.server import jwks
 from odradek_client.sasl import token_endpoint
 from odradek_client.sasl.settings import TokenEndpoint
 from odradek_client.sasl.token_endpoint import EndpointBusy
+from odradek_records.decoders.plain import CannotDecode
+from odradek_testkit.http_orders import HttpOrders
 
 LIMIT_S = 0.3
 

@@ -10,7 +10,6 @@ import pytest
 import budget
 from logs import NOW_MS, append, make_batch
 from node_world import NodeWorld
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
 from odradek_broker.metadata.cluster import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.storage.checkpoints import PARTITION_METADATA, encode_partition_metadata
@@ -19,6 +18,7 @@ from odradek_broker.storage.startup import StartReport
 from odradek_protocol.constants import RESOURCE_TOPIC
 from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.stored.cluster_metadata import ConfigRecord
+from odradek_testkit.simulation.disk import MemoryFiles
 
 METADATA_LOG = f"data/{METADATA_TOPIC}-0/{0:020}.log"
 SETTINGS = {"offsets_topic_num_partitions": "1", "transaction_state_log_num_partitions": "1"}

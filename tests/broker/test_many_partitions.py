@@ -9,7 +9,7 @@ import pytest
 
 import budget
 from node_world import NodeWorld
-from odradek.simulation.disk import Crashed, Failure
+from odradek_testkit.simulation.disk import Crashed, Failure
 
 MANY = 30
 

@@ -11,7 +11,6 @@ import pytest
 
 from logs import NOW_MS, append, make_batch
 from node_world import NodeWorld
-from odradek.simulation.disk import Failure
 from odradek_broker.coordinator.runtime import RuntimeState
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import METADATA_TOPIC, OFFSETS_TOPIC
@@ -26,6 +25,7 @@ from odradek_protocol.stored.cluster_metadata import (
     RemoveTopicRecord,
     encode_record,
 )
+from odradek_testkit.simulation.disk import Failure
 
 
 @pytest.fixture
@@ -380,7 +380,7 @@ async def test_d4_metadata_and_directories_agree_after_a_crash_at_any_step(
 ) -> None:
     """The steps are create, write, delete, recreate and write again, with a crash at each file
     operation."""
-    from odradek.simulation.disk import Crashed
+    from odradek_testkit.simulation.disk import Crashed
 
     at = 0
     while True:

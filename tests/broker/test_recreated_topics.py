@@ -13,11 +13,11 @@ import node_world
 from filling_files import FillingFiles
 from logs import NOW_MS
 from node_world import NodeWorld
-from odradek.simulation.disk import Failure
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.disk import Failure
 
 GROUPS = ("plain", "expires", "pending", "both")
 PRODUCER_ID = 7

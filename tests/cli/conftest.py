@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from command_line import Shell
+from cli_runner import Shell
 
 
 @pytest.fixture

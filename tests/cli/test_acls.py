@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek.broker import SubprocessBroker
 
 AUTHORIZER = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import budget
-from odradek.cli.bench import Latency, Load, Throughput
+from odradek_cli.tools.bench import Latency, Load, Throughput
 
 if TYPE_CHECKING:
     from odradek.broker import SubprocessBroker

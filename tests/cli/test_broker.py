@@ -24,13 +24,14 @@ from typing import Any
 import pytest
 
 import budget
-from odradek.cli import build_app, serving
-from odradek.cli.commands import COMMANDS
-from odradek.cli.pid_file import PidFile, PidFileBusyError, RunningBroker
-from odradek.cli.serving import ServeOptions, parse_plain
-from odradek.cli.starter import PortFile
 from odradek.faults import Faults
 from odradek_broker.config.broker import parse_config
+from odradek_cli import build_app
+from odradek_cli.broker import serving
+from odradek_cli.broker.pid_file import PidFile, PidFileBusyError, RunningBroker
+from odradek_cli.broker.serving import ServeOptions, parse_plain
+from odradek_cli.broker.starter import PortFile
+from odradek_cli.commands import COMMANDS
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -588,7 +589,7 @@ def test_a_pid_file_is_written_on_a_full_disk(
 def test_a_pid_file_is_claimed_by_one_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("odradek.cli.pid_file._CLAIM_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("odradek_cli.broker.pid_file._CLAIM_TIMEOUT_S", 0.0)
     first, second = PidFile(tmp_path), PidFile(tmp_path)
     assert first.read() is None
     first.claim(17, "h:1")
@@ -611,7 +612,7 @@ def imported_by(*arguments: str) -> set[str]:
     code = (
         "import sys\n"
         f"sys.argv = ['odradek', *{list(arguments)!r}]\n"
-        "from odradek.cli import main\n"
+        "from odradek_cli import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print('\\n'.join(sys.modules), file=sys.stderr)\n"
     )
@@ -762,7 +763,7 @@ def test_the_small_option_parser_reads_options_like_typer(
     from typer.testing import CliRunner
 
     served: list[ServeOptions] = []
-    monkeypatch.setattr("odradek.cli.serving.serve", served.append)
+    monkeypatch.setattr("odradek_cli.broker.serving.serve", served.append)
     monkeypatch.delenv("ODRADEK_DATA_DIR", raising=False)
     result = CliRunner().invoke(build_app(["serve"]), ["serve", *arguments], env=environment)
     assert result.exit_code == 0, result.output

@@ -8,7 +8,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek.broker import SubprocessBroker
 from waiting import wait_until
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek import NewTopic, sync
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import pytest
 
 import budget
-from command_line import PATIENCE_S, Commands
+from cli_runner import PATIENCE_S, Commands
 from odradek import sync
-from odradek.cli import completion
-from odradek.cli.completion import words_of_line
+from odradek_cli import completion
+from odradek_cli.completion import words_of_line
 
 NOBODY = "127.0.0.1:1"
 

@@ -21,7 +21,7 @@ from typing import Self
 
 import pytest
 
-from command_line import PATIENCE_S
+from cli_runner import PATIENCE_S
 from odradek import NewTopic, sync
 
 _READY = "ready> "

@@ -18,9 +18,9 @@ import pytest
 import structlog
 
 import budget
-from odradek.cli.commands import with_value
-from odradek.cli.console import _log_to_stderr
-from odradek.cli.console_child import ConsoleChild
+from odradek_cli.broker.console_child import ConsoleChild
+from odradek_cli.commands import with_value
+from odradek_console.command import _log_to_stderr
 from waiting import wait_until
 
 _PATIENCE_S = 60.0

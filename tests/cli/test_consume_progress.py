@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.cli.common import Progress
-from odradek.cli.consume import Reading
+from odradek_cli.common import Progress
+from odradek_cli.records.consume import Reading
 from odradek_client.structs import TopicPartition
 
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)

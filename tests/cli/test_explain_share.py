@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from command_line import Shell
+from cli_runner import Shell
 from odradek import Admin, ConfigResource, NewTopic, Producer, ShareConsumer
 
 pytestmark = pytest.mark.own_broker

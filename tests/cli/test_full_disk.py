@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek.broker import Broker
-from odradek.cli import consume
 from odradek_broker.platform.machine import RealFiles
 from odradek_broker.platform.seams import Volume
+from odradek_cli.records import consume
 from raw_client import RawClient, batch_of, produce_request
 
 FULL = "of broker 1 has 0 bytes left"

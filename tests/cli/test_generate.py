@@ -21,9 +21,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import odradek
-from command_line import Commands
+from cli_runner import Commands
 from odradek.broker import SubprocessBroker
-from odradek.cli.generate import ALERTS, SECTIONS, alert_rules, dashboard
+from odradek_cli.tools.generate import ALERTS, SECTIONS, alert_rules, dashboard
 from odradek_client.admin import NewTopic
 
 OPERATE = Path(__file__).parents[2] / "docs" / "operate"

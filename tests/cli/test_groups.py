@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 import budget
-from command_line import PATIENCE_S, Commands, Shell
+from cli_runner import PATIENCE_S, Commands, Shell
 from odradek import Consumer, NewTopic, sync
 from odradek.broker import SubprocessBroker
-from odradek.cli.groups import app
+from odradek_cli.groups.groups import app
 from odradek_client.admin import Admin
 from odradek_client.errors import UnsupportedByBroker
 

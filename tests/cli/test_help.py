@@ -11,8 +11,8 @@ import typer.main
 from typer.testing import CliRunner
 
 from many_cases import looped
-from odradek.cli.app import build_app
-from odradek.cli.commands import COMMANDS
+from odradek_cli.app import build_app
+from odradek_cli.commands import COMMANDS
 
 
 def command_lines() -> Iterator[list[str]]:

@@ -17,20 +17,20 @@ import pytest
 import structlog
 import typer
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek import Admin, Consumer, NewTopic, Producer, ShareConsumer
 from odradek.broker import SubprocessBroker
-from odradek.cli import build_app, commands
 from odradek_broker.platform.log_lines import configure_logging
+from odradek_cli import build_app
 from odradek_client.admin.quotas import QuotaEntity
 from odradek_client.admin.users import UserScramCredentialUpsertion
 from odradek_client.errors import OdradekError
 from odradek_client.loop_thread import LoopThread
+from product_modules import MODULES, tree_of
 from waiting import DEADLINE_S
 
 HOSTILE = "evil\x1b]0;owned\x07\x1b[2J\u202egnp\u200b\u2028line\nnext\x9b31m\U000e0041"
 TOPIC = "t"
-CLIENT = Path(commands.__file__).parents[1]
 
 #: The commands that show what strangers chose, with their arguments.
 SHOWING: dict[str, list[list[str]]] = {
@@ -175,17 +175,19 @@ def test_no_command_shows_a_stranger_s_text_as_it_is(tmp_path: Path) -> None:
 def test_only_few_modules_print() -> None:
     """Every other module prints with `say`, `tell` or `fail`, which escape."""
     printing = set[str]()
-    for file in [*(CLIENT / "cli").glob("*.py"), *(CLIENT / "mirror").glob("*.py")]:
-        for node in ast.walk(ast.parse(file.read_text())):
+    for module in MODULES:
+        if module.partition(".")[0] not in {"odradek_cli", "odradek_mirror", "odradek_log_tools"}:
+            continue
+        for node in ast.walk(tree_of(module)):
             text = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if text in ("print", "typer.echo", "typer.secho", "sys.stdout.write") or text.endswith(
                 ("stdout.buffer.write", "console.print", "_console.print")
             ):
-                printing.add(file.stem)
+                printing.add(module.rpartition(".")[2])
     assert printing == {
-        "say", "commands", "streams", "serving", "mcp_server",
+        "say", "commands", "standard_streams", "serving", "mcp_server",
         # Their lines go through `visible`.
-        "log_dump", "log_verify", "record_view", "top",
+        "dump", "verify", "record_view", "top",
         # Records as they are, if the user asks for that.
         "consume", "share_consume",
     }  # fmt: skip
@@ -194,7 +196,7 @@ def test_only_few_modules_print() -> None:
 def test_no_traceback_or_log_line_of_a_command_has_a_stranger_s_text() -> None:
     program = f"""
 import logging, sys
-from odradek import cli
+import odradek_cli as cli
 def command():
     import typer
     app = typer.Typer(pretty_exceptions_enable=False)

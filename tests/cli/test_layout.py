@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.cli import layout
+from odradek_cli import layout
 from odradek_protocol.visible import width
 
 LONG = "x" * 300

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek import sync
-from odradek.cli import layout
 from odradek_broker.platform.machine import ReadOnlyFiles
-from odradek_broker.tools.file_names import parse_file
-from odradek_broker.tools.record_decoders import decode_record
+from odradek_cli import layout
+from odradek_log_tools.file_names import parse_file
+from odradek_log_tools.record_decoders import decode_record
 from odradek_protocol.records import simple_batch
 from written_directory import FRUIT, GROUPS, MONEY, SHARE_GROUP, WrittenData, data_directory_broker
 

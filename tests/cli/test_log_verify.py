@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import budget
-from command_line import Commands
+from cli_runner import Commands
 from odradek_broker.platform.machine import (
     ReadOnlyFiles,
     RealClock,
@@ -24,9 +24,9 @@ from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.snapshot import decode_snapshot, encode_snapshot
-from odradek_broker.tools.segment_file import SegmentFile
-from odradek_broker.tools.verify.data_directories import DataDirectoriesCheck
-from odradek_broker.tools.verify.findings import Finding, Findings, Severity
+from odradek_log_tools.segment_file import SegmentFile
+from odradek_log_tools.verify.data_directories import DataDirectoriesCheck
+from odradek_log_tools.verify.findings import Finding, Findings, Severity
 from odradek_protocol.records import simple_batch
 from odradek_protocol.stored.cluster_metadata import TopicRecord, encode_record
 from waiting import wait_until

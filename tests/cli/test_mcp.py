@@ -15,10 +15,10 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek import Consumer, NewTopic, sync
-from odradek.cli.masking import Masks, shortened
-from odradek.cli.mcp_tools import READS, ToolRefused, answer, read_only
+from odradek_cli.tools.masking import Masks, shortened
+from odradek_cli.tools.mcp_tools import READS, ToolRefused, answer, read_only
 from odradek_client.admin import Admin
 
 PATIENCE_S = 60.0

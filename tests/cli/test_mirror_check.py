@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from mirrored import fill, make_topic, mirror
 from odradek import Admin, Producer
 from odradek.broker import SubprocessBroker
-from odradek.cli.mirror_check import check
 from odradek_client.admin import ConfigResource
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
+from odradek_mirror.commands.check import check
 
 SETTINGS = {"log.durability": "page-cache"}
 ROWS = [(b"k%d" % n, b"v%d" % n) for n in range(6)]
@@ -170,7 +170,7 @@ def test_settings_of_groups_are_compared(source: str, target: str, unique_topic:
 
 
 @pytest.mark.full
-def test_exactly_once_copies_are_compared_by_their_run_map(
+def test_exactly_once_copies_are_compared_by_their_offset_map(
     source: str, target: str, unique_topic: str
 ) -> None:
     asyncio.run(_fill(source, unique_topic))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.cli.offset_grammar import Bound, OffsetError, Place, parse_offset, parse_span
+from odradek_records.offset_grammar import Bound, OffsetError, Place, parse_offset, parse_span
 
 
 @pytest.mark.parametrize(

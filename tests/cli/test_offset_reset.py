@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.offset_grammar import OffsetError
-from odradek.cli.offset_reset import (
+from odradek_records.offset_grammar import OffsetError
+from odradek_records.offset_reset import (
     Range,
     Target,
     Where,

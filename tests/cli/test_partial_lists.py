@@ -11,7 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from odradek.cli import groups, transactions
+from odradek_cli.cluster import transactions
+from odradek_cli.groups import groups
 from odradek_client.admin.results import Results
 from odradek_client.errors import CoordinatorUnavailable, OdradekError, Refused
 from odradek_protocol.errors import ErrorCode

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import budget
-from command_line import PATIENCE_S, Commands, Shell
+from cli_runner import PATIENCE_S, Commands, Shell
 from odradek.broker import SubprocessBroker
 
 
@@ -367,7 +367,7 @@ def test_a_hung_resolver_does_not_delay_the_exit() -> None:
         "import socket, sys, time\n"
         "socket.getaddrinfo = lambda *a, **k: time.sleep(1000)\n"
         "sys.argv = ['odradek', 'topic', 'list', '-b', 'somewhere:9092']\n"
-        "from odradek.cli import main; main()"
+        "from odradek_cli import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, timeout=PATIENCE_S, check=False

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.common import Progress
-from odradek.cli.produce import InputError, Job, LineFormat, _produce_file, _Run
+from odradek_cli.common import Progress
+from odradek_cli.records.produce import InputError, Job, LineFormat, _produce_file, _Run
 from odradek_client.errors import (
     BufferTimeout,
     DeliveryTimeout,
@@ -24,7 +24,7 @@ class FailingProducer:
 
     def __init__(self, error: OdradekError) -> None:
         self._error = error
-        self._network = SimpleNamespace(cluster=SimpleNamespace(brokers={1: None}), send=self.send)
+        self.network = SimpleNamespace(cluster=SimpleNamespace(brokers={1: None}), send=self.send)
 
     async def partitions_for(self, topic: str) -> list[int]:
         return [0]
@@ -61,6 +61,6 @@ async def test_input_that_cannot_be_read_is_named(
 
     source = tmp_path / "lines"
     source.write_bytes(b"one\n")
-    monkeypatch.setattr("odradek.cli.produce.os.read", broken)
+    monkeypatch.setattr("odradek_cli.records.produce.os.read", broken)
     with pytest.raises(InputError, match=r"lines cannot be read: Input/output error"):
         await produce(source, FailingProducer(BufferTimeout("never asked")))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from command_line import PATIENCE_S, Shell
+from cli_runner import PATIENCE_S, Shell
 from odradek import NewTopic, sync
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek import sync
 from odradek_client.admin import QuotaEntity, QuotaName
 from odradek_client.errors import OdradekError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cli import produce
+from odradek_cli.records import produce
 from odradek_protocol.records.lines import LineRecords
 
 ANY_FILE: Any = type("File", (), {"fileno": lambda _: 0})()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from many_cases import looped
-from odradek.record_filter import FilterError, parse_filter, parse_path
+from odradek_records.record_filter import FilterError, parse_filter, parse_path
 
 ORDER = {
     "id": 7,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cli.record_format import (
+from odradek_records.record_format import (
     FormatError,
     compile_format,
     from_json_line,

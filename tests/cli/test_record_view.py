@@ -11,14 +11,14 @@ from typing import Any
 import fastavro
 import pytest
 
-from command_line import Commands, Shell
+from cli_runner import Commands, Shell
 from fake_schema_registry import fake_registry
 from odradek import NewTopic, sync
-from odradek.cli.common import Progress
-from odradek.cli.consume import Reading
-from odradek.cli.record_format import from_json_line
-from odradek.cli.record_view import View, ViewOptions
+from odradek_cli.common import Progress
+from odradek_cli.records.consume import Reading
+from odradek_cli.records.record_view import View, ViewOptions
 from odradek_client.structs import TopicPartition
+from odradek_records.record_format import from_json_line
 
 SCHEMA = '{"type": "record", "name": "Fruit", "fields": [{"name": "weight", "type": "long"}]}'
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Commands, Shell
+from cli_runner import Commands, Shell
 from odradek.broker import SubprocessBroker
 from sasl_brokers import ADMIN_PASSWORD, LISTENER, scram_line
 

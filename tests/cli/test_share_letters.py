@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek.broker import SubprocessBroker
-from odradek.cli.share_letters import Letter, letter_of, told_apart
+from odradek_cli.records.share_letters import Letter, letter_of, told_apart
 from odradek_client.structs import ConsumerRecord
 from odradek_protocol.records import TimestampType
 

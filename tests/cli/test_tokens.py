@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek.broker import SubprocessBroker
 from sasl_brokers import LISTENER
 from sasl_clients import plain_users

@@ -15,9 +15,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from command_line import PATIENCE_S, Commands
+from cli_runner import PATIENCE_S, Commands
 from odradek import NewTopic, Producer, sync
-from odradek.cli.top_frame import (
+from odradek_cli.cluster.top_frame import (
     Frame,
     GroupSample,
     OpenTransaction,
@@ -25,10 +25,10 @@ from odradek.cli.top_frame import (
     SlowRequests,
     make_frame,
 )
-from odradek.cli.top_view import duration, render
-from odradek.console.lag import LagPoint
+from odradek_cli.cluster.top_view import duration, render
 from odradek_client.admin.broker import BrokerDescription, Problem, RequestCounts
 from odradek_client.structs import TopicPartition
+from odradek_records.lag import LagPoint
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -259,7 +259,7 @@ def test_the_lag_of_a_share_group_is_that_of_the_broker(
 async def test_a_frame_of_odradek_has_bytes_connections_and_transactions(
     live_bootstrap: str, unique_topic: str
 ) -> None:
-    from odradek.cli.top import _Watch
+    from odradek_cli.cluster.top import _Watch
     from odradek_client.admin import Admin
 
     async with (

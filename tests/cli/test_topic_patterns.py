@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from command_line import Commands, Shell
-from odradek.cli.topic_patterns import is_pattern, matching, pattern_of
+from cli_runner import Commands, Shell
+from odradek_cli.topic_patterns import is_pattern, matching, pattern_of
 
 PATIENCE_S = 60.0
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from command_line import PATIENCE_S, Shell
+from cli_runner import PATIENCE_S, Shell
 from odradek import Producer, sync
 from odradek.broker import SubprocessBroker
 from odradek_client.errors import Fatal

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Commands, Shell
+from cli_runner import Commands, Shell
 from odradek.broker import SubprocessBroker
-from odradek.cli import client_config
 from odradek_broker.security.plain_users import parse_users
+from odradek_cli import client_config
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 
 
 @pytest.fixture

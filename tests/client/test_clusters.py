@@ -25,9 +25,9 @@ from odradek.faults import FaultRefused
 from odradek.sync import Admin, Consumer, Producer
 from odradek_broker.server.http_connections import HttpConnections, answer_order
 from odradek_broker.server.http_messages import Order
-from odradek_broker.virtual_clusters.host import Cluster as HostedCluster
-from odradek_broker.virtual_clusters.host import State
 from odradek_client.errors import IllegalState
+from odradek_testkit.virtual_clusters.host import Cluster as HostedCluster
+from odradek_testkit.virtual_clusters.host import State
 from waiting import wait_until
 
 
@@ -284,10 +284,10 @@ def _parent_of(pid: int) -> int:
 
 
 _LIMITED = """
-from odradek_broker.virtual_clusters import host
+from odradek_testkit.virtual_clusters import host
 host.CLUSTERS_MAX = 2
 import runpy
-runpy.run_module("odradek_broker.virtual_clusters", run_name="__main__")
+runpy.run_module("odradek_testkit.virtual_clusters", run_name="__main__")
 """
 
 
@@ -295,7 +295,7 @@ _FEW_FILES = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 import runpy
-runpy.run_module("odradek_broker.virtual_clusters", run_name="__main__")
+runpy.run_module("odradek_testkit.virtual_clusters", run_name="__main__")
 """
 
 
@@ -335,7 +335,7 @@ def test_the_number_of_open_clusters_is_limited() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("killed", [False, True])
 def test_brokers_and_their_data_end_with_the_process_that_forked_them(killed: bool) -> None:
-    process = _host_process(["-m", "odradek_broker.virtual_clusters"])
+    process = _host_process(["-m", "odradek_testkit.virtual_clusters"])
     assert process.stdin is not None
     with process, process.stdin:
         clusters = Clusters.at(_address_of(process))

@@ -189,7 +189,7 @@ def test_clients_take_dotted_names_from_a_dictionary(
 ) -> None:
     given: dict[str, Any] = {"bootstrap.servers": "example.org:9", "request.timeout.ms": "7000"}
     made = client(**given)
-    found = getattr(made, "_inner", made).config
+    found = getattr(made, "inner", made).config
     assert found.bootstrap_servers == ("example.org:9",)
     assert found.request_timeout_ms == 7_000
     with pytest.raises(ConfigError, match="given twice, with dots and with underscores"):

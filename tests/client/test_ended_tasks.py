@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -19,9 +18,8 @@ from confluent_kafka import Consumer as ForeignConsumer
 import budget
 from live_brokers import LiveBroker, live_broker
 from odradek import Admin, ConfigResource, Consumer, NewTopic, Producer, ShareConsumer, sync
-from odradek.loop_thread import loop_thread
-from odradek.mirror.source import MIRROR_LIMITS, SourceReader
 from odradek.testing import make_unique_topic
+from odradek_client.blocking_calls import loop_thread
 from odradek_client.config.common import ClientConfig
 from odradek_client.errors import (
     Closed,
@@ -32,8 +30,10 @@ from odradek_client.errors import (
 )
 from odradek_client.network.client import NetworkClient
 from odradek_client.structs import TopicPartition
+from odradek_mirror.source import MIRROR_LIMITS, SourceReader
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.metadata import MetadataRequest
+from product_modules import PACKAGES
 from scripted_broker import SILENCE, ScriptedBroker
 from task_killer import Ending, Planted, TaskKiller
 from waiting import until, wait_until
@@ -41,7 +41,6 @@ from waiting import until, wait_until
 T = TypeVar("T")
 Scenario = Callable[["World"], Awaitable[None]]
 
-CLIENT = Path(__file__).resolve().parents[2] / "client"
 DEADLINE_S = 40.0
 RECORDS = 12
 
@@ -375,8 +374,8 @@ async def test_c83_a_client_goes_on_when_all_its_tasks_are_cancelled(
 
 
 def test_c83_every_place_that_begins_a_task_is_walked() -> None:
-    files = [*CLIENT.glob("odradek_client/**/*.py"), *CLIENT.glob("odradek/mirror/*.py")]
-    files += [CLIENT / "odradek" / name for name in ("otel.py", "loop_thread.py", "sync.py")]
+    rooms = ("odradek_client", "odradek_mirror", "odradek")
+    files = [file for room in rooms for file in PACKAGES[room].rglob("*.py")]
     begun = {
         name
         for file in files
@@ -601,7 +600,7 @@ def test_c83_a_blocking_call_whose_task_is_cancelled_says_so(
 
     with sync.Consumer(topic, bootstrap_servers=broker.bootstrap) as consumer:
         waiting = ThreadPoolExecutor(1).submit(consumer.poll, 60_000)
-        wait_until(lambda: consumer._inner._polling.locked(), "the poll waits")
+        wait_until(lambda: consumer.inner._polling.locked(), "the poll waits")
         loop_thread().submit(cancel_others()).result(DEADLINE_S)
         with pytest.raises(TaskCancelled, match="cancelled"):
             waiting.result(DEADLINE_S)

@@ -16,9 +16,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
-from odradek import Admin, ConfigResource, Consumer, NewTopic, Producer, ShareConsumer, otel, sync
+from odradek import Admin, ConfigResource, Consumer, NewTopic, Producer, ShareConsumer, otel
 from odradek.broker import SubprocessBroker
 from odradek.otel import instrument, processing, uninstrument
+from odradek_client import sync
 from odradek_client.errors import RecordTooLarge
 from task_killer import Ending, TaskKiller
 

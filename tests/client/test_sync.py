@@ -20,9 +20,9 @@ import pytest
 from interrupts import interrupted_at_line
 from live_brokers import LiveBroker, live_broker
 from odradek import sync
-from odradek.loop_thread import loop_thread
 from odradek.testing import make_unique_topic
 from odradek_client import admin, errors
+from odradek_client.blocking_calls import loop_thread
 from odradek_client.consumer.consumer import Consumer as AsyncConsumer
 from odradek_client.consumer.rebalance_listener import RebalanceListener
 from odradek_client.producer.producer import Producer as AsyncProducer

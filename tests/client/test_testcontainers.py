@@ -21,7 +21,7 @@ from odradek.testcontainers import (
     KafkaContainer,
     RedpandaContainer,
 )
-from odradek.testcontainers.environment import settings_of
+from odradek_testkit.testcontainers.environment import settings_of
 
 pytestmark = pytest.mark.own_broker
 

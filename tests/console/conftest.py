@@ -12,7 +12,7 @@ import pytest
 from starlette.applications import Starlette
 
 from console_process import PATIENCE_S, browser_program, console_process, options_for
-from odradek.console.server import Console
+from odradek_console.server import Console
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, ConsoleMessage, Page

@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from odradek.console.access import CHANGES
-from odradek.console.answers import Refusal
-from odradek.console.changes import perform
-from odradek.console.sessions import Session
 from odradek_client.admin import Admin, NewTopic, QuotaEntity, QuotaName
 from odradek_client.admin.users import UserScramCredentialUpsertion
+from odradek_console.access import CHANGES
+from odradek_console.answers import Refusal
+from odradek_console.changes import perform
+from odradek_console.sessions import Session
 
 _PATH = "/change/settings"
 

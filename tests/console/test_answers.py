@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.console.answers import Column, Query, Refusal, page_of, refusal_of
 from odradek_client import errors
+from odradek_console.answers import Column, Query, Refusal, page_of, refusal_of
 
 _ROWS = [("b", 2), ("a", 2), ("C", None), ("d", 1)]
 _COLUMNS = {"name": Column(lambda row: row[0]), "size": Column(lambda row: row[1])}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from odradek.console.changes import Change, perform
-from odradek.console.sessions import Session
+from odradek_console.changes import Change, perform
+from odradek_console.sessions import Session
 
 
 async def _ordered(change: Change, sent: dict[str, Any]) -> list[Any]:

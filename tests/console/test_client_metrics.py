@@ -14,8 +14,8 @@ from starlette.applications import Starlette
 
 from console_process import console_process, options_for
 from odradek.broker import SubprocessBroker
-from odradek.console.server import Console
 from odradek_client.admin import Admin, ConfigResource, NewTopic
+from odradek_console.server import Console
 from waiting import DEADLINE_S
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from console_process import options_for
-from odradek.console import connections, server
-from odradek.console.connections import Admission, Connection, PeerLimits
-from odradek.console.server import WRITE_HEADER, serve
+from odradek_console import connections, server
+from odradek_console.connections import Admission, Connection, PeerLimits
+from odradek_console.server import WRITE_HEADER, serve
 from waiting import until
 
 PATIENCE_S = 20.0

@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from command_line import Shell
+from cli_runner import Shell
 from odradek import Consumer, Producer
-from odradek.console import export
 from odradek_client.admin import Admin, NewTopic
+from odradek_console import export
 
 #: Key, value and headers of each record.
 _RECORDS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [

@@ -12,13 +12,6 @@ import sasl_brokers
 from kafka_cluster import KafkaCluster
 from odradek import Consumer, Producer, ShareConsumer
 from odradek.broker import Broker
-from odradek.console.answers import Query
-from odradek.console.asked import Asked
-from odradek.console.group import group
-from odradek.console.groups import groups
-from odradek.console.producers import producer, producers
-from odradek.console.sessions import Session
-from odradek.console.transactions import transaction, transactions
 from odradek.testing import make_unique_topic
 from odradek_client.admin import (
     AclBinding,
@@ -32,6 +25,13 @@ from odradek_client.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
+from odradek_console.answers import Query
+from odradek_console.asked import Asked
+from odradek_console.group import group
+from odradek_console.groups import groups
+from odradek_console.producers import producer, producers
+from odradek_console.sessions import Session
+from odradek_console.transactions import transaction, transactions
 from waiting import DEADLINE_S
 
 _NO_HISTORY = "This broker keeps no history of its decisions: only Odradek's own brokers do."

@@ -13,14 +13,14 @@ import pytest
 
 from console_process import options_for
 from odradek import Producer
-from odradek.console import server
-from odradek.console.answers import Query, Refusal, refusal_of
-from odradek.console.asked import Asked
-from odradek.console.changes import perform
-from odradek.console.live import Hub
-from odradek.console.sessions import Session
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.errors import OdradekError
+from odradek_console import server
+from odradek_console.answers import Query, Refusal, refusal_of
+from odradek_console.asked import Asked
+from odradek_console.changes import perform
+from odradek_console.live import Hub
+from odradek_console.sessions import Session
 
 _TEXTS = (
     "",

@@ -7,8 +7,8 @@ import pytest
 from starlette.applications import Starlette
 
 from kafka_cluster import KafkaCluster
-from odradek.console.server import Console, ConsoleOptions
 from odradek_client.admin import Admin, NewTopic
+from odradek_console.server import Console, ConsoleOptions
 
 pytestmark = pytest.mark.kafka
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.console.lag import LagAge, LagHistories, LagHistory, LagPoint
 from odradek_client.structs import TopicPartition
+from odradek_records.lag import LagAge, LagHistories, LagHistory, LagPoint
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

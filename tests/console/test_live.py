@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from odradek.console.answers import Json, Refusal
-from odradek.console.live import Feed, Hub
-from odradek.console.sessions import Session
 from odradek_client.errors import TopicAuthorizationFailed
+from odradek_console.answers import Json, Refusal
+from odradek_console.live import Feed, Hub
+from odradek_console.sessions import Session
 from waiting import until
 
 

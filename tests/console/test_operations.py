@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from odradek import Producer
-from odradek.console.operations import FEEDS, percentile_ms, rates, request_row, since
-from odradek.console.sessions import Session
 from odradek_client.admin import Admin
 from odradek_client.admin.broker import BrokerDescription, RequestCounts
 from odradek_client.errors import UnsupportedByBroker
+from odradek_console.operations import FEEDS, percentile_ms, rates, request_row, since
+from odradek_console.sessions import Session
 from waiting import deadline_in
 
 _BOUNDS_US = [100, 200, 400]

@@ -14,7 +14,7 @@ from odradek.broker import Broker
 from odradek_client.admin import Admin, NewTopic
 
 _PATIENCE_MS = 60_000
-STATIC = Path(__file__).parents[2] / "client/odradek/console/static"
+STATIC = Path(__file__).parents[2] / "console/odradek_console/static"
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

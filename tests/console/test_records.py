@@ -12,9 +12,9 @@ import pytest
 
 from odradek import Producer
 from odradek.broker import SubprocessBroker
-from odradek.console import reading
-from odradek.console.server import Console, ConsoleOptions
 from odradek_client.admin import Admin, NewTopic
+from odradek_console import reading
+from odradek_console.server import Console, ConsoleOptions
 from waiting import DEADLINE_S
 
 

@@ -7,10 +7,10 @@ import zlib
 
 import pytest
 
-from odradek.console.partition_log import read_piece
-from odradek.console.reading import merged
-from odradek.console.scan import CursorError, Scan, last_records
 from odradek_client.structs import TopicPartition
+from odradek_console.partition_log import read_piece
+from odradek_console.reading import merged
+from odradek_console.scan import CursorError, Scan, last_records
 from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.schemas.fetch import AbortedTransaction, PartitionData
 from odradek_protocol.stored.control_marker import ControlType, encode_key, encode_marker

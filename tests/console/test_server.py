@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from odradek.console import topics
-from odradek.console.server import WRITE_HEADER
-from odradek.console.sessions import Session
 from odradek_client.errors import ClusterAuthorizationFailed
+from odradek_console import topics
+from odradek_console.server import WRITE_HEADER
+from odradek_console.sessions import Session
 
 
 async def test_every_answer_has_security_headers(console_client: httpx.AsyncClient) -> None:

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from odradek.console import sessions
-from odradek.console.answers import Refusal
-from odradek.console.sessions import Session
 from odradek_client.admin import Admin
 from odradek_client.errors import Refused
+from odradek_console import sessions
+from odradek_console.answers import Refusal
+from odradek_console.sessions import Session
 
 _LONG_MS = 3_600_000
 

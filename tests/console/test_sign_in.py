@@ -16,12 +16,6 @@ from structlog.testing import capture_logs
 
 import sasl_brokers
 from odradek.broker import Broker
-from odradek.console import sign_in
-from odradek.console.answers import Refusal
-from odradek.console.live import Feed
-from odradek.console.server import Console, ConsoleOptions
-from odradek.console.sessions import Session
-from odradek.console.sign_in import Visits, wants_sign_in
 from odradek_client.admin import (
     AclBinding,
     AclOperation,
@@ -30,6 +24,12 @@ from odradek_client.admin import (
     UserScramCredentialUpsertion,
 )
 from odradek_client.errors import AuthenticationFailed, ConnectionLost
+from odradek_console import sign_in
+from odradek_console.answers import Refusal
+from odradek_console.live import Feed
+from odradek_console.server import Console, ConsoleOptions
+from odradek_console.sessions import Session
+from odradek_console.sign_in import Visits, wants_sign_in
 
 _WRITE = {"origin": "http://127.0.0.1:8080", "X-Odradek-Console": "1"}
 _ALICE = {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": "alice-secret"}
@@ -245,7 +245,7 @@ def _visits(clock: _Clock) -> Visits:
 
 @pytest.fixture
 def anybody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odradek.console.sessions.Admin", _Admin)
+    monkeypatch.setattr("odradek_console.sessions.Admin", _Admin)
 
 
 @pytest.mark.usefixtures("anybody")
@@ -320,7 +320,7 @@ async def test_a_sign_in_that_fails_for_any_reason_is_counted(
         async def start(self) -> None:
             raise error
 
-    monkeypatch.setattr("odradek.console.sessions.Admin", _Failing)
+    monkeypatch.setattr("odradek_console.sessions.Admin", _Failing)
     visits = _visits(_Clock())
     for _ in range(sign_in.FAILURES_OF_HOST):
         with pytest.raises(type(error)):

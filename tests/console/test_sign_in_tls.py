@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 import sasl_brokers
 from certificates import Authority
 from odradek.broker import Broker
-from odradek.console.server import Console, ConsoleOptions
+from odradek_console.server import Console, ConsoleOptions
 
 _WRITE = {"origin": "http://127.0.0.1:8080", "X-Odradek-Console": "1"}
 _OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"

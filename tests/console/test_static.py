@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-STATIC = Path(__file__).parents[2] / "client/odradek/console/static"
+STATIC = Path(__file__).parents[2] / "console/odradek_console/static"
 VENDOR = STATIC / "vendor"
 _SENT_BYTES_MAX = 100_000
 

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message
 
-from odradek.console import topics
-from odradek.console.answers import Refusal
-from odradek.console.asked import Asked, Stream
-from odradek.console.server import Console, ConsoleOptions
+from odradek_console import topics
+from odradek_console.answers import Refusal
+from odradek_console.asked import Asked, Stream
+from odradek_console.server import Console, ConsoleOptions
 
 SETTINGS = {"bootstrap_servers": "127.0.0.1:1"}
 

@@ -14,12 +14,12 @@ import pytest
 from console_process import console_process
 from odradek import Producer
 from odradek.broker import SubprocessBroker
-from odradek.console import tail
-from odradek.console.answers import Query
-from odradek.console.asked import Asked
-from odradek.console.sessions import Session
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.admin.broker import Section
+from odradek_console import tail
+from odradek_console.answers import Query
+from odradek_console.asked import Asked
+from odradek_console.sessions import Session
 from waiting import DEADLINE_S, until
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from odradek.console.answers import Query, Refusal
-from odradek.console.reading import filter_of, moment, zone_of
+from odradek_console.answers import Query, Refusal
+from odradek_console.reading import filter_of, moment, zone_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

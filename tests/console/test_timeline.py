@@ -12,10 +12,10 @@ import pytest
 
 from broker_process import BrokerProcess
 from odradek import Producer
-from odradek.console.sessions import Session
-from odradek.console.timeline import timeline
 from odradek_client.admin import Admin
 from odradek_client.admin.broker import Section
+from odradek_console.sessions import Session
+from odradek_console.timeline import timeline
 from waiting import DEADLINE_S
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ async def histories_asked(admin: Admin) -> int:
 async def test_an_unchanged_history_is_not_requested_again(
     session: Session, live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("odradek.console.timeline._KEEP_MS", 0)
-    monkeypatch.setattr("odradek.console.timeline._STATES_S", 600)
+    monkeypatch.setattr("odradek_console.timeline._KEEP_MS", 0)
+    monkeypatch.setattr("odradek_console.timeline._STATES_S", 600)
     await commit(live_bootstrap, unique_topic)
     subject = f"transaction:{unique_topic}"
     first = await timeline(session, subject)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.console.timeline_lanes import (
+from odradek_client.admin.history import HistoryEvent, Subject
+from odradek_console.timeline_lanes import (
     BANDS_MAX,
     LANES_MAX,
     Lanes,
@@ -13,7 +14,6 @@ from odradek.console.timeline_lanes import (
     lane_key,
     lanes_of,
 )
-from odradek_client.admin.history import HistoryEvent, Subject
 
 
 def event(at_ms: int, name: str, times: int = 1, **details: str) -> HistoryEvent:

@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from odradek import Producer
-from odradek.console.sessions import Session
-from odradek.console.topics import topic_table
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.errors import OdradekError
+from odradek_console.sessions import Session
+from odradek_console.topics import topic_table
 
 
 @pytest.fixture

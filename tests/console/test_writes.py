@@ -12,8 +12,8 @@ from starlette.applications import Starlette
 from structlog.testing import capture_logs
 
 from odradek import Consumer, Producer
-from odradek.console.server import Console, ConsoleOptions
 from odradek_client.admin import Admin, NewTopic
+from odradek_console.server import Console, ConsoleOptions
 
 _WRITE = {"origin": "http://127.0.0.1:8080", "X-Odradek-Console": "1"}
 Answer = tuple[int, dict[str, Any]]

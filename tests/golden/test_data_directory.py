@@ -10,7 +10,7 @@ import pytest
 from tests.golden import data_directory
 
 import budget
-from command_line import Commands
+from cli_runner import Commands
 
 INDEXES = ("*.index", "*.timeindex", "*.txnindex")
 #: Files that are caches, or can be computed again if nothing else of the partition is lost.

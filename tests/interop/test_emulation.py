@@ -17,10 +17,10 @@ from foreign_clients import CLIENTS, Client, Record, Settings
 from foreign_transactions import CLIENTS as TRANSACTIONAL
 from odradek import Admin, Broker, Consumer, NewTopic, Producer
 from odradek.errors import OdradekError
-from odradek.simulation.cluster import SimulatedCluster
 from odradek_broker.emulation.profiles import PROFILES
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
+from odradek_testkit.simulation.cluster import SimulatedCluster
 from raw_client import RawClient
 from transactional_clients import TransactionalClient, transactional
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from kafka_cluster import KafkaCluster
 from odradek import Admin
 from odradek_client.admin import (

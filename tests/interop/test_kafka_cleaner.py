@@ -12,8 +12,8 @@ import kafka_cluster
 from compaction import compact
 from compaction_history import RETENTION_MS, CompactedHistory
 from logs import DIRECTORY
-from odradek.simulation.disk import MemoryFiles
 from odradek_protocol.compression import Codec
+from odradek_testkit.simulation.disk import MemoryFiles
 
 pytestmark = pytest.mark.kafka
 

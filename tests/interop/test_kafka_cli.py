@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from kafka_cluster import KafkaCluster
 from odradek import sync
 

@@ -208,7 +208,7 @@ async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: st
                         consumer.commit_soon().add_done_callback(count)
                     case 2:
                         for node in (1, 2, 3):
-                            consumer._network.close_connection(
+                            consumer.network.close_connection(
                                 node, "the test cuts it", "coordinator"
                             )
                     case 3:

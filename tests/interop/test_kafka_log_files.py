@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import independent_log as own
-from command_line import Commands
+from cli_runner import Commands
 from kafka_cluster import KafkaCluster, class_path, java
 from odradek import sync
 from odradek.broker import BrokerFailed, SubprocessBroker

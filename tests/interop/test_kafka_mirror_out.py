@@ -21,10 +21,10 @@ from mirror_interop import DEADLINE_S, ended, messages, options, row
 from mirrored import Row, check_rows, fill, killed, make_topic, mirror, read_all
 from odradek import Admin, Producer
 from odradek.broker import SubprocessBroker
-from odradek.mirror.exactly_once import MirrorFenced, Step
-from odradek.mirror.map_topic import map_topic
 from odradek_client.admin import ConfigResource
 from odradek_client.structs import TopicPartition
+from odradek_mirror.exactly_once import MirrorFenced, Step
+from odradek_mirror.map_topic import map_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 

@@ -19,7 +19,7 @@ from typing import Self
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from connect_worker import CopiedFile, Worker
 from foreign_topics import create_topic
 from kafka_cluster import KafkaCluster

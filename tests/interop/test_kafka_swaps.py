@@ -11,8 +11,8 @@ import pytest
 import kafka_cluster
 from killed_kafka import SETTINGS, CleanedByKafka, logs_of
 from logs import DIRECTORY, make_log
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.storage.log_options import LogStart
+from odradek_testkit.simulation.disk import MemoryFiles
 
 pytestmark = pytest.mark.kafka
 

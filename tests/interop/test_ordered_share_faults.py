@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from odradek import Admin, ConfigResource, NewTopic, Producer, ShareConsumer
 from odradek.broker import SubprocessBroker
-from odradek.cli.faults import app
 from odradek.faults import ExpiredLock, FaultRefused, Faults
+from odradek_cli.tools.faults import app
 from odradek_client.errors import OdradekError
 from odradek_client.share.errors import LockExpired
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek import sync
 
 pytestmark = pytest.mark.full

@@ -192,8 +192,8 @@ async def test_a_lost_connection_loses_locks_but_no_records(either: str, topic: 
     seen = set[bytes]()
     async with member(either, topic) as consumer:
         first = await consumer.poll(10_000)
-        for node_id in list(consumer._network.cluster.brokers):
-            consumer._network.close_connection(node_id, "a test", "fetch")
+        for node_id in list(consumer.network.cluster.brokers):
+            consumer.network.close_connection(node_id, "a test", "fetch")
         for record in first:
             record.accept()
         while len(seen) < 10:

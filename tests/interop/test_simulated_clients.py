@@ -9,7 +9,7 @@ from pathlib import Path
 import aiokafka
 import pytest
 
-from odradek.simulation.cluster import SimulatedCluster, run_test
+from odradek_testkit.simulation.cluster import SimulatedCluster, run_test
 from snippets import snippets
 
 pytestmark = pytest.mark.own_broker

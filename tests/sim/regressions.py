@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.sim.run import Result, run_seed
 from tests.sim.workloads import WORKLOADS
 
-from odradek.simulation.faults import FAULTS, Fault
+from odradek_testkit.simulation.faults import FAULTS, Fault
 
 
 @dataclass(frozen=True, slots=True)

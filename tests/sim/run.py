@@ -16,10 +16,10 @@ from tests.sim.checkers.watermarks import WatermarkChecker
 from tests.sim.workloads import WORKLOADS
 from tests.sim.workloads.base import DURATION_MS, Workload
 
-from odradek.simulation.faults import Fault, draw_faults, play
-from odradek.simulation.simulate import DeadlockError, simulate
-from odradek.simulation.world import LIVENESS_MS, Violation, World
 from odradek_broker import slices
+from odradek_testkit.simulation.faults import Fault, draw_faults, play
+from odradek_testkit.simulation.simulate import DeadlockError, simulate
+from odradek_testkit.simulation.world import LIVENESS_MS, Violation, World
 
 _LOOK_EVERY_MS = 37
 #: The share of the seeds in which only long work is interrupted.

@@ -7,7 +7,7 @@ import io
 
 from tests.sim.run import Result, checkers_of, run_seed
 
-from odradek.simulation.faults import Fault
+from odradek_testkit.simulation.faults import Fault
 
 
 def shrink(result: Result) -> Result:

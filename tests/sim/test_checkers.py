@@ -17,7 +17,7 @@ from tests.sim.checkers.queues import check_empty, check_limits
 from tests.sim.checkers.replayed import check_replayed, durable_state
 from tests.sim.run import run_seed
 
-from odradek.simulation.world import World
+from odradek_testkit.simulation.world import World
 
 
 def sent(client: str, *sends: Send, outcome: Outcome = Outcome.DONE) -> Operation:

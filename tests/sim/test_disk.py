@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from odradek.simulation.disk import MemoryFiles
-from odradek.simulation.shortage import CHANGES, LastBytes, ScarceRoom
+from odradek_testkit.simulation.disk import MemoryFiles
+from odradek_testkit.simulation.shortage import CHANGES, LastBytes, ScarceRoom
 
 
 def _written(files: MemoryFiles, path: str, content: bytes) -> None:

@@ -11,9 +11,6 @@ import pytest
 
 from logs import make_batch
 from node_world import NodeWorld
-from odradek.simulation.clock import SimulatedClock
-from odradek.simulation.network import SimulatedNetwork, SimulatedTransport, Weather
-from odradek.simulation.simulate import run
 from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.session import Session
 from odradek_broker.server.session_limits import SessionLimits
@@ -24,6 +21,9 @@ from odradek_protocol.schemas.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from odradek_testkit.simulation.clock import SimulatedClock
+from odradek_testkit.simulation.network import SimulatedNetwork, SimulatedTransport, Weather
+from odradek_testkit.simulation.simulate import run
 
 
 class Recorder(asyncio.Protocol):

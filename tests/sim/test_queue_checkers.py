@@ -16,13 +16,13 @@ from tests.sim.checkers.client_queues import (
 from tests.sim.checkers.coordinator_queues import check_coordinators
 from tests.sim.run import run_seed
 
-from odradek.simulation.simulate import simulate
-from odradek.simulation.world import World
 from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
 from odradek_broker.coordinator.transactions import completion
 from odradek_broker.node import Node
 from odradek_client.admin import Admin
 from odradek_client.consumer.consumer import Consumer
+from odradek_testkit.simulation.simulate import simulate
+from odradek_testkit.simulation.world import World
 
 
 def problems_with(

@@ -13,7 +13,7 @@ from tests.sim.shrink import shrink
 from tests.sim.workloads import WORKLOADS
 
 import budget
-from odradek.simulation.faults import Fault
+from odradek_testkit.simulation.faults import Fault
 
 SEEDS = range(1, 6)
 #: The seed whose traces are compared; the comparison also fails if the seed has a violation.

@@ -12,8 +12,8 @@ import pytest
 
 from odradek import Consumer, Producer
 from odradek.errors import AuthenticationFailed
-from odradek.simulation.cluster import SimulatedCluster, run_test
-from odradek.simulation.world import Violation
+from odradek_testkit.simulation.cluster import SimulatedCluster, run_test
+from odradek_testkit.simulation.world import Violation
 
 _SEEDS: list[int] = []
 

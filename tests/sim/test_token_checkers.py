@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from tests.sim.checkers.delegation_tokens import FollowedClock, KnownToken, TokenChecker
 
-from odradek.simulation.clock import WALL_START_MS
 from odradek_client.admin import DelegationToken
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.clock import WALL_START_MS
 
 EXPIRY_MS, LIFETIME_MS = 10_000, 30_000
 ASKED = DelegationToken("", b"", "User:alice", "User:bob", ("User:dora",), 0, 0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from odradek.spark_testing import INTERRUPTIONS, ExactlyOnceCheck, interruptions, verdict
+from odradek_testkit.spark_testing import INTERRUPTIONS, ExactlyOnceCheck, interruptions, verdict
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -12,7 +12,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from odradek import spark
+from pyspark_odradek import session as spark
 
 _ANSWERS = """#!/bin/sh
 for word in "$@"; do

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from command_line import Commands
+from cli_runner import Commands
 from odradek import sync
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import NewTopic, UserScramCredentialUpsertion

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from odradek import NewTopic, sync
 from odradek.broker import SubprocessBroker
-from odradek.cli.demo_flights import read_flights
+from odradek_demo.flights import read_flights
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -144,14 +144,16 @@ def _set_up_process(
 
 def _import_everything() -> None:
     import odradek
-    import odradek.cli
+    import odradek_cli
+    import odradek_console
+    import odradek_log_tools
+    import odradek_mirror
 
     for name in odradek.__all__:
         getattr(odradek, name)
-    for module in pkgutil.iter_modules(odradek.cli.__path__):
-        # The demo modules import the Spark connector, whose dependencies are optional.
-        if not module.name.startswith("demo"):
-            importlib.import_module(f"odradek.cli.{module.name}")
+    for room in (odradek_cli, odradek_console, odradek_log_tools, odradek_mirror):
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            importlib.import_module(module.name)
 
 
 def _run() -> None:

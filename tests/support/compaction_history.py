@@ -10,7 +10,6 @@ from typing import Any
 from compaction import compact
 from compaction_model import LogModel, ModelBatch
 from logs import NOW_MS, append, headers, make_log, make_marker, read_all
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.storage.cleaner.policy import log_to_clean
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
@@ -20,6 +19,7 @@ from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.records.record import read_records
 from odradek_protocol.stored.control_marker import decode_marker
+from odradek_testkit.simulation.disk import MemoryFiles
 
 RETENTION_MS = 500
 _KEYS = [b"k%d" % number for number in range(6)] + [

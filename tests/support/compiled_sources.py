@@ -14,8 +14,10 @@ from pathlib import Path
 
 from _pytest.assertion import rewrite
 
+from product_modules import ROOMS
+
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_FOLDERS = ("tests", "broker", "client", "protocol", "spark_connector")
+_FOLDERS = ("tests", *ROOMS)
 _COMPILERS = 2
 _PYC_HEADER_BYTES = 16
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from odradek.console.server import ConsoleOptions
+from odradek_console.server import ConsoleOptions
 
 PATIENCE_S = 60.0
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from counting_randomness import CountingRandomness
 from node_world import SoonScheduler
-from odradek.simulation.clock import SimulatedClock, StoppedTimer
 from odradek_broker.coordinator.shards import Shards
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import StoredRecord
@@ -19,6 +18,7 @@ from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.slices import Slices
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.control_marker import ControlType, encode_key, encode_marker
+from odradek_testkit.simulation.clock import SimulatedClock, StoppedTimer
 
 
 class ListPartition:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from at_once import at_once
 from logs import append, make_batch
 from node_world import NodeWorld
-from odradek.simulation.clock import StoppedTimer
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.share.acquisition import Acquired, Limits
@@ -28,6 +27,7 @@ from odradek_protocol.constants import RESOURCE_GROUP, RESOURCE_TOPIC
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import Record, iter_batches, read_records
 from odradek_protocol.stored.cluster_metadata import ConfigRecord
+from odradek_testkit.simulation.clock import StoppedTimer
 
 GROUP, OTHERS, SOURCE, LETTERS = "workers", "others", "jobs", "dlq.jobs"
 ACCEPT, RELEASE, REJECT = 1, 2, 3

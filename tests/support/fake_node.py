@@ -11,8 +11,6 @@ from typing import Any
 from counting_randomness import CountingRandomness
 from fake_share_partitions import FakeSharePartitions
 from node_world import SoonScheduler
-from odradek.simulation.clock import SimulatedClock
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import parse_config
 from odradek_broker.deferred import Deferred
 from odradek_broker.emulation.served import served_apis
@@ -33,6 +31,8 @@ from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_options import LogOptions
 from odradek_broker.telemetry.manager import ClientTelemetry
 from odradek_protocol.stored.cluster_metadata import encode_record
+from odradek_testkit.simulation.clock import SimulatedClock
+from odradek_testkit.simulation.disk import MemoryFiles
 
 
 def done_at_once(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:

@@ -13,7 +13,6 @@ from counting_randomness import CountingRandomness
 from generated_codecs import dispatcher_without_common_shapes
 from logs import append, append_marker, make_batch
 from node_world import NodeWorld, SoonScheduler
-from odradek.simulation.disk import Failure
 from odradek_broker.deferred import Deferred
 from odradek_broker.fetch.sessions import RequestedPartition
 from odradek_broker.request import CloseConnection, Peer
@@ -22,6 +21,7 @@ from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol import frames
 from odradek_protocol.message import Message
+from odradek_testkit.simulation.disk import Failure
 
 #: The attributes of a partition in a fetch session that must be equal in both worlds.
 _KEPT = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logs import NOW_MS
-from odradek.simulation.disk import MemoryFiles
+from odradek_testkit.simulation.disk import MemoryFiles
 
 #: A file system that copies blocks also needs room for a truncation.
 NEED_ROOM = {"append", "open", "rename", "truncate"}
@@ -24,7 +24,7 @@ class FillingFiles(MemoryFiles):
         self.shortage = self
 
     def written_before_refusal(self, kind: str, size_bytes: int) -> int | None:
-        """See `odradek.simulation.shortage.Shortage`."""
+        """See `odradek_testkit.simulation.shortage.Shortage`."""
         # This operation is already counted.
         if self.operations - 1 not in self.full or kind not in NEED_ROOM:
             return None

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from node_world import NodeWorld, SoonScheduler
-from odradek.simulation.clock import SimulatedClock
 from odradek_broker.deferred import Deferred
 from odradek_broker.request import CloseConnection, EncodedReply, Peer
 from odradek_broker.server.dispatch import Dispatcher
 from odradek_protocol import codec, frames
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
+from odradek_testkit.simulation.clock import SimulatedClock
 
 #: The most timers that fire until a request is answered.
 _TIMERS_MAX = 100

@@ -15,12 +15,12 @@ from compaction_history import CompactedHistory, batches_of
 from compaction_model import LogModel, Record
 from logs import read_all
 from node_world import NodeWorld
-from odradek.simulation.disk import Crashed
 from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.records.record import read_records
 from odradek_protocol.stored.control_marker import decode_marker
+from odradek_testkit.simulation.disk import Crashed
 
 _BACKOFF_MS = 1_000
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-from odradek import loop_thread, sync
+from odradek_client import blocking_calls as loop_thread
+from odradek_client import sync
 
 R = TypeVar("R")
 _FILES = (sync.__file__, loop_thread.__file__)

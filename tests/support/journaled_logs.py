@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from logs import NOW_MS, append, make_batch, read_all
-from odradek.simulation.disk import Crashed, MemoryFiles
 from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.platform.seams import BLOCK_BYTES
 from odradek_broker.storage.group_commit import GroupCommit
@@ -19,6 +18,7 @@ from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.startup import KnownTopics, StartReport
 from odradek_protocol.records import iter_batches, read_records
+from odradek_testkit.simulation.disk import Crashed, MemoryFiles
 
 PATH = f"data/{JOURNAL}"
 #: The smallest size of a journal in bytes: sixteen parts of four blocks each.

@@ -9,11 +9,11 @@ from typing import Any
 
 from compaction import job_for
 from logs import DIRECTORY, NOW_MS, append, append_marker, make_batch, make_log
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.storage.cleaner.cleaner import clean
 from odradek_broker.storage.cleaner.job import GroupCleaned
 from odradek_broker.storage.cleaner.policy import log_to_clean
 from odradek_broker.storage.log import PartitionLog
+from odradek_testkit.simulation.disk import MemoryFiles
 
 SETTINGS: dict[str, Any] = {
     "cleanup_policy": frozenset({"compact"}),

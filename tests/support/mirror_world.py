@@ -6,7 +6,6 @@ from typing import Any
 
 from logs import NOW_MS, append, headers, make_batch, make_log, make_marker
 from node_world import NodeWorld
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.mirror.appends import MirrorAppend
@@ -19,6 +18,7 @@ from odradek_protocol.schemas.append_mirror_records import (
     MirroredPartition,
     MirroredPartitionResult,
 )
+from odradek_testkit.simulation.disk import MemoryFiles
 
 SOURCE = "kafka:AAAAAAAAAAAAAAAAAAAAAA"
 

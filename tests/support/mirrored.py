@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from odradek import Admin, Consumer, NewTopic, Producer
-from odradek.mirror.exactly_once import ExactlyOnceCopier, OutSettings, Step
-from odradek.mirror.map_topic import read_map
-from odradek.mirror.run_map import PartitionMap
 from odradek_client.structs import TopicPartition
+from odradek_mirror.exactly_once import ExactlyOnceCopier, OutSettings, Step
+from odradek_mirror.map_topic import read_map
+from odradek_mirror.offset_map import PartitionMap
 
 DEADLINE_S = 120.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable
 
 from logs import NOW_MS, append, make_batch
-from odradek.simulation.clock import SimulatedClock, StoppedTimer
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import parse_config
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.topics import NewTopic, TopicRef, create_topics, delete_topics
@@ -21,6 +19,8 @@ from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.startup import StartReport
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.clock import SimulatedClock, StoppedTimer
+from odradek_testkit.simulation.disk import MemoryFiles
 
 
 class SoonScheduler:

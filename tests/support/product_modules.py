@@ -8,13 +8,23 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Folders of the packages: first the core, then the tools.
 PACKAGES = {
     "odradek_protocol": ROOT / "protocol" / "odradek_protocol",
     "odradek_broker": ROOT / "broker" / "odradek_broker",
     "odradek_client": ROOT / "client" / "odradek_client",
-    "odradek": ROOT / "client" / "odradek",
     "pyspark_odradek": ROOT / "spark_connector" / "pyspark_odradek",
+    "odradek_records": ROOT / "records" / "odradek_records",
+    "odradek_testkit": ROOT / "testkit" / "odradek_testkit",
+    "odradek_cli": ROOT / "command_line" / "odradek_cli",
+    "odradek_console": ROOT / "console" / "odradek_console",
+    "odradek_mirror": ROOT / "mirror" / "odradek_mirror",
+    "odradek_log_tools": ROOT / "log_tools" / "odradek_log_tools",
+    "odradek": ROOT / "odradek" / "odradek",
+    "odradek_demo": ROOT / "demo" / "odradek_demo",
 }
+#: The top-level folders that hold them.
+ROOMS = tuple(folder.parent.name for folder in PACKAGES.values())
 
 
 def _modules() -> Iterator[tuple[str, Path]]:

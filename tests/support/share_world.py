@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from at_once import at_once
 from logs import TOPIC_ID, append, append_marker, make_batch, make_log
 from node_world import SoonScheduler
-from odradek.simulation.clock import SimulatedClock
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.deferred import Deferred
 from odradek_broker.fetch.parked import ParkedFetches
 from odradek_broker.partition import Partition
@@ -36,6 +34,8 @@ from odradek_broker.share_state import (
 )
 from odradek_broker.slices import Slices
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.clock import SimulatedClock
+from odradek_testkit.simulation.disk import MemoryFiles
 
 GROUP = "g"
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

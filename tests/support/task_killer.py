@@ -13,8 +13,11 @@ from typing import Any, Self, cast
 
 import odradek
 import odradek_client
+import odradek_mirror
 
-_CLIENT = (Path(odradek_client.__file__).parent, Path(odradek.__file__).parent)
+_CLIENT = tuple(
+    Path(str(package.__file__)).parent for package in (odradek_client, odradek_mirror, odradek)
+)
 
 
 class Planted(RuntimeError):

@@ -8,7 +8,6 @@ from typing import Any
 
 from large_requests import STEPS_PER_US, StepCounter
 from node_world import NodeWorld
-from odradek.simulation.clock import SimulatedClock
 from odradek_broker.deferred import Deferred
 from odradek_broker.request import CloseConnection, EncodedReply, Peer
 from odradek_broker.server.dispatch import Dispatcher
@@ -16,6 +15,7 @@ from odradek_broker.storage.startup import StartReport
 from odradek_protocol import frames
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
+from odradek_testkit.simulation.clock import SimulatedClock
 
 
 class _Timer:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.serving import parse_plain
 from odradek_broker.config.broker import parse_assignments, parse_config
+from odradek_cli.broker.serving import parse_plain
 
 IMAGES = ("docker/Dockerfile", "docker/spark.Dockerfile")
 #: Files of a checkout that would be slow or wrong in an image.

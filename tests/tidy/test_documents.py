@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from docs.drawings.__main__ import files
 
+from product_modules import ROOMS
+
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = (
-    *("benchmarks", "broker", "client", "docker", "docs", "protocol"),
-    *("spark_connector", "tests"),
-)
+FOLDERS = (*ROOMS, "benchmarks", "docker", "docs", "tests")
 PAGES = sorted(
     path.relative_to(ROOT)
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]

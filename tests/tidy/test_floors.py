@@ -1,8 +1,8 @@
-"""Imports only go down: there are no cycles, and a package of the broker imports only packages on
-lower floors.
+"""Imports only go down: there are no cycles, and a room imports only rooms on lower floors.
 
 Imports in functions and imports for types also count, because a dependency is the same whenever it
 is loaded. If a lower module needs a type of an upper module, the lower module declares a Protocol.
+`test_tidy.py` has the order of the packages.
 """
 
 from __future__ import annotations
@@ -15,39 +15,138 @@ import pytest
 
 from product_modules import MODULES, PACKAGES, imported_from, statements_of
 
-#: The broker's packages and root modules, from the lowest floor to the highest. A module may import
-#: its own package, and packages on lower floors. A module belongs to the longest name here that
-#: matches.
-FLOORS: tuple[tuple[str, ...], ...] = (
-    ("deferred",),
-    (
-        "platform",
-        "request",
-        "patterns",
-        "share_state",
-        "topic_partition",
-        "emulation",
-        "explain.sentences",
-        "metrics.broker",
+Floors = tuple[tuple[str, ...], ...]
+
+#: The rooms of each package (its subpackages and root modules), from the lowest floor to the
+#: highest. A module may import its own room, and rooms on lower floors. A module belongs to the
+#: longest name here that matches; "" is the package's own `__init__`.
+FLOORS: dict[str, Floors] = {
+    "odradek_protocol": (
+        (
+            *("", "acls", "checksums", "compression", "constants", "errors", "http_deadline"),
+            *("http_hosts", "lazy_dataclass", "lazy_tuple", "murmur2", "repeated_lines", "visible"),
+            "waiting_peers",
+        ),
+        ("foreign_lines", "primitives", "sasl", "settings", "tls"),
+        ("message",),
+        ("codec", "keys"),
+        ("frames", "schemas", "stored"),
+        ("fetch_frames", "records"),
+        ("produce_frames",),
     ),
-    ("explain.history", "mirror.events", "slices"),
-    ("storage",),
-    ("partition",),
-    ("config", "fetch", "share", "faults"),
-    ("security", "telemetry"),
-    ("quotas",),
-    ("metadata",),
-    ("coordinator",),
-    ("explain", "tools"),
-    ("replica_manager",),
-    ("metadata_publisher",),
-    ("mirror",),
-    ("node",),
-    ("metrics",),
-    ("handlers",),
-    ("server",),
-    ("virtual_clusters",),
-)
+    "odradek_broker": (
+        ("", "deferred"),
+        (
+            "platform",
+            "request",
+            "patterns",
+            "share_state",
+            "topic_partition",
+            "emulation",
+            "explain.sentences",
+            "metrics.broker",
+        ),
+        ("explain.history", "mirror.events", "slices"),
+        ("storage",),
+        ("partition",),
+        ("config", "fetch", "share", "faults"),
+        ("security", "telemetry"),
+        ("quotas",),
+        ("metadata",),
+        ("coordinator",),
+        ("explain",),
+        ("replica_manager",),
+        ("metadata_publisher",),
+        ("mirror",),
+        ("node",),
+        ("metrics",),
+        ("handlers",),
+        ("server",),
+    ),
+    "odradek_client": (
+        (*("", "backoff", "cancellation", "error_meanings", "structs", "timestamps", "words"),),
+        ("consumer.assignors", "consumer.offset_reset", "errors"),
+        ("loop_thread", "sasl", "tasks"),
+        ("blocking_calls", "config"),
+        ("network",),
+        ("producer",),
+        ("consumer",),
+        ("share",),
+        ("admin",),
+        ("sync",),
+    ),
+    "pyspark_odradek": (
+        ("errors", "kafka_settings", "planning", "session", "task_properties", "topic_identity"),
+        ("admission", "fetching", "offsets", "schema"),
+        ("options", "progress"),
+        ("cluster", "lag"),
+        ("exactly_once",),
+        ("blocking",),
+        ("reuse", "writer"),
+        ("batch_reader", "transactional_writer"),
+        ("stream_reader",),
+        ("source",),
+        ("",),
+    ),
+    "odradek_records": (
+        ("", "decoders", "lag", "offset_grammar", "partition_fetch", "record_format"),
+        ("offset_reset", "record_filter"),
+    ),
+    "odradek_testkit": (
+        ("", "assertions", "http_orders", "security", "simulation", "virtual_clusters"),
+        ("faults",),
+        ("broker",),
+        ("clusters", "spark_testing", "testcontainers"),
+        ("testing", "unittest"),
+    ),
+    "odradek_cli": (
+        ("commands", "layout", "option_groups", "say", "standard_streams"),
+        ("app", "client_config", "topic_patterns"),
+        ("common", "completion"),
+        ("broker", "cluster"),
+        ("", "records", "topics"),
+        ("groups",),
+        ("tools",),
+    ),
+    "odradek_console": (
+        ("", "answers", "connections", "partition_log", "scan", "timeline_lanes"),
+        ("sessions", "shown"),
+        ("asked", "group_figures", "histories", "live", "reading"),
+        (
+            *("client_metrics", "export", "group_details", "groups", "operations", "records"),
+            *("sign_in", "tail", "timeline", "topic", "topics", "transactions"),
+        ),
+        ("changes", "group", "overview", "producers"),
+        ("access", "writes"),
+        ("server",),
+        ("command",),
+    ),
+    "odradek_mirror": (
+        ("", "batches", "checkpoint", "progress", "source"),
+        ("offset_map",),
+        ("comparison", "map_topic"),
+        ("settings", "transactional_writer"),
+        ("plan",),
+        ("check", "group_offsets", "out_state"),
+        ("exactly_once", "run"),
+        ("same_offsets",),
+        ("commands",),
+    ),
+    "odradek_log_tools": (
+        ("", "file_names", "record_decoders", "segment_file"),
+        ("dump",),
+        ("verify",),
+        ("commands",),
+    ),
+    "odradek": (
+        (
+            *("__main__", "assertions", "broker", "clusters", "decoders", "errors", "faults"),
+            *("otel_names", "security", "spark", "sync", "testcontainers", "testing", "unittest"),
+        ),
+        ("", "otel"),
+    ),
+    "odradek_demo": (("", "flights"), ("demo",)),
+}
 
 
 def _names(module: str) -> Iterator[str]:
@@ -90,39 +189,35 @@ def test_imports_have_no_cycles() -> None:
 
 @cache
 def _room(module: str) -> tuple[int, str]:
-    """The place of a broker's module in FLOORS: (number of the floor, name in FLOORS)."""
-    name = module.removeprefix("odradek_broker.")
+    """The place of a module in FLOORS: (number of the floor, name of the room)."""
+    package, _, name = module.partition(".")
     rows = [
         (len(room), floor, room)
-        for floor, rooms in enumerate(FLOORS)
+        for floor, rooms in enumerate(FLOORS[package])
         for room in rooms
-        if name == room or name.startswith(f"{room}.")
+        if name == room or (room and name.startswith(f"{room}."))
     ]
     assert rows, f"{module} stands on no floor: give it a place in FLOORS"
     _, floor, room = max(rows)
     return floor, room
 
 
-def _upwards() -> Iterator[tuple[str, str]]:
-    for module in MODULES:
-        if not module.startswith("odradek_broker."):
-            continue
+def _upwards(package: str) -> Iterator[tuple[str, str]]:
+    inside = {name for name in MODULES if name.partition(".")[0] == package}
+    for module in sorted(inside):
         floor, room = _room(module)
-        for name in sorted(_imported(module)):
-            if not name.startswith("odradek_broker."):
-                continue
+        for name in sorted(_imported(module) & inside):
             floor_below, room_below = _room(name)
             if room_below != room and floor_below >= floor:
                 yield module, name
 
 
-def test_the_broker_imports_from_lower_floors_only() -> None:
-    assert list(_upwards()) == []
+@pytest.mark.parametrize("package", PACKAGES)
+def test_rooms_import_from_lower_floors_only(package: str) -> None:
+    assert list(_upwards(package)) == []
 
 
-def test_every_package_of_the_floors_exists() -> None:
-    folder = PACKAGES["odradek_broker"]
-    rooms = [folder.joinpath(*room.split(".")) for rooms in FLOORS for room in rooms]
-    assert [
-        room for room in rooms if not room.is_dir() and not room.with_suffix(".py").exists()
-    ] == []
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_room_of_the_floors_exists(package: str) -> None:
+    named = {f"{package}.{room}".rstrip(".") for rooms in FLOORS[package] for room in rooms}
+    assert named <= MODULES.keys()

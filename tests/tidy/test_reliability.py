@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.sim import checkers
 from tests.sim.workloads import WORKLOADS
 
-from odradek.simulation.faults import FAULTS
+from odradek_testkit.simulation.faults import FAULTS
 from product_modules import parsed
 
 ROOT = Path(__file__).resolve().parents[2]

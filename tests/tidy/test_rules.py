@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from product_modules import ROOMS
+
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "docs" / "rules"
 DESIGN = ROOT / "docs" / "understand" / "design.md"
-FOLDERS = ("benchmarks", "broker", "client", "docs", "protocol", "spark_connector", "tests")
+FOLDERS = (*ROOMS, "benchmarks", "docs", "tests")
 SUFFIXES = {".c", ".md", ".py", ".pyi", ".toml"}
 
 #: Rule -> the reason why no test has the number of the rule in its name.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from product_modules import MODULES, ROOT, imported_from, parsed, text_of, tree_of
+from product_modules import MODULES, ROOMS, ROOT, imported_from, parsed, text_of, tree_of
 
 #: The tests of this module read the whole tree, so a short run leaves them out;
 #: `pytest tests/tidy` and `.ci/run` run them.
@@ -37,6 +37,9 @@ _LONG_FUNCTIONS = {
 #: Small modules with one user that may stay separate -> the reason.
 _SMALL = {
     "odradek.errors": "a public name",
+    "odradek.sync": "a public name",
+    "odradek.testing": "a public name",
+    "odradek_testkit.unittest": "a public name",
     "odradek_client.consumer.assignors.range": "an assignor",
     "odradek_client.consumer.assignors.round_robin": "an assignor",
     "odradek_protocol.records.place": "the codec's, which may be compiled",
@@ -45,7 +48,7 @@ _SMALL = {
 
 @cache
 def _files() -> tuple[Path, ...]:
-    folders = ("broker", "client", "protocol", "spark_connector", "tests", "benchmarks", "docs")
+    folders = (*ROOMS, "tests", "benchmarks", "docs")
     return tuple(
         path
         for folder in folders

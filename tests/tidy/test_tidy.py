@@ -21,14 +21,30 @@ import golden
 from odradek_protocol.keys import APIS, Api
 from product_modules import MODULES, PACKAGES, ROOT, imported_from, text_of, tree_of
 
-#: Our packages -> the other packages of ours that each may import (D2).
+_CORE = {"odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek"}
+_BELOW_TOOLS = {*_CORE, "odradek_records"}
+#: Our packages, from the bottom to the top -> the other packages of ours that each may import (D2).
+#: The core imports no tool, and a tool imports no tool but the test kit and the command line.
 MAY_IMPORT = {
     "odradek_protocol": set[str](),
     "odradek_broker": {"odradek_protocol"},
     "odradek_client": {"odradek_protocol"},
-    "odradek": {"odradek_protocol", "odradek_client", "odradek_broker"},
-    "pyspark_odradek": {"odradek_protocol", "odradek_client", "odradek"},
+    "pyspark_odradek": {"odradek_protocol", "odradek_client"},
+    "odradek_records": {"odradek_protocol", "odradek_client"},
+    "odradek_testkit": _BELOW_TOOLS,
+    "odradek_cli": {*_BELOW_TOOLS, "odradek_testkit"},
+    "odradek_console": {*_BELOW_TOOLS, "odradek_cli"},
+    "odradek_mirror": {*_BELOW_TOOLS, "odradek_cli"},
+    "odradek_log_tools": {*_BELOW_TOOLS, "odradek_cli"},
+    "odradek": {*_BELOW_TOOLS, "odradek_testkit", "odradek_cli"},
+    "odradek_demo": {*_BELOW_TOOLS, "odradek_testkit", "odradek_cli", "odradek"},
 }
+
+#: Those that load the broker when they are imported: they run it, or read its files.
+LOAD_THE_BROKER = (
+    *("odradek_broker", "odradek_log_tools"),
+    *("odradek_testkit.simulation", "odradek_testkit.virtual_clusters"),
+)
 
 #: Modules that may import one more of our packages -> that package, and the reason.
 MAY_IMPORT_TOO = {
@@ -88,11 +104,6 @@ SHELLS = {
     "odradek_broker.server.http": "serves metrics and health over a socket",
     "odradek_broker.server.http_connections": "owns connections, waits for requests",
     "odradek_broker.server.http_clusters": "starts the process that makes clusters, asks it",
-    "odradek_broker.virtual_clusters.__main__": "starts the process that makes clusters",
-    "odradek_broker.virtual_clusters.program": "is that process",
-    "odradek_broker.virtual_clusters.forked": "is a broker that was forked",
-    "odradek_broker.virtual_clusters.host": "forks brokers",
-    "odradek_broker.virtual_clusters.http": "takes orders over a socket",
     "odradek_broker.platform.log_lines": "sets up logging, changes the levels of the loggers",
     "odradek_broker.platform.machine": "real clock, files and randomness behind the seams",
     "odradek_broker.server.host": "the machine: its sockets, threads, clocks, event loop and open files",
@@ -120,6 +131,8 @@ SHELLS = {
     "odradek_client.consumer.consumer": "subscribe, poll, commit: the public class",
     "odradek_client.consumer.group.consumer_loop": "heartbeats of KIP-848 in the background",
     "odradek_client.loop_thread": "an event loop in a thread",
+    "odradek_client.blocking_calls": "waits for the loop's work in the caller's thread",
+    "odradek_client.sync": "the clients without asyncio",
     "odradek_client.tasks": "runs tasks, and waits for their ends",
     "odradek_client.consumer.poll_loop": "fetches, and finds positions, in the background",
     "odradek_client.consumer.group.group_loop": "a group, between polls and before partitions go",
@@ -141,14 +154,14 @@ SHELLS = {
     "odradek_client.network.transport": "owns a socket",
 }
 
-#: Packages whose modules are all shells: the command line, and what runs inside of Spark.
-SHELL_PACKAGES = {"odradek", "pyspark_odradek"}
+#: Packages whose modules are all shells: the tools, and what runs inside of Spark.
+SHELL_PACKAGES = PACKAGES.keys() - {"odradek_protocol", "odradek_broker", "odradek_client"}
 
 #: Modules of SHELL_PACKAGES that are cores nevertheless.
 CORES_IN_SHELL_PACKAGES = {
-    "odradek.mirror.batches",
-    "odradek.mirror.comparison",
-    "odradek.mirror.run_map",
+    "odradek_mirror.batches",
+    "odradek_mirror.comparison",
+    "odradek_mirror.offset_map",
     "pyspark_odradek.errors",
     "pyspark_odradek.exactly_once",
     "pyspark_odradek.exactly_once.identity",
@@ -209,14 +222,15 @@ def test_d02_packages_import_in_one_direction() -> None:
     assert against_it == []
 
 
-def test_d02_the_client_imports_the_broker_inside_of_functions_only() -> None:
-    """A program with only a client must not load the broker; the simulation uses both."""
+def test_d02_tools_import_the_broker_inside_of_functions_only() -> None:
+    """A program with only a client must not load the broker."""
     at_import = [
         f"{module}:{node.lineno}"
         for module in MODULES
-        if module.partition(".")[0] == "odradek" and not module.startswith("odradek.simulation")
+        if not module.startswith(LOAD_THE_BROKER)
         for node in tree_of(module).body
-        if isinstance(node, ast.Import | ast.ImportFrom) and "odradek_broker" in ast.unparse(node)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and re.search(r"import odradek_broker\b|from odradek_broker\b", ast.unparse(node))
     ]
     assert at_import == []
 

@@ -13,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from product_modules import parsed
+from product_modules import ROOMS, parsed
 
 #: The tests of this module read the whole tree, so a short run leaves them out;
 #: `pytest tests/tidy` and `.ci/run` run them.
 pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("broker", "client", "protocol", "spark_connector")
-#: The docstrings of commands in this folder are their help texts.
-COMMANDS = ROOT / "client" / "odradek" / "cli"
+#: The docstrings of commands in this room are their help texts.
+COMMANDS = ROOT / "command_line"
 
 _RULE = re.compile(r"\b[A-Z]-\d{2,3}[a-k]?\b")
 
@@ -64,7 +63,7 @@ def test_pages_for_users_name_no_rules() -> None:
 def test_help_messages_and_log_lines_name_no_rules() -> None:
     found = {
         f"{path.relative_to(ROOT)}:{line}": rules
-        for package in PACKAGES
+        for package in ROOMS
         for path in sorted((ROOT / package).rglob("*.py"))
         for line, text in _strings(path)
         if (rules := _RULE.findall(text))

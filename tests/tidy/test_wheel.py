@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from product_modules import PACKAGES
+
 # Building a wheel takes some time.
 pytestmark = pytest.mark.full
 
@@ -45,12 +47,13 @@ def run(installed: Path, folder: Path, *arguments: str) -> str:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 _SIMULATED = """
 import pytest
+
 from odradek import Producer
 
 
@@ -62,7 +65,9 @@ async def test_one_record(simulated_cluster):
 
 
 def test_d10_simulated_tests_of_users_run_from_any_folder(installed: Path, tmp_path: Path) -> None:
-    where = run(installed, tmp_path, "-c", "import odradek.simulation as it; print(it.__file__)")
+    where = run(
+        installed, tmp_path, "-c", "import odradek_testkit.simulation as it; print(it.__file__)"
+    )
     assert Path(where.strip()).is_relative_to(installed)
     (tmp_path / "test_orders.py").write_text(_SIMULATED)
     told = run(
@@ -76,14 +81,7 @@ def test_the_wheel_has_the_command_line(installed: Path, tmp_path: Path) -> None
 
 
 def test_the_wheel_has_only_the_packages_and_the_licence(installed: Path) -> None:
-    packages = {
-        "odradek",
-        "odradek_broker",
-        "odradek_client",
-        "odradek_protocol",
-        "pyspark_odradek",
-    }
-    others = {each.name for each in installed.iterdir()} - packages
+    others = {each.name for each in installed.iterdir()} - PACKAGES.keys()
     assert len(others) == 1 and others.pop().endswith(".dist-info")
     left_over = [
         each.name for each in installed.rglob("*") if each.suffix in {".pyc", ".c", ".jsonl"}

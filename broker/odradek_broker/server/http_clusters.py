@@ -79,7 +79,7 @@ class ClusterRelay:
             sys.executable,
             "-P",
             "-m",
-            "odradek_broker.virtual_clusters",
+            "odradek_testkit.virtual_clusters",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,

@@ -107,7 +107,7 @@ class AclAdmin(AdminPart):
 
         async def ask(asked: list[AclBinding]) -> Outcomes[AclBinding, None]:
             request = CreateAclsRequest(creations=[_creation(acl) for acl in asked])
-            response: CreateAclsResponse = await self._requests.to_controller(request)
+            response: CreateAclsResponse = await self.requests.to_controller(request)
             return {
                 acl: error_for(result.error_code, result.error_message, about=f"ACL {acl}")
                 if result.error_code
@@ -115,7 +115,7 @@ class AclAdmin(AdminPart):
                 for acl, result in zip(asked, response.results, strict=True)
             }
 
-        return await self._requests.for_each(dict.fromkeys(wanted), ask, raise_errors)
+        return await self.requests.for_each(dict.fromkeys(wanted), ask, raise_errors)
 
     async def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]:
         """The ACLs that match a filter (None: all ACLs).
@@ -125,13 +125,13 @@ class AclAdmin(AdminPart):
         request = DescribeAclsRequest(**_filter(wanted or AclBindingFilter()))
 
         async def ask() -> DescribeAclsResponse:
-            node_id = await self._network.least_loaded_node()
-            response: DescribeAclsResponse = await self._network.send(node_id, request)
+            node_id = await self.network.least_loaded_node()
+            response: DescribeAclsResponse = await self.network.send(node_id, request)
             if response.error_code:
                 raise error_for(response.error_code, response.error_message, about="ACLs")
             return response
 
-        response = await self._requests.retrying(ask)
+        response = await self.requests.retrying(ask)
         return sorted(
             (
                 AclBinding(
@@ -167,7 +167,7 @@ class AclAdmin(AdminPart):
             request = DeleteAclsRequest(
                 filters=[DeleteAclsFilter(**_filter(each)) for each in asked]
             )
-            response: DeleteAclsResponse = await self._requests.to_controller(request)
+            response: DeleteAclsResponse = await self.requests.to_controller(request)
             outcomes: Outcomes[AclBindingFilter, list[AclBinding]] = {}
             for each, result in zip(asked, response.filter_results, strict=True):
                 code, message = result.error_code, result.error_message
@@ -180,7 +180,7 @@ class AclAdmin(AdminPart):
                     outcomes[each] = sorted(map(_deleted, result.matching_acls), key=_order)
             return outcomes
 
-        return await self._requests.for_each(dict.fromkeys(wanted), ask, raise_errors)
+        return await self.requests.for_each(dict.fromkeys(wanted), ask, raise_errors)
 
 
 def _words(kind: AclResourceType) -> str:

@@ -72,18 +72,18 @@ class Admin(
         # A simulation replaces the attribute `random.Random`, so the class is not imported
         # directly.
         random = random_module.Random()
-        self._network = NetworkClient(self.config, random=random)
+        self.network = NetworkClient(self.config, random=random)
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, random)
-        self._requests = AdminRequests(self.config, self._network, backoff)
+        self.requests = AdminRequests(self.config, self.network, backoff)
 
     async def start(self, timeout_ms: float | None = None) -> None:
         """Connect. MetadataTimeout if no broker is reached within `timeout_ms`
         (default_api_timeout_ms if None)."""
-        await self._network.start(timeout_ms)
+        await self.network.start(timeout_ms)
 
     async def close(self) -> None:
         """Close. May be called again."""
-        await self._network.close()
+        await self.network.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

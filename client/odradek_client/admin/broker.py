@@ -134,9 +134,9 @@ class BrokerAdmin(AdminPart):
         )
 
         async def ask() -> BrokerDescription:
-            asked = min(self._network.cluster.brokers) if node_id is None else node_id
+            asked = min(self.network.cluster.brokers) if node_id is None else node_id
             try:
-                answer: DescribeBrokerResponse = await self._network.send(asked, request)
+                answer: DescribeBrokerResponse = await self.network.send(asked, request)
             except UnsupportedByBroker as error:
                 raise UnsupportedByBroker(
                     "this broker does not describe itself: that is something of Odradek's own"
@@ -146,7 +146,7 @@ class BrokerAdmin(AdminPart):
                 raise error_for(answer.error_code, answer.error_message, about="the broker")
             return _description(answer)
 
-        return await self._requests.retrying(ask)
+        return await self.requests.retrying(ask)
 
 
 def _description(answer: DescribeBrokerResponse) -> BrokerDescription:

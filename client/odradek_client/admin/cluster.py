@@ -82,17 +82,17 @@ class ClusterAdmin(AdminPart):
         """The brokers, the controller and the cluster's id."""
 
         async def ask() -> ClusterDescription:
-            node_id = await self._network.least_loaded_node()
+            node_id = await self.network.least_loaded_node()
             try:
-                await self._network.version_for(node_id, ApiKey.DESCRIBE_CLUSTER)
+                await self.network.version_for(node_id, ApiKey.DESCRIBE_CLUSTER)
             except OdradekError:
                 # Brokers before Kafka 2.8 do not have DescribeCluster; their answer to Metadata has
                 # the same values.
-                await self._network.refresh_metadata()
-                view = self._network.cluster
+                await self.network.refresh_metadata()
+                view = self.network.cluster
                 brokers = sorted(view.brokers.values(), key=lambda broker: broker.node_id)
                 return ClusterDescription(view.cluster_id, view.controller_id, brokers)
-            response: DescribeClusterResponse = await self._network.send(
+            response: DescribeClusterResponse = await self.network.send(
                 node_id, DescribeClusterRequest()
             )
             if response.error_code:
@@ -104,14 +104,14 @@ class ClusterAdmin(AdminPart):
             controller = response.controller_id if response.controller_id >= 0 else None
             return ClusterDescription(response.cluster_id, controller, brokers)
 
-        return await self._requests.retrying(ask)
+        return await self.requests.retrying(ask)
 
     async def describe_broker(self, node_id: int) -> BrokerDescription:
         """The APIs and features of a broker. Raises ConnectionLost for a node that does not
         exist."""
         request = versions_request()
-        response: ApiVersionsResponse = await self._requests.retrying(
-            lambda: self._network.send(node_id, request)
+        response: ApiVersionsResponse = await self.requests.retrying(
+            lambda: self.network.send(node_id, request)
         )
         if response.error_code:
             raise error_for(response.error_code, about=f"node {node_id}")
@@ -135,7 +135,7 @@ class ClusterAdmin(AdminPart):
 
         Raises ClusterAuthorizationFailed, ConnectionLost, Refused (the node does not exist).
         """
-        there = sorted(broker.node_id for broker in (await self._requests.metadata([])).brokers)
+        there = sorted(broker.node_id for broker in (await self.requests.metadata([])).brokers)
         wanted = (
             [node_ids]
             if isinstance(node_ids, int)
@@ -146,7 +146,7 @@ class ClusterAdmin(AdminPart):
             if node_id not in there:
                 known = ", ".join(map(str, there))
                 raise Refused(f"there is no node {node_id}; the cluster has {known}")
-            response: DescribeLogDirsResponse = await self._network.send(
+            response: DescribeLogDirsResponse = await self.network.send(
                 node_id, DescribeLogDirsRequest(topics=None)
             )
             if response.error_code:
@@ -162,7 +162,7 @@ class ClusterAdmin(AdminPart):
                     outcomes[node_id] = error
             return outcomes
 
-        return await self._requests.for_each(wanted, ask, raise_errors)
+        return await self.requests.for_each(wanted, ask, raise_errors)
 
 
 def _api_name(key: int) -> str:

@@ -165,9 +165,9 @@ class ConfigAdmin(AdminPart):
                     for r in some
                 ],
             )
-            version = await self._network.version_for(node_id, ApiKey.DESCRIBE_CONFIGS)
+            version = await self.network.version_for(node_id, ApiKey.DESCRIBE_CONFIGS)
             request.include_documentation = documentation and version >= DOCUMENTATION_SINCE
-            response: DescribeConfigsResponse = await self._network.send(
+            response: DescribeConfigsResponse = await self.network.send(
                 node_id, request, max_version=version
             )
             outcomes: Outcomes[ConfigResource, dict[str, ConfigEntry]] = {}
@@ -183,9 +183,9 @@ class ConfigAdmin(AdminPart):
         async def ask_nodes(
             asked: list[ConfigResource],
         ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
-            return await self._requests.ask_nodes(await self._by_node(asked), ask)
+            return await self.requests.ask_nodes(await self._by_node(asked), ask)
 
-        return await self._requests.for_each(
+        return await self.requests.for_each(
             wanted, ask_nodes, raise_errors, partition_of=lambda resource: (resource.name, 0)
         )
 
@@ -202,14 +202,14 @@ class ConfigAdmin(AdminPart):
         wanted = each_of(types, ResourceType, "types", "ResourceType")
 
         async def ask() -> list[ConfigResource]:
-            node_id = await self._network.least_loaded_node()
-            version = await self._network.version_for(node_id, ApiKey.LIST_CONFIG_RESOURCES)
+            node_id = await self.network.least_loaded_node()
+            version = await self.network.version_for(node_id, ApiKey.LIST_CONFIG_RESOURCES)
             request = ListConfigResourcesRequest()
             if version >= RESOURCE_TYPES_SINCE:
                 request.resource_types = [int(each) for each in wanted]
             elif set(wanted) != {ResourceType.CLIENT_METRICS}:
                 raise UnsupportedByBroker("the broker lists subscriptions to metrics only")
-            answer: ListConfigResourcesResponse = await self._network.send(
+            answer: ListConfigResourcesResponse = await self.network.send(
                 node_id, request, max_version=version
             )
             if answer.error_code:
@@ -222,7 +222,7 @@ class ConfigAdmin(AdminPart):
                 key=lambda each: (each.type, each.name),
             )
 
-        return await self._requests.retrying(ask)
+        return await self.requests.retrying(ask)
 
     async def list_client_metrics(self) -> list[str]:
         """The names of all subscriptions to metrics of clients, sorted.
@@ -257,7 +257,7 @@ class ConfigAdmin(AdminPart):
                 ],
                 validate_only=validate_only,
             )
-            response: IncrementalAlterConfigsResponse = await self._network.send(node_id, request)
+            response: IncrementalAlterConfigsResponse = await self.network.send(node_id, request)
             outcomes: Outcomes[ConfigResource, None] = {}
             for result in response.responses:
                 resource = _resource(result)
@@ -265,9 +265,9 @@ class ConfigAdmin(AdminPart):
             return outcomes
 
         async def ask_nodes(asked: list[ConfigResource]) -> Outcomes[ConfigResource, None]:
-            return await self._requests.ask_nodes(await self._by_node(asked), ask)
+            return await self.requests.ask_nodes(await self._by_node(asked), ask)
 
-        return await self._requests.for_each(
+        return await self.requests.for_each(
             wanted, ask_nodes, raise_errors, final=(UnknownTopicOrPartition,)
         )
 
@@ -281,7 +281,7 @@ class ConfigAdmin(AdminPart):
             if resource.type in _OF_ONE_BROKER and resource.name:
                 node_id = int(resource.name)
             else:
-                node_id = await self._network.least_loaded_node()
+                node_id = await self.network.least_loaded_node()
             by_node.setdefault(node_id, []).append(resource)
         return by_node
 

@@ -90,7 +90,7 @@ class DelegationTokenAdmin(AdminPart):
             if version < OWNER_SINCE and owner is not None:
                 raise ValueError("the broker makes no tokens for other users than the client's own")
 
-        response: CreateDelegationTokenResponse = await self._requests.to_controller(
+        response: CreateDelegationTokenResponse = await self.requests.to_controller(
             request, adapt=adapt
         )
         _check(response.error_code)
@@ -115,11 +115,11 @@ class DelegationTokenAdmin(AdminPart):
         )
 
         async def ask() -> int:
-            response: RenewDelegationTokenResponse = await self._requests.to_controller(request)
+            response: RenewDelegationTokenResponse = await self.requests.to_controller(request)
             _check(response.error_code)
             return response.expiry_timestamp_ms
 
-        return await self._requests.retrying(ask)
+        return await self.requests.retrying(ask)
 
     async def expire_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
         """Let a token expire immediately, or in `period_ms`. Returns the expiry, in ms since the
@@ -127,7 +127,7 @@ class DelegationTokenAdmin(AdminPart):
         request = ExpireDelegationTokenRequest(
             hmac=hmac, expiry_time_period_ms=_period(period_ms, "period_ms", least_ms=0)
         )
-        response: ExpireDelegationTokenResponse = await self._requests.to_controller(request)
+        response: ExpireDelegationTokenResponse = await self.requests.to_controller(request)
         _check(response.error_code)
         return response.expiry_timestamp_ms
 
@@ -144,8 +144,8 @@ class DelegationTokenAdmin(AdminPart):
         request = DescribeDelegationTokenRequest(owners=wanted)
 
         async def ask() -> list[DelegationToken]:
-            node_id = await self._network.least_loaded_node()
-            response: DescribeDelegationTokenResponse = await self._network.send(node_id, request)
+            node_id = await self.network.least_loaded_node()
+            response: DescribeDelegationTokenResponse = await self.network.send(node_id, request)
             _check(response.error_code)
             return [
                 DelegationToken(
@@ -163,7 +163,7 @@ class DelegationTokenAdmin(AdminPart):
                 for each in response.tokens
             ]
 
-        return await self._requests.retrying(ask)
+        return await self.requests.retrying(ask)
 
 
 def _check(error_code: int) -> None:

@@ -63,8 +63,8 @@ class GroupOffsetAdmin(AdminPart):
         wanted = None if partitions is None else [TopicPartition(*each) for each in partitions]
 
         async def ask() -> CommittedOffsets:
-            node_id = await self._network.find_coordinator(group_id, GROUP_COORDINATOR)
-            version = await self._network.version_for(
+            node_id = await self.network.find_coordinator(group_id, GROUP_COORDINATOR)
+            version = await self.network.version_for(
                 node_id, ApiKey.OFFSET_FETCH, max_version=OFFSET_FETCH_NEWEST
             )
             stable = require_stable and version >= REQUIRE_STABLE_SINCE
@@ -72,14 +72,14 @@ class GroupOffsetAdmin(AdminPart):
             if wanted is None:
                 require_version(version, ALL_TOPICS_SINCE, "all offsets of a group")
                 request.topics = None
-            response: OffsetFetchResponse = await self._requests.to_coordinator(
+            response: OffsetFetchResponse = await self.requests.to_coordinator(
                 group_id, GROUP_COORDINATOR, request, max_version=version
             )
             if response.error_code:
-                raise group_error(self._requests, group_id, response.error_code)
+                raise group_error(self.requests, group_id, response.error_code)
             return self._committed(group_id, response.topics)
 
-        return await self._requests.retrying(ask)
+        return await self.requests.retrying(ask)
 
     async def list_offsets_of_groups(
         self,
@@ -99,20 +99,20 @@ class GroupOffsetAdmin(AdminPart):
         }
 
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, CommittedOffsets]:
-            version = await self._network.version_for(
+            version = await self.network.version_for(
                 node_id, ApiKey.OFFSET_FETCH, max_version=TOPIC_IDS_SINCE - 1
             )
             if version < GROUPS_SINCE:
                 return {name: await self._offsets_or_error(name, wanted[name]) for name in names}
             request = OffsetFetchRequest(groups=[_fetched(name, wanted[name]) for name in names])
-            response: OffsetFetchResponse = await self._network.send(
+            response: OffsetFetchResponse = await self.network.send(
                 node_id, request, max_version=version
             )
             outcomes: Outcomes[str, CommittedOffsets] = {}
             for group in response.groups:
                 if group.error_code:
                     outcomes[group.group_id] = group_error(
-                        self._requests, group.group_id, group.error_code
+                        self.requests, group.group_id, group.error_code
                     )
                     continue
                 try:
@@ -121,7 +121,7 @@ class GroupOffsetAdmin(AdminPart):
                     outcomes[group.group_id] = error
             return outcomes
 
-        return await self._requests.for_each_coordinated(
+        return await self.requests.for_each_coordinated(
             wanted, GROUP_COORDINATOR, ask, raise_errors
         )
 
@@ -143,7 +143,7 @@ class GroupOffsetAdmin(AdminPart):
             for answer in topic.partitions:
                 tp = TopicPartition(topic.name, answer.partition_index)
                 if answer.error_code:
-                    raise group_error(self._requests, group_id, answer.error_code, tp)
+                    raise group_error(self.requests, group_id, answer.error_code, tp)
                 found[tp] = None
                 if answer.committed_offset >= 0:
                     found[tp] = OffsetAndMetadata(
@@ -180,12 +180,12 @@ class GroupOffsetAdmin(AdminPart):
                 member_id="",
                 group_instance_id=None,
             )
-            response: OffsetCommitResponse = await self._requests.to_coordinator(
+            response: OffsetCommitResponse = await self.requests.to_coordinator(
                 group_id, GROUP_COORDINATOR, request, max_version=OFFSET_COMMIT_NEWEST
             )
             return self._by_partition(group_id, response.topics)
 
-        return await self._requests.for_each(wanted, ask, raise_errors, partition_of=lambda tp: tp)
+        return await self.requests.for_each(wanted, ask, raise_errors, partition_of=lambda tp: tp)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True
@@ -211,15 +211,15 @@ class GroupOffsetAdmin(AdminPart):
                     for topic, some in group_by_topic(asked).items()
                 ],
             )
-            response: OffsetDeleteResponse = await self._requests.to_coordinator(
+            response: OffsetDeleteResponse = await self.requests.to_coordinator(
                 group_id, GROUP_COORDINATOR, request
             )
             if response.error_code:
-                error = group_error(self._requests, group_id, response.error_code)
+                error = group_error(self.requests, group_id, response.error_code)
                 return dict.fromkeys(asked, error)
             return self._by_partition(group_id, response.topics)
 
-        return await self._requests.for_each(
+        return await self.requests.for_each(
             wanted, ask, raise_errors, final=(UnknownTopicOrPartition,)
         )
 
@@ -230,7 +230,7 @@ class GroupOffsetAdmin(AdminPart):
     ) -> Outcomes[TopicPartition, None]:
         return {
             (tp := TopicPartition(topic.name, answer.partition_index)): group_error(
-                self._requests, group_id, answer.error_code, tp
+                self.requests, group_id, answer.error_code, tp
             )
             if answer.error_code
             else None

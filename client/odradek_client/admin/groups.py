@@ -134,11 +134,11 @@ class GroupAdmin(AdminPart):
         wanted_types = [_known(kind, GROUP_TYPES, "group type") for kind in types]
 
         async def ask(node_id: int) -> list[GroupListing]:
-            version = await self._network.version_for(node_id, ApiKey.LIST_GROUPS)
+            version = await self.network.version_for(node_id, ApiKey.LIST_GROUPS)
             require_version(version, STATES_SINCE if wanted_states else 0, "state")
             require_version(version, TYPES_SINCE if wanted_types else 0, "type")
             request = ListGroupsRequest(states_filter=wanted_states, types_filter=wanted_types)
-            response: ListGroupsResponse = await self._network.send(
+            response: ListGroupsResponse = await self.network.send(
                 node_id, request, max_version=version
             )
             if response.error_code:
@@ -154,7 +154,7 @@ class GroupAdmin(AdminPart):
                 for each in response.groups
             ]
 
-        found = await self._requests.of_every_broker(ask)
+        found = await self.requests.of_every_broker(ask)
         return sorted(found, key=lambda each: each.group_id)
 
     async def describe_groups(
@@ -167,7 +167,7 @@ class GroupAdmin(AdminPart):
 
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, GroupDescription]:
             request = DescribeGroupsRequest(groups=names)
-            response: DescribeGroupsResponse = await self._network.send(node_id, request)
+            response: DescribeGroupsResponse = await self.network.send(node_id, request)
             outcomes: Outcomes[str, GroupDescription] = {}
             for answer in response.groups:
                 # Before version 6 of DescribeGroups, a group that does not exist is described as
@@ -176,14 +176,14 @@ class GroupAdmin(AdminPart):
                     ErrorCode.GROUP_ID_NOT_FOUND if answer.group_state == _DEAD else 0
                 )
                 outcomes[answer.group_id] = (
-                    group_error(self._requests, answer.group_id, code)
+                    group_error(self.requests, answer.group_id, code)
                     if code
                     else _classic_description(node_id, answer)
                 )
             missing = [name for name in names if _is_missing(outcomes.get(name))]
             return outcomes | await self._describe_consumer_groups(node_id, missing)
 
-        return await self._requests.for_each_coordinated(
+        return await self.requests.for_each_coordinated(
             group_ids, GROUP_COORDINATOR, ask, raise_errors
         )
 
@@ -195,13 +195,13 @@ class GroupAdmin(AdminPart):
             return {}
         request = ConsumerGroupDescribeRequest(group_ids=names)
         try:
-            response: ConsumerGroupDescribeResponse = await self._network.send(node_id, request)
+            response: ConsumerGroupDescribeResponse = await self.network.send(node_id, request)
         except UnsupportedByBroker:
             return {}
         # A broker with the consumer protocol disabled has no consumer groups.
         known = [each for each in response.groups if each.error_code not in _NO_SUCH_CONSUMER_GROUP]
         return group_outcomes(
-            self._requests, known, lambda answer: modern_description(node_id, answer, _CONSUMER)
+            self.requests, known, lambda answer: modern_description(node_id, answer, _CONSUMER)
         )
 
     async def delete_groups(
@@ -215,10 +215,10 @@ class GroupAdmin(AdminPart):
 
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, None]:
             request = DeleteGroupsRequest(groups_names=names)
-            response: DeleteGroupsResponse = await self._network.send(node_id, request)
-            return group_outcomes(self._requests, response.results, lambda _: None)
+            response: DeleteGroupsResponse = await self.network.send(node_id, request)
+            return group_outcomes(self.requests, response.results, lambda _: None)
 
-        return await self._requests.for_each_coordinated(
+        return await self.requests.for_each_coordinated(
             group_ids, GROUP_COORDINATOR, ask, raise_errors
         )
 

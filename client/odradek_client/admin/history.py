@@ -136,16 +136,16 @@ class HistoryAdmin(AdminPart):
 
         async def ask_coordinator() -> list[HistoryDescription]:
             kind = _COORDINATORS[subject]
-            node_id = await self._network.find_coordinator(name, kind)
+            node_id = await self.network.find_coordinator(name, kind)
             try:
                 return [await self._ask_history(node_id, request, subject)]
             except (ConnectionLost, RequestTimedOut, NotCoordinator, CoordinatorUnavailable):
-                self._network.forget_coordinator(name, kind)
+                self.network.forget_coordinator(name, kind)
                 raise
 
         async def ask_all() -> list[HistoryDescription]:
             found, unknown = [], None
-            for node_id in sorted(self._network.cluster.brokers):
+            for node_id in sorted(self.network.cluster.brokers):
                 try:
                     found.append(await self._ask_history(node_id, request, subject))
                 except NothingKnown as error:
@@ -155,16 +155,16 @@ class HistoryAdmin(AdminPart):
             return found
 
         if subject not in _COORDINATORS:
-            await self._network.refresh_metadata()
-            return await self._requests.retrying(ask_all)
-        return await self._requests.retrying(ask_coordinator)
+            await self.network.refresh_metadata()
+            return await self.requests.retrying(ask_all)
+        return await self.requests.retrying(ask_coordinator)
 
     async def _ask_history(
         self, node_id: int, request: DescribeHistoryRequest, subject: Subject
     ) -> HistoryDescription:
         about = f"{subject.value} {request.subject!r}"
         try:
-            answer: DescribeHistoryResponse = await self._network.send(node_id, request)
+            answer: DescribeHistoryResponse = await self.network.send(node_id, request)
         except UnsupportedByBroker as error:
             raise UnsupportedByBroker(
                 "this broker keeps no history for people: that is something of Odradek's own brokers, "

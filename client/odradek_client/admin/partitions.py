@@ -70,7 +70,7 @@ class PartitionAdmin(AdminPart):
                     for topic, some in group_by_topic(asked).items()
                 ],
             )
-            response: ListOffsetsResponse = await self._network.send(node_id, request)
+            response: ListOffsetsResponse = await self.network.send(node_id, request)
             return {
                 (tp := TopicPartition(topic.name, part.partition_index)): partition_error(
                     tp, part.error_code
@@ -81,7 +81,7 @@ class PartitionAdmin(AdminPart):
                 for part in topic.partitions
             }
 
-        return await self._requests.for_each_partition(wanted, ask, raise_errors)
+        return await self.requests.for_each_partition(wanted, ask, raise_errors)
 
     async def delete_records(
         self, before: Mapping[tuple[str, int], Time], *, raise_errors: bool = True
@@ -111,7 +111,7 @@ class PartitionAdmin(AdminPart):
                 ],
                 timeout_ms=self.config.request_timeout_ms,
             )
-            response: DeleteRecordsResponse = await self._network.send(node_id, request)
+            response: DeleteRecordsResponse = await self.network.send(node_id, request)
             return {
                 (tp := TopicPartition(topic.name, part.partition_index)): partition_error(
                     tp, part.error_code
@@ -123,7 +123,7 @@ class PartitionAdmin(AdminPart):
             }
 
         # Storage errors are not retried: a full disk stays full while the caller waits.
-        return await self._requests.for_each_partition(
+        return await self.requests.for_each_partition(
             offsets, ask, raise_errors, final=(StorageFailed,)
         )
 

@@ -57,7 +57,7 @@ class ProducerAdmin(AdminPart):
                     for topic, some in group_by_topic(asked).items()
                 ]
             )
-            response: DescribeProducersResponse = await self._network.send(node_id, request)
+            response: DescribeProducersResponse = await self.network.send(node_id, request)
             return {
                 (tp := TopicPartition(topic.name, part.partition_index)): partition_error(
                     tp, part.error_code, part.error_message
@@ -68,7 +68,7 @@ class ProducerAdmin(AdminPart):
                 for part in topic.partitions
             }
 
-        return await self._requests.for_each_partition(wanted, ask, raise_errors)
+        return await self.requests.for_each_partition(wanted, ask, raise_errors)
 
     async def abort_hanging_transaction(
         self, partition: tuple[str, int], start_offset: int
@@ -105,7 +105,7 @@ class ProducerAdmin(AdminPart):
 
         async def ask(node_id: int, asked: list[TopicPartition]) -> Outcomes[TopicPartition, None]:
             request = WriteTxnMarkersRequest(markers=[marker])
-            response: WriteTxnMarkersResponse = await self._network.send(node_id, request)
+            response: WriteTxnMarkersResponse = await self.network.send(node_id, request)
             codes = [
                 part.error_code
                 for answer in response.markers
@@ -115,7 +115,7 @@ class ProducerAdmin(AdminPart):
             code = next(filter(None, codes), 0)
             return {tp: partition_error(tp, code) if code else None}
 
-        await self._requests.for_each_partition([tp], ask, True, final=(UnknownTopicOrPartition,))
+        await self.requests.for_each_partition([tp], ask, True, final=(UnknownTopicOrPartition,))
         return producer
 
 

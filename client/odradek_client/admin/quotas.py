@@ -70,13 +70,13 @@ class QuotaAdmin(AdminPart):
         request = DescribeClientQuotasRequest(components=components, strict=strict)
 
         async def ask() -> DescribeClientQuotasResponse:
-            node_id = await self._network.least_loaded_node()
-            response: DescribeClientQuotasResponse = await self._network.send(node_id, request)
+            node_id = await self.network.least_loaded_node()
+            response: DescribeClientQuotasResponse = await self.network.send(node_id, request)
             if response.error_code:
                 raise error_for(response.error_code, response.error_message, about="quotas")
             return response
 
-        response = await self._requests.retrying(ask)
+        response = await self.requests.retrying(ask)
         return {
             _entity(entry.entity): {value.key: value.value for value in entry.values}
             for entry in response.entries or ()
@@ -103,7 +103,7 @@ class QuotaAdmin(AdminPart):
                 entries=[_entry(entity, changes[entity]) for entity in asked],
                 validate_only=validate_only,
             )
-            response: AlterClientQuotasResponse = await self._requests.to_controller(request)
+            response: AlterClientQuotasResponse = await self.requests.to_controller(request)
             return {
                 (entity := _entity(result.entity)): error_for(
                     result.error_code, result.error_message, about=f"quotas of {entity}"
@@ -113,7 +113,7 @@ class QuotaAdmin(AdminPart):
                 for result in response.entries
             }
 
-        return await self._requests.for_each(wanted, ask, raise_errors)
+        return await self.requests.for_each(wanted, ask, raise_errors)
 
 
 #: The fields of `QuotaEntity`, and their names in requests.

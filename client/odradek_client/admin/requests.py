@@ -351,8 +351,10 @@ class AdminPart:
     """The base of every part of `Admin`."""
 
     config: AdminConfig
-    _network: NetworkClient
-    _requests: AdminRequests
+    #: The connections to the brokers; `send(node_id, request)` sends a request of the caller's own.
+    network: NetworkClient
+    #: Requests to the controller, a coordinator or each leader, with the retries of this client.
+    requests: AdminRequests
 
 
 def require_version(version: int, since: int, what: str) -> None:

@@ -72,14 +72,14 @@ class ShareGroupAdmin(AdminPart):
 
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, GroupDescription]:
             request = ShareGroupDescribeRequest(group_ids=names)
-            response: ShareGroupDescribeResponse = await self._network.send(node_id, request)
+            response: ShareGroupDescribeResponse = await self.network.send(node_id, request)
             return group_outcomes(
-                self._requests,
+                self.requests,
                 response.groups,
                 lambda answer: modern_description(node_id, answer, _SHARE),
             )
 
-        return await self._requests.for_each_coordinated(
+        return await self.requests.for_each_coordinated(
             group_ids, GROUP_COORDINATOR, ask, raise_errors
         )
 
@@ -104,7 +104,7 @@ class ShareGroupAdmin(AdminPart):
         )
 
         async def ask() -> dict[TopicPartition, ShareGroupOffset | None]:
-            response: DescribeShareGroupOffsetsResponse = await self._requests.to_coordinator(
+            response: DescribeShareGroupOffsetsResponse = await self.requests.to_coordinator(
                 group_id, GROUP_COORDINATOR, request
             )
             found: dict[TopicPartition, ShareGroupOffset | None] = dict.fromkeys(wanted or ())
@@ -114,7 +114,7 @@ class ShareGroupAdmin(AdminPart):
                 found |= self._offsets(group_id, group)
             return dict(sorted(found.items()))
 
-        return await self._requests.retrying(ask)
+        return await self.requests.retrying(ask)
 
     def _offsets(
         self, group_id: str, group: DescribeShareGroupOffsetsResponseGroup
@@ -124,7 +124,7 @@ class ShareGroupAdmin(AdminPart):
             for each in topic.partitions:
                 tp = TopicPartition(topic.topic_name, each.partition_index)
                 if each.error_code:
-                    raise group_error(self._requests, group_id, each.error_code, tp)
+                    raise group_error(self.requests, group_id, each.error_code, tp)
                 found[tp] = None
                 if each.start_offset >= 0:
                     lag = each.lag if each.lag >= 0 else None
@@ -134,7 +134,7 @@ class ShareGroupAdmin(AdminPart):
     def _refusal(self, group_id: str, code: int, message: str | None) -> OdradekError:
         """The error for a group. If the code means that the coordinator has moved, the coordinator
         is looked up again before the next request."""
-        group_error(self._requests, group_id, code)
+        group_error(self.requests, group_id, code)
         return error_for(code, message, about=f"group {group_id!r}")
 
     async def alter_share_group_offsets(
@@ -168,7 +168,7 @@ class ShareGroupAdmin(AdminPart):
                     for topic, some in group_by_topic(asked).items()
                 ],
             )
-            response: AlterShareGroupOffsetsResponse = await self._requests.to_coordinator(
+            response: AlterShareGroupOffsetsResponse = await self.requests.to_coordinator(
                 group_id, GROUP_COORDINATOR, request
             )
             if response.error_code:
@@ -184,7 +184,7 @@ class ShareGroupAdmin(AdminPart):
                 for each in topic.partitions
             }
 
-        return await self._requests.for_each(wanted, ask, raise_errors, partition_of=lambda tp: tp)
+        return await self.requests.for_each(wanted, ask, raise_errors, partition_of=lambda tp: tp)
 
     async def delete_share_group_offsets(
         self, group_id: str, topics: str | Iterable[str], *, raise_errors: bool = True
@@ -201,7 +201,7 @@ class ShareGroupAdmin(AdminPart):
                 group_id=group_id,
                 topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in asked],
             )
-            response: DeleteShareGroupOffsetsResponse = await self._requests.to_coordinator(
+            response: DeleteShareGroupOffsetsResponse = await self.requests.to_coordinator(
                 group_id, GROUP_COORDINATOR, request
             )
             if response.error_code:
@@ -216,6 +216,6 @@ class ShareGroupAdmin(AdminPart):
                 for topic in response.responses
             }
 
-        return await self._requests.for_each(
+        return await self.requests.for_each(
             wanted, ask, raise_errors, final=(UnknownTopicOrPartition,)
         )

@@ -100,12 +100,12 @@ class StreamsGroupAdmin(AdminPart):
 
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, StreamsGroupDescription]:
             request = StreamsGroupDescribeRequest(group_ids=names)
-            response: StreamsGroupDescribeResponse = await self._network.send(node_id, request)
+            response: StreamsGroupDescribeResponse = await self.network.send(node_id, request)
             return group_outcomes(
-                self._requests, response.groups, lambda answer: _description(node_id, answer)
+                self.requests, response.groups, lambda answer: _description(node_id, answer)
             )
 
-        return await self._requests.for_each_coordinated(
+        return await self.requests.for_each_coordinated(
             group_ids, GROUP_COORDINATOR, ask, raise_errors
         )
 

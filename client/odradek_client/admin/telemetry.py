@@ -109,9 +109,9 @@ class TelemetryAdmin(AdminPart):
         self, request: DescribeClientTelemetryRequest
     ) -> DescribeClientTelemetryResponse:
         async def ask() -> DescribeClientTelemetryResponse:
-            node_id = await self._network.least_loaded_node()
+            node_id = await self.network.least_loaded_node()
             try:
-                answer: DescribeClientTelemetryResponse = await self._network.send(node_id, request)
+                answer: DescribeClientTelemetryResponse = await self.network.send(node_id, request)
             except UnsupportedByBroker as error:
                 raise UnsupportedByBroker(
                     "this broker does not show what clients push: that is something of Odradek's own"
@@ -123,7 +123,7 @@ class TelemetryAdmin(AdminPart):
                 raise error_for(answer.error_code, answer.error_message, about="the clients")
             return answer
 
-        return await self._requests.retrying(ask)
+        return await self.requests.retrying(ask)
 
 
 def _instance_id(text: str) -> bytes:

@@ -112,7 +112,7 @@ class TopicAdmin(AdminPart):
                 timeout_ms=self.config.request_timeout_ms,
                 validate_only=validate_only,
             )
-            response: CreateTopicsResponse = await self._requests.to_controller(request)
+            response: CreateTopicsResponse = await self.requests.to_controller(request)
             outcomes: Outcomes[str, CreatedTopic] = {}
             for topic in response.topics:
                 if topic.error_code:
@@ -124,10 +124,10 @@ class TopicAdmin(AdminPart):
                 there = topic.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
                 if there and not validate_only:
                     count = topic.num_partitions if not topic.error_code else -1
-                    self._requests.remember_created(topic.name, count if count > 0 else None)
+                    self.requests.remember_created(topic.name, count if count > 0 else None)
             return outcomes
 
-        return await self._requests.for_each(wanted, ask, raise_errors)
+        return await self.requests.for_each(wanted, ask, raise_errors)
 
     async def delete_topics(
         self, topics: str | Iterable[str], *more: str, raise_errors: bool = True
@@ -145,7 +145,7 @@ class TopicAdmin(AdminPart):
                 topics=[DeleteTopicState(name=name) for name in names],
                 timeout_ms=self.config.request_timeout_ms,
             )
-            response: DeleteTopicsResponse = await self._requests.to_controller(
+            response: DeleteTopicsResponse = await self.requests.to_controller(
                 request, adapt=_name_topics
             )
             outcomes: Outcomes[str, None] = {}
@@ -156,17 +156,17 @@ class TopicAdmin(AdminPart):
                     if topic.error_code
                     else None
                 )
-                self._requests.forget_created(name)
+                self.requests.forget_created(name)
             return outcomes
 
-        return await self._requests.for_each(
+        return await self.requests.for_each(
             wanted, ask, raise_errors, final=(UnknownTopicOrPartition,)
         )
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """The names of all topics, sorted. Kafka's internal topics are included only with
         `internal`."""
-        response = await self._requests.metadata(None)
+        response = await self.requests.metadata(None)
         return sorted(
             topic.name
             for topic in response.topics
@@ -183,7 +183,7 @@ class TopicAdmin(AdminPart):
         wanted = each_of(topics, str, "topics", "the names of topics")
 
         async def ask(names: list[str]) -> Outcomes[str, TopicDescription]:
-            response = await self._requests.metadata(names)
+            response = await self.requests.metadata(names)
             return {
                 topic.name or "": _error(topic.name or "", topic.error_code)
                 if topic.error_code
@@ -191,7 +191,7 @@ class TopicAdmin(AdminPart):
                 for topic in response.topics
             }
 
-        return await self._requests.for_each(
+        return await self.requests.for_each(
             wanted, ask, raise_errors, partition_of=lambda name: (name, 0), patient=False
         )
 
@@ -221,7 +221,7 @@ class TopicAdmin(AdminPart):
                 timeout_ms=self.config.request_timeout_ms,
                 validate_only=validate_only,
             )
-            response: CreatePartitionsResponse = await self._requests.to_controller(request)
+            response: CreatePartitionsResponse = await self.requests.to_controller(request)
             outcomes: Outcomes[str, None] = {}
             for topic in response.results:
                 if topic.error_code:
@@ -229,10 +229,10 @@ class TopicAdmin(AdminPart):
                     continue
                 outcomes[topic.name] = None
                 if not validate_only:
-                    self._requests.remember_created(topic.name, counts[topic.name])
+                    self.requests.remember_created(topic.name, counts[topic.name])
             return outcomes
 
-        return await self._requests.for_each(
+        return await self.requests.for_each(
             counts, ask, raise_errors, final=(UnknownTopicOrPartition,)
         )
 

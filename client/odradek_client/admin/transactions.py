@@ -94,7 +94,7 @@ class TransactionAdmin(AdminPart):
         )
 
         async def ask(node_id: int) -> list[TransactionListing]:
-            response: ListTransactionsResponse = await self._network.send(node_id, request)
+            response: ListTransactionsResponse = await self.network.send(node_id, request)
             if response.error_code:
                 raise error_for(response.error_code, about=f"transactions of node {node_id}")
             if response.unknown_state_filters:
@@ -110,7 +110,7 @@ class TransactionAdmin(AdminPart):
                 if longer_than_ms < 0 or each.transaction_state in OPEN_STATES
             ]
 
-        found = await self._requests.of_every_broker(ask)
+        found = await self.requests.of_every_broker(ask)
         return sorted(found, key=lambda each: each.transactional_id)
 
     async def describe_transactions(
@@ -123,7 +123,7 @@ class TransactionAdmin(AdminPart):
 
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, TransactionDescription]:
             request = DescribeTransactionsRequest(transactional_ids=names)
-            response: DescribeTransactionsResponse = await self._network.send(node_id, request)
+            response: DescribeTransactionsResponse = await self.network.send(node_id, request)
             return {
                 state.transactional_id: self._error(state.transactional_id, state.error_code)
                 if state.error_code
@@ -131,7 +131,7 @@ class TransactionAdmin(AdminPart):
                 for state in response.transaction_states
             }
 
-        return await self._requests.for_each_coordinated(
+        return await self.requests.for_each_coordinated(
             transactional_ids, TRANSACTION_COORDINATOR, ask, raise_errors
         )
 
@@ -162,13 +162,13 @@ class TransactionAdmin(AdminPart):
         )
 
         async def ask() -> None:
-            response: InitProducerIdResponse = await self._requests.to_coordinator(
+            response: InitProducerIdResponse = await self.requests.to_coordinator(
                 transactional_id, TRANSACTION_COORDINATOR, request
             )
             if response.error_code:
                 raise self._error(transactional_id, response.error_code)
 
-        await self._requests.retrying(ask)
+        await self.requests.retrying(ask)
 
     async def end_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """Commit or abort a prepared transaction, without a producer (T-77).
@@ -187,7 +187,7 @@ class TransactionAdmin(AdminPart):
         )
 
         async def ask() -> None:
-            response: EndTxnResponse = await self._requests.to_coordinator(
+            response: EndTxnResponse = await self.requests.to_coordinator(
                 name,
                 TRANSACTION_COORDINATOR,
                 request,
@@ -200,11 +200,11 @@ class TransactionAdmin(AdminPart):
             if code is not ErrorCode.NONE:
                 raise self._error(name, code)
 
-        await self._requests.retrying(ask)
+        await self.requests.retrying(ask)
 
     def _error(self, name: str, code: int) -> OdradekError:
         about = f"transactional id {name!r}"
-        return self._requests.coordinator_error(code, name, TRANSACTION_COORDINATOR, about)
+        return self.requests.coordinator_error(code, name, TRANSACTION_COORDINATOR, about)
 
 
 def _described(node_id: int, state: TransactionState) -> TransactionDescription:

@@ -75,7 +75,7 @@ class UserAdmin(AdminPart):
         Raises ClusterAuthorizationFailed, and Refused for a requested user without credentials.
         """
         if users is None:
-            described = _described(await self._requests.retrying(lambda: self._describe(None)))
+            described = _described(await self.requests.retrying(lambda: self._describe(None)))
             found: Results[str, list[ScramCredentialInfo]] = Results()
             errors: dict[str, OdradekError] = {}
             for user, outcome in sorted(described.items()):
@@ -89,13 +89,13 @@ class UserAdmin(AdminPart):
         async def ask(asked: list[str]) -> Outcomes[str, list[ScramCredentialInfo]]:
             return _described(await self._describe(asked))
 
-        return await self._requests.for_each(dict.fromkeys(wanted), ask, raise_errors)
+        return await self.requests.for_each(dict.fromkeys(wanted), ask, raise_errors)
 
     async def _describe(self, users: list[str] | None) -> DescribeUserScramCredentialsResponse:
-        node_id = await self._network.least_loaded_node()
+        node_id = await self.network.least_loaded_node()
         names = None if users is None else [UserName(name=name) for name in users]
         request = DescribeUserScramCredentialsRequest(users=names)
-        response: DescribeUserScramCredentialsResponse = await self._network.send(node_id, request)
+        response: DescribeUserScramCredentialsResponse = await self.network.send(node_id, request)
         if response.error_code:
             raise error_for(response.error_code, response.error_message, about="users")
         return response
@@ -126,9 +126,7 @@ class UserAdmin(AdminPart):
                 deletions=[each for each in entries if isinstance(each, ScramCredentialDeletion)],
                 upsertions=[each for each in entries if isinstance(each, ScramCredentialUpsertion)],
             )
-            response: AlterUserScramCredentialsResponse = await self._requests.to_controller(
-                request
-            )
+            response: AlterUserScramCredentialsResponse = await self.requests.to_controller(request)
             return {
                 result.user: error_for(
                     result.error_code, result.error_message, about=f"user {result.user!r}"
@@ -138,7 +136,7 @@ class UserAdmin(AdminPart):
                 for result in response.results
             }
 
-        return await self._requests.for_each(by_user, ask, raise_errors)
+        return await self.requests.for_each(by_user, ask, raise_errors)
 
 
 def _described(

@@ -78,7 +78,8 @@ class Consumer:
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self.config = ConsumerConfig.from_settings(settings)
-        self._network = NetworkClient(self.config)
+        #: The connections to the brokers.
+        self.network = NetworkClient(self.config)
         self._subscription = SubscriptionState()
         reset = parse_reset(self.config.auto_offset_reset)
         self._fetcher = Fetcher(
@@ -87,7 +88,7 @@ class Consumer:
         self._group = self._make_group_loop()
         self._loop = PollLoop(
             self.config,
-            self._network,
+            self.network,
             self._subscription,
             self._fetcher,
             self._group,
@@ -108,7 +109,7 @@ class Consumer:
         config = self.config
         if config.group_id is None:
             return None
-        shared = (self._network, self._subscription, self._fetcher, self._signal)
+        shared = (self.network, self._subscription, self._fetcher, self._signal)
         if config.group_protocol == "consumer":
             return ConsumerGroupLoop(config, config.group_id, *shared)
         return ClassicGroupLoop(config, config.group_id, *shared)
@@ -126,7 +127,7 @@ class Consumer:
         """
         if self._closed:
             raise Closed("this consumer was closed; make a new one")
-        await self._network.start(timeout_ms)
+        await self.network.start(timeout_ms)
         self._started = True
         self._loop.want_topics()
 
@@ -140,7 +141,7 @@ class Consumer:
             return
         self._closed = True
         try:
-            if self._network.has_closed_loop:
+            if self.network.has_closed_loop:
                 log.warning("the event loop was closed before the consumer; its group was not told")
             elif self._started:
                 await self._loop.close()
@@ -151,7 +152,7 @@ class Consumer:
         finally:
             self._disconnected = True
             self._subscription.unsubscribe()
-            await self._network.close()
+            await self.network.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -172,7 +173,7 @@ class Consumer:
             raise Closed("this consumer was closed; make a new one")
         if not self._started:
             raise NotStarted('this consumer was not started; use "async with" or call start()')
-        self._network.require_loop()
+        self.network.require_loop()
 
     # --- what to read -----------------------------------------------------------------------------
 
@@ -240,7 +241,7 @@ class Consumer:
         """Metrics with the names of Kafka's client: `fetch-throttle-time-avg` and
         `fetch-throttle-time-max`, the time that quotas made this consumer wait, in milliseconds,
         over the last minute; NaN without an answer."""
-        return self._network.throttle_metrics("fetch")
+        return self.network.throttle_metrics("fetch")
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -318,24 +319,24 @@ class Consumer:
 
     async def getone(self) -> ConsumerRecord:
         """The next record, without a time limit. Errors as in `poll`; Closed after `close`."""
-        record = self._next_buffered()
+        record = self.next_buffered()
         while record is None:
             self._require_open()
             found = await self.getmany(timeout_ms=_ITERATION_POLL_MS, max_records=1)
-            self._skip_poll_until_ms = self._network.now_ms() + _SKIP_POLL_MS
+            self._skip_poll_until_ms = self.network.now_ms() + _SKIP_POLL_MS
             for records in found.values():
                 record = records[0]
         return record
 
-    def _next_buffered(self) -> ConsumerRecord | None:
+    def next_buffered(self) -> ConsumerRecord | None:
         """The next record in the buffer; None if a poll is needed."""
         if self._closed or not self._started or self._polling.locked():
             return None
-        if self._network.now_ms() >= self._skip_poll_until_ms:
+        if self.network.now_ms() >= self._skip_poll_until_ms:
             return None
         return self._fetcher.take_one()
 
-    def _take_buffered(self) -> ConsumerRecord | None:
+    def take_buffered(self) -> ConsumerRecord | None:
         """The next record in the buffer; None if a poll is needed. The method is for the blocking
         consumer, which itself measures the time since the last poll."""
         return None if self._skip_poll_until_ms == 0.0 else self._fetcher.take_one()
@@ -345,7 +346,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        record = self._next_buffered()
+        record = self.next_buffered()
         if record is not None:
             return record
         try:
@@ -495,9 +496,9 @@ class Consumer:
     async def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic. MetadataTimeout if the topic is not found."""
         self._require_connected()
-        until_ms = self._network.now_ms() + self.config.metadata_max_age_ms
-        await self._network.wait_for_metadata([topic], self._timeout_ms(None), until_ms=until_ms)
-        return self._network.cluster.partitions_of(topic) or []
+        until_ms = self.network.now_ms() + self.config.metadata_max_age_ms
+        await self.network.wait_for_metadata([topic], self._timeout_ms(None), until_ms=until_ms)
+        return self.network.cluster.partitions_of(topic) or []
 
     async def offsets_for_times(
         self, timestamps: Mapping[Partition, Time]

@@ -4,11 +4,12 @@ KIP-152)."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 from odradek_client.errors import AuthenticationFailed
 from odradek_client.network import mismatches
 from odradek_client.network.handshake import Versions
+from odradek_client.sasl.exchange import Exchange
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.message import Message
@@ -27,34 +28,6 @@ _RENEWED_AFTER, _RENEWED_WITHIN = 0.85, 0.10
 _SAID_MAX = 500
 
 Ask = Callable[[Message, int], Awaitable[Any]]
-
-
-class Exchange(Protocol):
-    """The client's side of one mechanism, for one authentication."""
-
-    @property
-    def mechanism(self) -> str:
-        """The mechanism's name in SaslHandshake."""
-        ...
-
-    @property
-    def who(self) -> str:
-        """The name of the user who is authenticated, for error messages."""
-        ...
-
-    @property
-    def advice(self) -> str:
-        """The settings to check after a refusal, for error messages."""
-        ...
-
-    def first(self) -> bytes:
-        """The first token."""
-        ...
-
-    def answer(self, token: bytes) -> bytes | None:
-        """The next token; None at the end of the exchange. AuthenticationFailed if the broker does
-        not authenticate itself, SaslMessageError for an invalid token."""
-        ...
 
 
 async def authenticate(ask: Ask, versions: Versions, exchange: Exchange, *, tls: bool) -> int:

@@ -36,7 +36,7 @@ from odradek_client.errors import (
     UnsupportedByBroker,
 )
 from odradek_client.network import mismatches
-from odradek_client.network.authentication import Exchange, authenticate, reauthentication_ms
+from odradek_client.network.authentication import authenticate, reauthentication_ms
 from odradek_client.network.handshake import (
     Versions,
     negotiate,
@@ -50,6 +50,7 @@ from odradek_client.network.transport import (
     Transport,
     reason,
 )
+from odradek_client.sasl.exchange import Exchange
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.frames import (
     decode_correlation_id,

@@ -86,7 +86,8 @@ class Producer:
         self._random = random_module.Random()
         self._wall_clock = time.time
         self._owns_network = network is None
-        self._network = network or NetworkClient(config, random=self._random)
+        #: The connections to the brokers.
+        self.network = network or NetworkClient(config, random=self._random)
         self._key_serializer = self.config.key_serializer
         self._value_serializer = self.config.value_serializer
         self._serializes = bool(self._key_serializer or self._value_serializer)
@@ -94,7 +95,8 @@ class Producer:
         self._topics: dict[str, TopicQueues] = {}
         #: The topics for the fast path of `send`; empty while no transaction accepts records.
         self._open_topics = self._topics if self.config.transactional_id is None else {}
-        self._transactions: TransactionManager | None = None
+        #: The state of the transactions; None without a transactional id, and before `start`.
+        self.transaction_manager: TransactionManager | None = None
         self._transaction_calls: TransactionCalls | None = None
         self._accumulator: Accumulator | None = None
         self._partitioner: Partitioner | None = None
@@ -114,7 +116,7 @@ class Producer:
             raise Closed("this producer was closed; make a new one")
         if self._loop is not None:
             return
-        await self._network.start(timeout_ms)
+        await self.network.start(timeout_ms)
         config = self.config
         loop = self._event_loop = asyncio.get_running_loop()
 
@@ -131,41 +133,41 @@ class Producer:
             new_future=new_future,
         )
         self._partitioner = Partitioner(
-            config, self._network.cluster, accumulator, self._topics, self._random
+            config, self.network.cluster, accumulator, self._topics, self._random
         )
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self._random)
         identity: IdempotenceManager | TransactionManager | None = None
         if config.transactional_id is not None:
-            identity = self._transactions = TransactionManager(
+            identity = self.transaction_manager = TransactionManager(
                 config.transactional_id,
                 config.transaction_timeout_ms,
                 new_future=new_future,
-                feature_level=lambda: self._network.feature_level("transaction.version"),
+                feature_level=lambda: self.network.feature_level("transaction.version"),
                 backoff=backoff,
                 two_phase=config.transaction_two_phase_commit_enable,
             )
         elif config.enable_idempotence:
             identity = IdempotenceManager()
-        self._sender = Sender(config, self._network.cluster, accumulator, identity, backoff)
-        self._loop = SenderLoop(self._sender, self._network, accumulator.wake_waiter, self._give_up)
+        self._sender = Sender(config, self.network.cluster, accumulator, identity, backoff)
+        self._loop = SenderLoop(self._sender, self.network, accumulator.wake_waiter, self._give_up)
         self._appender = Appender(
             config,
-            self._network,
+            self.network,
             accumulator,
             self._partitioner,
             self._sender,
             self._loop,
-            self._transactions,
+            self.transaction_manager,
         )
-        if self._transactions is not None:
+        if self.transaction_manager is not None:
             self._transaction_calls = TransactionCalls(
-                self._transactions,
+                self.transaction_manager,
                 accumulator,
                 self._loop,
                 config.max_block_ms,
                 self._take_no_records,
             )
-        self._network.add_listener(self._metadata_changed)
+        self.network.add_listener(self._metadata_changed)
         self._loop.wake()
         self._pid = os.getpid()
         _open.add(self)
@@ -194,8 +196,8 @@ class Producer:
                 except TimeoutError:
                     pass
         finally:
-            if self._transactions is not None:
-                self._transactions.fail(Closed("the producer was closed"))
+            if self.transaction_manager is not None:
+                self.transaction_manager.fail(Closed("the producer was closed"))
             if self._sender is not None:
                 self._sender.fail_all(
                     Closed("the producer was closed before the record was sent"),
@@ -209,9 +211,9 @@ class Producer:
             if self._accumulator is not None:
                 self._accumulator.wake_all_waiters()
             if self._owns_network:
-                await self._network.close()
+                await self.network.close()
             elif self._loop is not None:
-                self._network.remove_listener(self._metadata_changed)
+                self.network.remove_listener(self._metadata_changed)
 
     def _give_up(self, failure: OdradekError) -> None:
         """End this producer, because its sender has failed: every call and delivery fails."""
@@ -219,8 +221,8 @@ class Producer:
         assert accumulator is not None and sender is not None and loop is not None
         accumulator.failure = failure
         self._topics.clear()  # closes the fast path
-        if self._transactions is not None:
-            self._transactions.fail(failure)
+        if self.transaction_manager is not None:
+            self.transaction_manager.fail(failure)
         sender.fail_all(
             failure,
             InternalError(f"{failure}; the record may be written or not", code=failure.code),
@@ -398,13 +400,13 @@ class Producer:
     async def partitions_for(self, topic: str) -> list[int]:
         """The numbers of a topic's partitions, sorted. Raises like `send`."""
         await self._checked_appender().find_topic(topic)
-        return self._network.cluster.partitions_of(topic) or []
+        return self.network.cluster.partitions_of(topic) or []
 
     def metrics(self) -> dict[str, float]:
         """Metrics with the names of Kafka's client: `produce-throttle-time-avg` and
         `produce-throttle-time-max`, the time that quotas made this producer wait, in milliseconds,
         over the last minute; NaN without an answer."""
-        return self._network.throttle_metrics("produce")
+        return self.network.throttle_metrics("produce")
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -577,7 +579,7 @@ class Producer:
             raise Closed("this producer was closed; make a new one")
         if self._loop is None:
             raise NotStarted('this producer was not started; use "async with" or call start()')
-        self._network.require_loop()
+        self.network.require_loop()
 
     def _checked_appender(self) -> Appender:
         self._check_open()

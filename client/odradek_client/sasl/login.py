@@ -14,8 +14,8 @@ from typing import Any
 
 from odradek_client.backoff import Backoff
 from odradek_client.errors import AuthenticationFailed, ConfigError
-from odradek_client.network.authentication import Exchange
 from odradek_client.sasl import token_endpoint
+from odradek_client.sasl.exchange import Exchange
 from odradek_client.sasl.exchanges import (
     OAuthBearerExchange,
     Password,

@@ -71,9 +71,10 @@ class ShareConsumer:
         self.config = ShareConsumerConfig.from_settings(settings)
         group_id = self.config.group_id
         assert group_id is not None
-        self._network = NetworkClient(self.config)
+        #: The connections to the brokers.
+        self.network = NetworkClient(self.config)
         self._implicit = self.config.share_acknowledgement_mode == "implicit"
-        self._group = ShareGroupLoop(self.config, group_id, self._network, self._assign, self._wake)
+        self._group = ShareGroupLoop(self.config, group_id, self.network, self._assign, self._wake)
         self._fetcher = ShareFetcher(
             group_id,
             self._group.membership.member_id,
@@ -82,7 +83,7 @@ class ShareConsumer:
         )
         self._fetcher.held.on_result = self._on_result
         self._fetcher.held.on_renewals_refused = self._on_renewals_refused
-        self._loop = ShareLoop(self.config, self._network, self._fetcher, self._signal)
+        self._loop = ShareLoop(self.config, self.network, self._fetcher, self._signal)
         self._changed = asyncio.Event()
         self._polling = asyncio.Lock()
         self._woken_up = False
@@ -108,10 +109,10 @@ class ShareConsumer:
         """
         if self._closed:
             raise Closed("this consumer was closed; make a new one")
-        await self._network.start(timeout_ms)
+        await self.network.start(timeout_ms)
         if not self._started:
             self._started = True
-            self._network.add_listener(lambda _: self._on_metadata())
+            self.network.add_listener(lambda _: self._on_metadata())
             self._loop.start()
         self._want_topics()
 
@@ -129,7 +130,7 @@ class ShareConsumer:
         self._closed = True
         self._signal()
         try:
-            if self._network.has_closed_loop:
+            if self.network.has_closed_loop:
                 log.warning("the event loop was closed before the consumer; its group was not told")
             elif self._started:
                 await self._close_sessions(timeout_ms)
@@ -137,11 +138,11 @@ class ShareConsumer:
                 await self._loop.stop()
         finally:
             self._fetcher.held.end_all(Closed("the consumer was closed before the record's answer"))
-            await self._network.close()
+            await self.network.close()
             self._signal()
 
     async def _close_sessions(self, timeout_ms: float) -> None:
-        fetcher, network = self._fetcher, self._network
+        fetcher, network = self._fetcher, self.network
         fetcher.stop_fetching()
         deadline_ms = network.now_ms() + timeout_ms
         while fetcher.held.handling and (left_ms := deadline_ms - network.now_ms()) > 0:
@@ -172,7 +173,7 @@ class ShareConsumer:
             raise Closed("this consumer was closed; make a new one")
         if not self._started:
             raise NotStarted('this consumer was not started; use "async with" or call start()')
-        self._network.require_loop()
+        self.network.require_loop()
 
     # --- what to read -----------------------------------------------------------------------------
 
@@ -207,13 +208,13 @@ class ShareConsumer:
         return {TopicPartition(each.topic, each.partition) for each in self._fetcher.assigned}
 
     def _want_topics(self) -> None:
-        cluster = self._network.cluster
+        cluster = self.network.cluster
         if cluster.set_wanted(self._topics) or cluster.needs_update:
-            self._network.request_metadata_update()
+            self.network.request_metadata_update()
         self._wake()
 
     def _assign(self, partitions: list[SharePartition]) -> None:
-        self._fetcher.assign(partitions, self._network.now_ms())
+        self._fetcher.assign(partitions, self.network.now_ms())
         self._wake()
 
     def _on_metadata(self) -> None:
@@ -254,7 +255,7 @@ class ShareConsumer:
         return max_records
 
     async def _poll(self, limit: int, timeout_ms: float) -> list[ShareRecord]:
-        fetcher, network = self._fetcher, self._network
+        fetcher, network = self._fetcher, self.network
         deadline_ms = network.now_ms() + timeout_ms
         # Other tasks get a turn, so that answers are handled even if many records are buffered.
         await asyncio.sleep(0)
@@ -303,7 +304,7 @@ class ShareConsumer:
             raise IllegalState("this consumer has no topics; call subscribe before poll")
 
     def _raise_for_topics(self) -> None:
-        for topic, code in self._network.cluster.topic_errors.items():
+        for topic, code in self.network.cluster.topic_errors.items():
             if code in TOPIC_REFUSALS and topic in self._topics:
                 raise error_for(code, about=f"topic {topic!r}")
 
@@ -426,7 +427,7 @@ class ShareConsumer:
             "bytes-consumed-total": counts.bytes,
             "acknowledgements-send-total": counts.acknowledgements,
             "acknowledgements-error-total": counts.failed_acknowledgements,
-            **self._network.throttle_metrics("fetch"),
+            **self.network.throttle_metrics("fetch"),
         }
 
     # --- waiting ----------------------------------------------------------------------------------
@@ -456,14 +457,14 @@ class _DirectHolder:
 
     def answer(self, record: ShareRecord, kind: AcknowledgeType) -> None:
         consumer = self._consumer
-        consumer._fetcher.acknowledge(record, kind, consumer._network.now_ms())
+        consumer._fetcher.acknowledge(record, kind, consumer.network.now_ms())
         if kind is AcknowledgeType.RENEW:
             consumer._fetcher.flush()
         consumer._wake()
 
     def begin_handling(self, record: ShareRecord) -> None:
         consumer = self._consumer
-        consumer._fetcher.held.begin_handling(record, consumer._network.now_ms())
+        consumer._fetcher.held.begin_handling(record, consumer.network.now_ms())
         consumer._loop.wake()
 
     def end_handling(self, record: ShareRecord) -> None:
@@ -475,7 +476,7 @@ class _DirectHolder:
         log.debug("%r: %s by the application: %s", record, outcome, decision)
 
     def new_waiter(self) -> Waiter:
-        return Waiter(loop=self._consumer._network.loop)
+        return Waiter(loop=self._consumer.network.loop)
 
 
 def _share_settings(config: ShareConsumerConfig) -> ShareSettings:

@@ -303,7 +303,10 @@ def test_dynamic_settings_without_effect_are_checked_and_kept(row: Setting) -> N
 
 def test_every_effective_setting_is_read_in_the_code() -> None:
     root = Path(__file__).parents[3]
-    sources = [*(root / "broker").rglob("*.py"), root / "client/odradek/cli/serving.py"]
+    sources = [
+        *(root / "broker").rglob("*.py"),
+        root / "command_line/odradek_cli/broker/serving.py",
+    ]
     code = "".join(path.read_text("utf-8") for path in sources if path.name != "broker_settings.py")
     words = set(re.findall(r"\w+", code))
     through_logs = {row.broker_key for row in LOG_SETTINGS.values()}

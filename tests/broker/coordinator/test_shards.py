@@ -10,7 +10,6 @@ import pytest
 
 from coordinator_world import ListPartition
 from node_world import SoonScheduler
-from odradek.simulation.clock import SimulatedClock
 from odradek_broker.coordinator.runtime import (
     LOAD_SLICE_RECORDS,
     Instant,
@@ -24,6 +23,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.slices import Slices
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
+from odradek_testkit.simulation.clock import SimulatedClock
 
 E = ErrorCode
 TOPIC = "__words"

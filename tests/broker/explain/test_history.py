@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.simulation.clock import SimulatedClock
 from odradek_broker.explain.history import LIST_MAX, TEXT_MAX, CurrentState, History
 from odradek_broker.explain.sentences import EventKind, describe_client, duration_text, sentence
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.clock import SimulatedClock
 
 E = ErrorCode
 

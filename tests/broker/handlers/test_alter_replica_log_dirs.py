@@ -7,7 +7,6 @@ import pytest
 from acl_rules import Rule, RuleList
 from handler_calls import ask
 from node_world import NodeWorld
-from odradek.simulation.disk import Failure
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_replica_log_dirs import (
@@ -15,6 +14,7 @@ from odradek_protocol.schemas.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from odradek_testkit.simulation.disk import Failure
 
 #: The path of the world's data directory, as DescribeLogDirs reports it.
 HERE = "/data"

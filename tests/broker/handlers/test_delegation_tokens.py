@@ -20,7 +20,7 @@ from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_broker.security.delegation_tokens import DelegationTokens
 from odradek_broker.server.dispatch import HANDLERS
 from odradek_broker.storage.errors import StorageError
-from odradek_broker.tools.record_decoders import decode_record
+from odradek_log_tools.record_decoders import decode_record
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message

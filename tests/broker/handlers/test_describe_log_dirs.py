@@ -10,7 +10,6 @@ from acl_rules import Rule, RuleList
 from handler_calls import ask
 from logs import append, make_batch
 from node_world import NodeWorld
-from odradek.simulation.disk import VOLUME_BYTES, Failure
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
@@ -18,6 +17,7 @@ from odradek_protocol.schemas.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
+from odradek_testkit.simulation.disk import VOLUME_BYTES, Failure
 
 
 def asked(**partitions: list[int]) -> DescribeLogDirsRequest:

@@ -10,7 +10,6 @@ import pytest
 
 from broker_in_loop import RunningBroker, StartBroker
 from node_world import SoonScheduler
-from odradek.simulation.clock import SimulatedClock
 from odradek_broker.config.broker import parse_config
 from odradek_broker.fetch.sessions import FetchSessions
 from odradek_broker.metadata.cluster import ClusterMetadata
@@ -25,6 +24,7 @@ from odradek_protocol.schemas.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
+from odradek_testkit.simulation.clock import SimulatedClock
 from raw_client import RawClient, batch_of, produce_request
 from waiting import until
 

@@ -11,7 +11,6 @@ from acl_rules import Rule, RuleList
 from handler_calls import received, send
 from logs import append, make_batch
 from node_world import NodeWorld, SoonScheduler
-from odradek.simulation.clock import StoppedTimer
 from odradek_broker import slices
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers import share_fetch
@@ -36,6 +35,7 @@ from odradek_protocol.schemas.share_fetch import (
     ShareFetchRequest,
     ShareFetchTopic,
 )
+from odradek_testkit.simulation.clock import StoppedTimer
 
 E = ErrorCode
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

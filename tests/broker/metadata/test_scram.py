@@ -19,7 +19,7 @@ from odradek_broker.metadata.scram import (
     credential_record,
 )
 from odradek_broker.security.scram import ScramUsers
-from odradek_broker.tools.record_decoders import decode_record
+from odradek_log_tools.record_decoders import decode_record
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import HIDDEN
 from odradek_protocol.sasl.scram import ClientFirst, ScramMechanism, new_credential, salted_password

@@ -15,7 +15,6 @@ import pytest
 import budget
 from logs import NOW_MS
 from node_world import NodeWorld
-from odradek.simulation.disk import Crashed, Failure
 from odradek_broker.config.broker import default_config
 from odradek_broker.metadata import image as image_module
 from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
@@ -54,6 +53,7 @@ from odradek_protocol.stored.cluster_metadata import (
     decode_record,
     encode_record,
 )
+from odradek_testkit.simulation.disk import Crashed, Failure
 
 DIRECTORY = f"data/{METADATA_TOPIC}-0"
 #: Settings with which each maintenance takes a snapshot and trims the log before it.

@@ -11,7 +11,6 @@ import pytest
 from held_thread import HeldThread
 from logs import NOW_MS, make_batch
 from mirror_world import SOURCE, MirrorWorld, SourceLog, base_offsets, same_state
-from odradek.simulation.disk import Failure
 from odradek_broker.config.types import ConfigError
 from odradek_broker.explain.sentences import EventKind
 from odradek_broker.metadata.config_changes import (
@@ -29,6 +28,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.records.layout import CRC_START, HEADER_BYTES
 from odradek_protocol.schemas.append_mirror_records import MirroredPartitionResult
+from odradek_testkit.simulation.disk import Failure
 
 E = ErrorCode
 

@@ -12,10 +12,10 @@ import budget
 from compaction import compact
 from logs import NOW_MS, headers
 from mirror_world import MirrorWorld, SourceLog, base_offsets, same_state
-from odradek.simulation.disk import Crashed, Failure
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import read_records
 from odradek_protocol.records.batch import iter_batches
+from odradek_testkit.simulation.disk import Crashed, Failure
 
 E = ErrorCode
 _ROUNDS = 6

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.simulation.clock import SimulatedClock
 from odradek_broker.platform.timeouts import _KEPT_MAX, Timeouts
+from odradek_testkit.simulation.clock import SimulatedClock
 from produce_worlds import Timers
 
 

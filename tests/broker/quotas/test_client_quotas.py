@@ -7,7 +7,6 @@ from math import inf
 
 import pytest
 
-from odradek.simulation.clock import SimulatedClock
 from odradek_broker.quotas.client_quotas import (
     ANY,
     Applied,
@@ -19,6 +18,7 @@ from odradek_broker.quotas.client_quotas import (
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import SampledRate, Windows
 from odradek_broker.request import RequestContext
+from odradek_testkit.simulation.clock import SimulatedClock
 from steps import steps_of
 
 WINDOWS = Windows(11, 1000)

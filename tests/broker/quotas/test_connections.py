@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from odradek.simulation.clock import SimulatedClock
 from odradek_broker.config.addresses import parse_counts
 from odradek_broker.config.broker import BrokerConfig, ConfigError, parse_config
 from odradek_broker.quotas.connections import ConnectionQuotas
 from odradek_broker.quotas.rates import Windows
+from odradek_testkit.simulation.clock import SimulatedClock
 
 
 class World:

@@ -10,9 +10,6 @@ import pytest
 
 from logs import make_batch
 from node_world import NodeWorld
-from odradek.simulation.clock import LoopClock
-from odradek.simulation.network import SimulatedNetwork
-from odradek.simulation.simulate import run
 from odradek_broker.quotas.client_quotas import QuotaKey, quota_entity
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
@@ -36,6 +33,9 @@ from odradek_protocol.schemas.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from odradek_testkit.simulation.clock import LoopClock
+from odradek_testkit.simulation.network import SimulatedNetwork
+from odradek_testkit.simulation.simulate import run
 
 CLIENT = quota_entity([("client-id", "c")])
 

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 import budget
 from logs import NOW_MS, make_batch
-from odradek.simulation.disk import Failure
 from odradek_broker.deferred import Deferred
 from odradek_broker.quotas.client_quotas import CLIENT_ID, USER, QuotaKey, quota_entity
 from odradek_broker.storage.errors import StorageError
@@ -32,6 +31,7 @@ from odradek_protocol.schemas.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from odradek_testkit.simulation.disk import Failure
 from produce_worlds import (
     DENIED,
     TOPICS,

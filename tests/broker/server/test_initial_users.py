@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_in_loop import StartBroker
-from command_line import Commands
+from cli_runner import Commands
 from odradek_broker.config.types import ConfigError
 from odradek_broker.platform.machine import RealBlockFile, RealFile, RealRandomness
 from odradek_broker.server.host import StartError

@@ -16,8 +16,6 @@ from structlog.testing import capture_logs
 from broker_in_loop import RunningBroker, StartBroker
 from mirror_world import SOURCE
 from node_world import NodeWorld
-from odradek.simulation.network import SimulatedNetwork
-from odradek.simulation.simulate import run
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.request import CloseConnection
@@ -50,6 +48,8 @@ from odradek_protocol.schemas.list_offsets import (
     ListOffsetsTopic,
 )
 from odradek_protocol.schemas.metadata import MetadataRequest
+from odradek_testkit.simulation.network import SimulatedNetwork
+from odradek_testkit.simulation.simulate import run
 from raw_client import RawClient, batch_of, produce_request
 from session_in_memory import Connection
 from waiting import until

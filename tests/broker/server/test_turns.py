@@ -10,8 +10,6 @@ import pytest
 
 from logs import make_batch
 from node_world import NodeWorld
-from odradek.simulation.network import SimulatedNetwork
-from odradek.simulation.simulate import run
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -27,6 +25,8 @@ from odradek_protocol.schemas.produce import (
     TopicProduceData,
 )
 from odradek_protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
+from odradek_testkit.simulation.network import SimulatedNetwork
+from odradek_testkit.simulation.simulate import run
 from session_in_memory import Connection
 
 

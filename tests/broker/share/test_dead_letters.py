@@ -13,7 +13,6 @@ from at_once import at_once
 from dead_letter_world import ACCEPT, LETTERS, REJECT, RELEASE, SOURCE, DeadLetterWorld
 from held_thread import HeldThread
 from logs import append, make_batch
-from odradek.simulation.disk import Failure
 from odradek_broker import slices
 from odradek_broker.explain.sentences import sentence
 from odradek_broker.share.dead_letter_topics import Reading, given_up_records
@@ -28,6 +27,7 @@ from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import BatchBuilder, read_header
 from odradek_protocol.records.batch import set_create_time
+from odradek_testkit.simulation.disk import Failure
 
 LOCK_MS = 30_000
 

@@ -10,11 +10,11 @@ import pytest
 
 import budget
 from dead_letter_world import ACCEPT, GROUP, LETTERS, OTHERS, REJECT, RELEASE, DeadLetterWorld
-from odradek.simulation.disk import Failure
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.share.manager import Outcome
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.disk import Failure
 
 RECORDS = 6
 POISON = (1, 2, 4)

@@ -24,7 +24,6 @@ from logs import (
     make_marker,
     reopen,
 )
-from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage import aborted_transactions
 from odradek_broker.storage.errors import (
     AppendRejected,
@@ -40,6 +39,7 @@ from odradek_broker.storage.segment_state import SEGMENT_STATE, decode_segment_s
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek_testkit.simulation.disk import Failure, MemoryFiles
 from raw_client import RawClient, batch_of, produce_request
 from waiting import until
 

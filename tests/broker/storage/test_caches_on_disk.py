@@ -16,7 +16,6 @@ import node_world
 from filling_files import FillingFiles
 from logs import NOW_MS, append, make_batch
 from node_world import NodeWorld
-from odradek.simulation.clock import StoppedTimer
 from odradek_broker.metadata.cluster import METADATA_TOPIC
 from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.partition import StoredRecord
@@ -24,6 +23,7 @@ from odradek_broker.storage.checkpoints import LEADER_EPOCHS
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.startup import StartReport
+from odradek_testkit.simulation.clock import StoppedTimer
 
 WRITER, TRANSACTIONAL = 1, 2
 POLICIES = ("compact", "delete", "compact,delete")

@@ -11,12 +11,12 @@ import pytest
 import budget
 from broker_in_loop import StartBroker
 from logs import DIRECTORY, EVERYTHING, NOW_MS, append, make_batch, make_log, records
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.storage.errors import LogCorrupt
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_options import LogStart
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchError, iter_batches, verify_crc
+from odradek_testkit.simulation.disk import MemoryFiles
 from raw_client import batch_of, produce_request
 from raw_transactions import fetch_request
 

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from logs import NOW_MS
-from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.handles import HandleCache
+from odradek_testkit.simulation.disk import Failure, MemoryFiles
 
 
 class _CountingFiles(MemoryFiles):

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from broker_in_loop import RunningBroker
 from logs import append, make_batch
 from node_world import NodeWorld
-from odradek.simulation.disk import Failure
 from odradek_broker.storage.errors import AppendRejected
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.disk import Failure
 from raw_client import RawClient, batch_of, produce_request
 
 

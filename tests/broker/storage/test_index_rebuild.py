@@ -24,7 +24,6 @@ from logs import (
     reopen,
 )
 from node_world import NodeWorld
-from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.partition import Partition
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
 from odradek_broker.storage.index import OffsetIndex
@@ -39,6 +38,7 @@ from odradek_protocol.schemas.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from odradek_testkit.simulation.disk import Failure, MemoryFiles
 from raw_client import RawClient, batch_of, produce_request
 from waiting import until
 

@@ -14,7 +14,6 @@ import pytest
 import budget
 from journaled_logs import PATH, SMALL, World, values
 from logs import NOW_MS, append, append_marker, make_batch, read_all
-from odradek.simulation.disk import Crashed, Failure, MemoryFiles
 from odradek_broker.platform.machine import RealFiles
 from odradek_broker.platform.seams import BLOCK_BYTES
 from odradek_broker.storage.checkpoints import encode_topic_id
@@ -28,12 +27,13 @@ from odradek_broker.storage.journal_format import (
     encode_header,
 )
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
-from odradek_broker.tools.dump import Selection, dump_file
-from odradek_broker.tools.file_names import FileKind, FileName, parse_file
-from odradek_broker.tools.segment_file import Damaged
-from odradek_broker.tools.verify.data_directory import DataDirectoryCheck
-from odradek_broker.tools.verify.findings import Finding, Findings
+from odradek_log_tools.dump import Selection, dump_file
+from odradek_log_tools.file_names import FileKind, FileName, parse_file
+from odradek_log_tools.segment_file import Damaged
+from odradek_log_tools.verify.data_directory import DataDirectoryCheck
+from odradek_log_tools.verify.findings import Finding, Findings
 from odradek_protocol.records import iter_batches
+from odradek_testkit.simulation.disk import Crashed, Failure, MemoryFiles
 
 IDS = [bytes([number]) * 16 for number in range(1, 30)]
 

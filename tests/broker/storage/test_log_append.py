@@ -20,7 +20,6 @@ from logs import (
     records,
     reopen,
 )
-from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage.errors import AppendRejected, PartitionOffline, TakesLong
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
@@ -28,6 +27,7 @@ from odradek_broker.storage.validation import DecompressionBudget
 from odradek_protocol.compression import Codec, compress
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import read_header, update_crc, verify_crc
+from odradek_testkit.simulation.disk import Failure, MemoryFiles
 
 LOG_FILE = f"{DIRECTORY}/{0:020d}.log"
 

@@ -10,7 +10,6 @@ import pytest
 
 from logs import append, make_batch, small_file
 from node_world import NodeWorld
-from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.partition import Partition
 from odradek_broker.platform.machine import RealClock, RealFiles, RealRandomness
@@ -22,6 +21,7 @@ from odradek_broker.storage.errors import AppendRejected, DataDirectoryError, Da
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.disk import Failure, MemoryFiles
 
 BOTH = "data,more"
 

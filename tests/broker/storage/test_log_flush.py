@@ -18,12 +18,12 @@ from logs import (
     read_all,
     small_file,
 )
-from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage.errors import AppendRejected, PartitionOffline
 from odradek_broker.storage.handles import LOOKS_MAX, HandleCache
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.segment import Segment
+from odradek_testkit.simulation.disk import Failure, MemoryFiles
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from logs import (
     records,
     reopen,
 )
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.storage.log_options import LogStart
 from odradek_protocol.compression import Codec
+from odradek_testkit.simulation.disk import MemoryFiles
 
 SETTINGS: dict[str, Any] = {
     "segment_bytes": 900,

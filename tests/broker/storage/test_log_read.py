@@ -22,7 +22,6 @@ from logs import (
     records,
     reopen,
 )
-from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage.errors import (
     AppendRejected,
     LogCorrupt,
@@ -34,6 +33,7 @@ from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.layout import LENGTH_AT
+from odradek_testkit.simulation.disk import Failure, MemoryFiles
 
 
 @pytest.fixture

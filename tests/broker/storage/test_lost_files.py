@@ -17,7 +17,6 @@ import pytest
 import budget
 from journaled_logs import PATH, World
 from logs import EVERYTHING, NOW_MS, append, append_marker, make_batch
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.storage.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -31,6 +30,7 @@ from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.retention import segment_facts
 from odradek_protocol.records import iter_batches
+from odradek_testkit.simulation.disk import MemoryFiles
 
 TOPICS = {
     "plain": "delete",

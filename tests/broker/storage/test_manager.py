@@ -10,7 +10,6 @@ import pytest
 
 from handler_calls import finished
 from logs import NOW_MS, append, headers, make_batch, read_all, small_file
-from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.platform.machine import RealClock, RealFiles, RealRandomness
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
@@ -30,6 +29,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager, MaintenanceReport
 from odradek_broker.storage.startup import StartReport, one_by_one
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.disk import Failure, MemoryFiles
 
 ID_A, ID_B = bytes(range(16)), bytes(range(1, 17))
 

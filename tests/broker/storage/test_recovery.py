@@ -21,11 +21,11 @@ from logs import (
     reopen,
     small_file,
 )
-from odradek.simulation.disk import Crashed, Failure, MemoryFiles
 from odradek_broker.storage.errors import AppendRejected, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_options import LogStart
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.disk import Crashed, Failure, MemoryFiles
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from logs import (
     make_log,
     read_all,
 )
-from odradek.simulation.disk import Crashed, Failure, MemoryFiles
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_options import LogStart
 from odradek_broker.storage.producers.snapshot import SNAPSHOT, decode_snapshot
@@ -32,6 +31,7 @@ from odradek_broker.storage.segment_state import (
     encode_segment_state,
 )
 from odradek_protocol.checksums import crc32c
+from odradek_testkit.simulation.disk import Crashed, Failure, MemoryFiles
 
 SETTINGS: dict[str, Any] = {"durability": "fsync", "index_interval_bytes": 100}
 LARGE = bytes(1_000_000)

@@ -17,7 +17,6 @@ from logs import (
     reopen,
     small_file,
 )
-from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.errors import DeleteRecordsRejected, OffsetOutOfRange
 from odradek_broker.storage.handles import HandleCache
@@ -26,6 +25,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_options import LogStart
 from odradek_broker.storage.retention import SegmentFacts, segments_to_delete
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.disk import Failure, MemoryFiles
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import independent_log as own
-from command_line import Commands
+from cli_runner import Commands
 from kafka_definitions import decode_record
 from odradek import sync
 from odradek_client.admin import ConfigResource

@@ -9,8 +9,8 @@ from node_world import NodeWorld
 from odradek_broker.coordinator.share.records import snapshot_record, tombstone_record
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.share_state import ShareKey, ShareState
-from odradek_broker.tools.verify.findings import Finding, Findings, Severity
-from odradek_broker.tools.verify.partition import Expected, PartitionCheck
+from odradek_log_tools.verify.findings import Finding, Findings, Severity
+from odradek_log_tools.verify.partition import Expected, PartitionCheck
 from odradek_protocol.stored import transaction_log
 
 KEY, VALUE = snapshot_record(ShareKey("g", bytes(16), 0), ShareState(0, 1, 0, 5))

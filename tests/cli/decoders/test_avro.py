@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.decoders import CannotDecode, Limits
-from odradek.decoders.avro import SchemaError, parse_schema, read_container
+from odradek_records.decoders.avro import SchemaError, parse_schema, read_container
 
 ORDER = {
     "type": "record",

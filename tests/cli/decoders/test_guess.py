@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import budget
 from odradek.decoders import Attempt, Decoded, Decoders, Limits, decode
-from odradek.decoders import decoding as module
+from odradek_records.decoders import decoding as module
 
 PLAIN = Decoders(plugins={})
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.decoders import CannotDecode, Limits
-from odradek.decoders.protobuf import raw
+from odradek_records.decoders.protobuf import raw
 
 
 @pytest.mark.parametrize(

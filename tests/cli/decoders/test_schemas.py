@@ -17,7 +17,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from fake_schema_registry import FakeRegistry, fake_registry
-from odradek.decoders import (
+from odradek_records.decoders import (
     Decoded,
     DecoderError,
     Decoders,
@@ -25,9 +25,9 @@ from odradek.decoders import (
     decode,
     schema_registry,
 )
-from odradek.decoders.plain import CannotDecode
-from odradek.decoders.protobuf import read_indexes
-from odradek.decoders.schemas import framed
+from odradek_records.decoders.plain import CannotDecode
+from odradek_records.decoders.protobuf import read_indexes
+from odradek_records.decoders.schemas import framed
 from protobuf_files import FieldProto, file_of, message_of
 
 LONG = '{"type": "record", "name": "Fruit", "fields": [{"name": "weight", "type": "long"}]}'

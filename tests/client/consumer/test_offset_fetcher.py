@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from odradek.simulation.simulate import run
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.list_offsets import FoundOffsets
 from odradek_client.consumer.offset_reset import parse_reset
@@ -24,6 +23,7 @@ from odradek_protocol.schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from odradek_testkit.simulation.simulate import run
 
 P = TopicPartition("t", 0)
 

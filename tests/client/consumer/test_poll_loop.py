@@ -168,7 +168,7 @@ async def test_k19_lag_of_read_committed_ends_at_the_last_stable_offset(broker: 
 async def elect(broker: LogBroker, consumer: Consumer, epoch: int) -> None:
     """Elect a new leader, and let the client learn of it."""
     broker.leader_epochs["t", 0] = epoch
-    await consumer._network.refresh_metadata()
+    await consumer.network.refresh_metadata()
 
 
 async def test_k26_reading_continues_at_a_position_that_is_still_valid(broker: LogBroker) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.mirror.batches import SMALL_BATCH_BYTES, Copied, Span, copy_batches
+from odradek_mirror.batches import SMALL_BATCH_BYTES, Copied, Span, copy_batches
 from odradek_protocol.compression import Codec
 from odradek_protocol.records import BatchBuilder
 from odradek_protocol.records.batch import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from odradek.mirror.comparison import (
+from odradek_mirror.comparison import (
     Difference,
     MappedOffsets,
     PartitionComparison,
@@ -15,7 +15,7 @@ from odradek.mirror.comparison import (
     Side,
     StoredBatch,
 )
-from odradek.mirror.run_map import Run
+from odradek_mirror.offset_map import Run
 from odradek_protocol.compression import Codec
 from odradek_protocol.records.batch import iter_batches, stamp
 from odradek_protocol.records.builder import BatchBuilder
@@ -148,7 +148,7 @@ def test_compacted_topics_may_lack_records_on_either_side_but_not_differ() -> No
     assert made.differences == [Difference("missing", 8, 2, None)]
 
 
-def test_records_are_compared_at_the_offsets_of_the_run_map() -> None:
+def test_records_are_compared_at_the_offsets_of_the_offset_map() -> None:
     runs = [Run(0, 0, 4), Run(6, 5, 4)]
     source = [batch(0, TEN[:4]), batch(6, TEN[6:])]
     target = [batch(0, TEN[:4]), batch(5, TEN[6:])]
@@ -165,7 +165,7 @@ def test_records_are_compared_at_the_offsets_of_the_run_map() -> None:
     assert shifted.differences == [Difference("key, value, headers, timestamp", 4, 6, 5)]
 
 
-def test_deleted_records_are_no_difference_with_a_run_map() -> None:
+def test_deleted_records_are_no_difference_with_an_offset_map() -> None:
     places = MappedOffsets([Run(0, 0, 10)])
     made = compared(batches(TEN), batches(TEN[5:], base=5), places, starts=(0, 5))
     assert (made.differences, made.deleted_at_target) == ([], 5)

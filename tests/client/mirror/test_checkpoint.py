@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.mirror.checkpoint import CheckpointError, NotTranslatable, translate_checkpoint
+from odradek_mirror.checkpoint import CheckpointError, NotTranslatable, translate_checkpoint
 
 SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 

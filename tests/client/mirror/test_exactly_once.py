@@ -14,14 +14,14 @@ import budget
 from mirrored import CODECS, DEADLINE_S, Planned, fill, killed, make_topic, mirror, read_all
 from odradek import Admin, Producer
 from odradek.broker import SubprocessBroker
-from odradek.mirror.exactly_once import MirrorFenced, Step
-from odradek.mirror.map_topic import MapTopicUnfit, map_topic, read_map
-from odradek.mirror.out_state import MirrorRefused
-from odradek.mirror.run_map import MapDamaged
-from odradek.mirror.source import SourceRecordsDeleted
-from odradek.mirror.transactional_writer import TransactionalWriter
 from odradek_client.errors import ConnectionLost
 from odradek_client.structs import TopicPartition
+from odradek_mirror.exactly_once import MirrorFenced, Step
+from odradek_mirror.map_topic import MapTopicUnfit, map_topic, read_map
+from odradek_mirror.offset_map import MapDamaged
+from odradek_mirror.out_state import MirrorRefused
+from odradek_mirror.source import SourceRecordsDeleted
+from odradek_mirror.transactional_writer import TransactionalWriter
 
 SETTINGS = {"log.durability": "page-cache"}
 
@@ -414,7 +414,7 @@ async def test_i34_copies_without_their_map_topic_are_refused(
 async def test_i36_positions_below_the_start_of_the_source_leave_the_map(
     source: str, target: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("odradek.mirror.run_map.RUNS_PER_RECORD", 2)
+    monkeypatch.setattr("odradek_mirror.offset_map.RUNS_PER_RECORD", 2)
     await make_topic(source, unique_topic, 1)
     tp = TopicPartition(unique_topic, 0)
     async with mirror(source, target, unique_topic) as made:

@@ -9,8 +9,6 @@ from typing import Any, cast
 import pytest
 
 from odradek.broker import SubprocessBroker
-from odradek.mirror.plan import MirrorOptions, Selection, Side, gather, make_plan
-from odradek.mirror.settings import GroupSettings, SettingsCopier, SettingsNotes
 from odradek_client.admin import Admin, ConfigResource
 from odradek_client.admin.configs import ConfigEntry, ConfigSource, ResourceType
 from odradek_client.admin.groups import GroupListing
@@ -24,6 +22,8 @@ from odradek_client.errors import (
     RequestTimedOut,
     UnsupportedByBroker,
 )
+from odradek_mirror.plan import MirrorOptions, Selection, Side, gather, make_plan
+from odradek_mirror.settings import GroupSettings, SettingsCopier, SettingsNotes
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 DEFAULTS = {SESSION: "45000", HEARTBEAT: "5000"}

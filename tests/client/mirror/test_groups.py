@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from odradek.mirror.group_offsets import GroupCopier, delete_notes
 from odradek_client.admin.groups import GroupDescription, GroupListing
 from odradek_client.admin.results import Results
 from odradek_client.errors import (
@@ -18,6 +17,7 @@ from odradek_client.errors import (
     UnknownTopicOrPartition,
 )
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
+from odradek_mirror.group_offsets import GroupCopier, delete_notes
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 

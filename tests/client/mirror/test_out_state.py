@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from odradek import Admin, Broker, NewTopic
-from odradek.mirror.out_state import find_state
 from odradek_client.admin.results import Results
 from odradek_client.errors import (
     OdradekError,
@@ -15,6 +14,7 @@ from odradek_client.errors import (
     UnknownTopicOrPartition,
 )
 from odradek_client.structs import TopicPartition
+from odradek_mirror.out_state import find_state
 
 
 @pytest.mark.parametrize(

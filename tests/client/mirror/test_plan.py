@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from odradek.mirror.group_offsets import marks, verdict
-from odradek.mirror.plan import (
+from odradek_client.admin.acls import AclBinding
+from odradek_client.admin.configs import ConfigEntry, ConfigSource
+from odradek_client.admin.groups import GroupListing
+from odradek_client.admin.quotas import QuotaEntity, QuotaName
+from odradek_client.admin.topics import PartitionDescription, TopicDescription
+from odradek_client.structs import OffsetAndMetadata, TopicPartition
+from odradek_mirror.group_offsets import marks, verdict
+from odradek_mirror.plan import (
     Action,
     MirrorOptions,
     Mode,
@@ -15,19 +21,8 @@ from odradek.mirror.plan import (
     make_plan,
     mirror_source,
 )
-from odradek.mirror.progress import Progress, RateLimit
-from odradek.mirror.settings import (
-    acls_to_copy,
-    changed_settings,
-    copied_settings,
-    quotas_to_copy,
-)
-from odradek_client.admin.acls import AclBinding
-from odradek_client.admin.configs import ConfigEntry, ConfigSource
-from odradek_client.admin.groups import GroupListing
-from odradek_client.admin.quotas import QuotaEntity, QuotaName
-from odradek_client.admin.topics import PartitionDescription, TopicDescription
-from odradek_client.structs import OffsetAndMetadata, TopicPartition
+from odradek_mirror.progress import Progress, RateLimit
+from odradek_mirror.settings import acls_to_copy, changed_settings, copied_settings, quotas_to_copy
 from odradek_protocol.acls import AclOperation, AclResourceType, PatternType
 
 TP = TopicPartition("orders", 0)

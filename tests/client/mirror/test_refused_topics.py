@@ -14,10 +14,10 @@ import budget
 from mirrored import DEADLINE_S, Mirror, Planned, check_rows, fill, make_topic, read_all
 from odradek import Admin, NewTopic, Producer
 from odradek.broker import SubprocessBroker
-from odradek.mirror.exactly_once import ExactlyOnceCopier
 from odradek_client.admin import ConfigResource
 from odradek_client.admin.acls import AclBinding, AclBindingFilter
 from odradek_client.structs import TopicPartition
+from odradek_mirror.exactly_once import ExactlyOnceCopier
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 
 REFUSED, FREE = TopicPartition("refused", 0), TopicPartition("free", 0)

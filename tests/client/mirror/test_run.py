@@ -10,23 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from odradek.mirror import plan as plans
-from odradek.mirror import run as runs
-from odradek.mirror.out_state import MirrorRefused
-from odradek.mirror.plan import (
-    Action,
-    MirrorOptions,
-    Mode,
-    Plan,
-    Selection,
-    Side,
-    TopicPlan,
-    gather_both,
-    make_plan,
-    mirror_source,
-)
-from odradek.mirror.progress import Progress, Snapshot
-from odradek.mirror.run import Job, MirrorFailed, run
 from odradek_client.admin import Admin
 from odradek_client.admin.configs import ConfigEntry, ConfigResource, ConfigSource
 from odradek_client.admin.results import Results
@@ -40,6 +23,23 @@ from odradek_client.errors import (
     TaskCancelled,
 )
 from odradek_client.structs import OffsetAndTimestamp, TopicPartition
+from odradek_mirror import plan as plans
+from odradek_mirror import run as runs
+from odradek_mirror.out_state import MirrorRefused
+from odradek_mirror.plan import (
+    Action,
+    MirrorOptions,
+    Mode,
+    Plan,
+    Selection,
+    Side,
+    TopicPlan,
+    gather_both,
+    make_plan,
+    mirror_source,
+)
+from odradek_mirror.progress import Progress, Snapshot
+from odradek_mirror.run import Job, MirrorFailed, run
 from task_killer import Ending, TaskKiller
 from waiting import DEADLINE_S
 
@@ -63,7 +63,7 @@ class Cluster:
         self.made = list[str]()
         self.settings: dict[str, str] = {}
         self.altering: list[OdradekError] = []
-        self._network = SimpleNamespace(loop=asyncio.get_running_loop())
+        self.network = SimpleNamespace(loop=asyncio.get_running_loop())
 
     async def describe_topics(
         self, names: Sequence[str], *, raise_errors: bool = True

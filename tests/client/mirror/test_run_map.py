@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.mirror.batches import Span, spans_of
-from odradek.mirror.run_map import (
+from odradek_client.structs import TopicPartition
+from odradek_mirror.batches import Span, spans_of
+from odradek_mirror.offset_map import (
     RUNS_PER_RECORD,
     Entry,
     MapDamaged,
@@ -26,7 +27,6 @@ from odradek.mirror.run_map import (
     joined,
     runs_of,
 )
-from odradek_client.structs import TopicPartition
 
 TP = TopicPartition("orders", 3)
 SOURCE_ID, TARGET_ID = UUID(int=1), UUID(int=2)

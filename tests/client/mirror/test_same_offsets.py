@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from odradek.mirror import same_offsets
-from odradek.mirror.plan import Action, TopicPlan
-from odradek.mirror.progress import Progress
-from odradek.mirror.same_offsets import SameOffsetsCopier, parts_of
-from odradek.mirror.source import FetchedPartition
 from odradek_client.admin.results import Results
 from odradek_client.admin.topics import PartitionDescription, TopicDescription
 from odradek_client.errors import RequestTimedOut, TaskCancelled
 from odradek_client.structs import OffsetAndTimestamp, TopicPartition
+from odradek_mirror import same_offsets
+from odradek_mirror.plan import Action, TopicPlan
+from odradek_mirror.progress import Progress
+from odradek_mirror.same_offsets import SameOffsetsCopier, parts_of
+from odradek_mirror.source import FetchedPartition
 from odradek_protocol.records import iter_batches, simple_batch
 from odradek_protocol.schemas.append_mirror_records import (
     MirroredPartition,

@@ -10,8 +10,11 @@ import pytest
 
 from odradek import Producer
 from odradek.broker import SubprocessBroker
-from odradek.mirror import source
-from odradek.mirror.source import (
+from odradek_client.admin import Admin, NewTopic
+from odradek_client.consumer.fetcher import PartitionRequest
+from odradek_client.structs import TopicPartition
+from odradek_mirror import source
+from odradek_mirror.source import (
     FetchedPartition,
     SourceError,
     SourceReader,
@@ -20,13 +23,10 @@ from odradek.mirror.source import (
     SourceTopicRecreated,
     SourceTruncated,
 )
-from odradek.partition_fetch import FetchLimits
-from odradek_client.admin import Admin, NewTopic
-from odradek_client.consumer.fetcher import PartitionRequest
-from odradek_client.structs import TopicPartition
 from odradek_protocol.records.batch import iter_batches, verify_crc
 from odradek_protocol.records.record import read_columns
 from odradek_protocol.schemas.fetch import PartitionData
+from odradek_records.partition_fetch import FetchLimits
 from waiting import DEADLINE_S
 
 

@@ -123,7 +123,7 @@ async def test_metadata_is_not_delayed_by_produce_requests_that_await_a_hung_bro
         deliveries = [await producer.send("t", b"after", partition=number) for number in range(3)]
         await until(lambda: all(each.received(ApiKey.PRODUCE)[1:] for each in cluster))
         give_up(hung, others)
-        network = producer._network
+        network = producer.network
         await until(lambda: network.cluster.leader_of("t", 0) == others[0].node_id)
         shrunk.set()
         async with asyncio.timeout(DEADLINE_S):

@@ -125,7 +125,7 @@ async def test_c73_re_authentication_follows_open_requests_and_delays_new_ones(
         return broker._metadata(request, version)
 
     async with Admin(**settings(broker)) as admin:
-        network = admin._network
+        network = admin.network
         node_id = await network.least_loaded_node()
         connection = network.ready(node_id, "main")
         assert connection is not None
@@ -329,8 +329,8 @@ async def test_c77_errors_and_logs_show_no_secret(
     ):
         script = SaslScript(broker, secret)
         async with Admin(**given) as admin:
-            config = admin._network.config
-            login = admin._network._connections._login
+            config = admin.network.config
+            login = admin.network._connections._login
             assert login is not None
             shown = repr(config) + repr(config.sasl) + repr(admin) + repr(login._credentials)
             shown += repr(await login(1000)) + repr(vars(login))

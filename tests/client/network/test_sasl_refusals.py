@@ -130,7 +130,7 @@ async def test_c75_c77_calls_after_a_password_is_replaced_get_no_refusal_of_the_
         await producer.send_and_wait("t", b"one")
         await admin.describe_topics("t")
         await alice.gets_another_password()
-        clients = (producer._network, admin._network)
+        clients = (producer.network, admin.network)
         await until(
             lambda: all(
                 node.failures >= 2

@@ -232,7 +232,7 @@ async def test_errors_and_logs_show_no_secret(
         "ssl_key_password": secret,
     }
     async with Admin(**settings) as admin:
-        shown = repr(admin._network.config) + repr(admin._network.config.tls) + repr(admin)
+        shown = repr(admin.network.config) + repr(admin.network.config.tls) + repr(admin)
     with pytest.raises(ConfigError) as caught:
         Admin(**settings | {"ssl_key_password": secret + "!"})
     for text in (shown, str(caught.value), caplog.text):

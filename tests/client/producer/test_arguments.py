@@ -222,7 +222,7 @@ async def test_a_producer_dropped_with_unsent_records_warns_of_their_number(
     ):
         sending._warn_of_lost_records()
     assert "3 records" in caplog.text
-    await sending._network.close()
+    await sending.network.close()
 
 
 async def test_records_acknowledged_while_they_are_counted_cause_no_error(
@@ -246,7 +246,7 @@ async def test_records_acknowledged_while_they_are_counted_cause_no_error(
     accumulator.incomplete = unfinished
     with pytest.warns(ResourceWarning, match="2 records"):
         sending._warn_of_lost_records()
-    await sending._network.close()
+    await sending.network.close()
 
 
 @pytest.mark.filterwarnings("error::ResourceWarning")

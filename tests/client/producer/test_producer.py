@@ -538,7 +538,7 @@ async def test_a_record_for_a_new_partition_is_sent_after_a_metadata_refresh(
         with pytest.raises(ValueError, match="-1"):
             await sending.send("t", b"x", partition=-1)
         broker.topics["t"] = 4
-        await sending._network.refresh_metadata()
+        await sending.network.refresh_metadata()
         assert (await sending.send_and_wait("t", b"x", partition=3)).partition == 3
 
 
@@ -571,11 +571,11 @@ async def test_an_unknown_producer_setting_is_refused() -> None:
 async def test_unused_topics_are_dropped_from_the_metadata(broker: ScriptedBroker) -> None:
     async with producer(broker, metadata_max_idle_ms=5000) as sending:
         await sending.send_and_wait("t", b"x")
-        cluster = sending._network.cluster
-        cluster.forget_expired(sending._network.now_ms() + 4000)
+        cluster = sending.network.cluster
+        cluster.forget_expired(sending.network.now_ms() + 4000)
         assert "t" in cluster.wanted_topics
-        cluster.forget_expired(sending._network.now_ms() + 6000)
+        cluster.forget_expired(sending.network.now_ms() + 6000)
         assert "t" not in cluster.wanted_topics
-        await sending._network.refresh_metadata()
+        await sending.network.refresh_metadata()
         await sending.send_and_wait("t", b"y")
     assert broker.log("t").values == [b"x", b"y"]

@@ -66,7 +66,7 @@ async def test_transactions_v1_work_with_the_mock_cluster_of_librdkafka(mock: st
     """The mock checks nothing: the test is that it accepts every request."""
     async with producer(mock) as made:
         await made.init_transactions()
-        manager = made._transactions
+        manager = made.transaction_manager
         assert manager is not None and not manager.is_v2
         for number in range(3):
             async with made.transaction():
@@ -88,7 +88,7 @@ async def test_transactions_v1_work_with_the_mock_cluster_of_librdkafka(mock: st
 async def test_c65_v2_transactions_commit_and_abort(ours: str, unique_topic: str) -> None:
     async with producer(ours) as made:
         await made.init_transactions()
-        manager = made._transactions
+        manager = made.transaction_manager
         assert manager is not None and manager.is_v2
         expected = []
         for number in range(12):
@@ -114,7 +114,7 @@ async def test_t60_v1_transactions_work_with_odradek(
     monkeypatch.setattr("odradek_client.network.client.NetworkClient.feature_level", lambda *_: 0)
     async with producer(ours) as made:
         await made.init_transactions()
-        manager = made._transactions
+        manager = made.transaction_manager
         assert manager is not None and not manager.is_v2
         assert made._sender is not None
         assert made._sender.version_limit([]) == TRANSACTIONS_V2_SINCE - 1
@@ -149,7 +149,7 @@ async def test_c70_a_producer_changes_between_v1_and_v2_on_a_live_broker(
     )
     async with producer(ours) as made:
         await made.init_transactions()
-        manager = made._transactions
+        manager = made.transaction_manager
         assert manager is not None
         for number in range(8):
             if number == 3:
@@ -248,7 +248,7 @@ async def test_kip447_a_removed_member_keeps_its_identity(ours: str, unique_topi
             while not await consumer.poll(200):
                 pass
             member = consumer.group_metadata()
-            network, loop = consumer._network, consumer._group
+            network, loop = consumer.network, consumer._group
             assert isinstance(loop, ClassicGroupLoop)
             evict = LeaveGroupRequest(group_id=group, member_id=member.member_id)
             node_id = await network.find_coordinator(group)
@@ -286,8 +286,8 @@ async def test_an_admin_lists_describes_and_aborts_transactions(
         ongoing = await admin.list_transactions(states=["Ongoing"])
         assert unique_topic in {each.transactional_id for each in ongoing}
         described = (await admin.describe_transactions(unique_topic))[unique_topic]
-        assert made._transactions is not None
-        assert (described.producer_id, described.epoch) == tuple(made._transactions.identity)
+        assert made.transaction_manager is not None
+        assert (described.producer_id, described.epoch) == tuple(made.transaction_manager.identity)
         assert described.partitions == [(unique_topic, 0)] and described.start_ms is not None
         ((seen,),) = (await admin.describe_producers([(unique_topic, 0)])).values()
         assert (seen.producer_id, seen.transaction_start_offset) == (described.producer_id, 0)
@@ -330,8 +330,8 @@ async def test_t44_a_hanging_transaction_is_aborted_at_its_partition(
         async with Producer(bootstrap_servers=ours) as plain:
             await plain.send_and_wait(unique_topic, b"behind", partition=0)
         aborted = await admin.abort_hanging_transaction((unique_topic, 0), 0)
-        assert made._transactions is not None
-        assert aborted.producer_id == made._transactions.identity.producer_id
+        assert made.transaction_manager is not None
+        assert aborted.producer_id == made.transaction_manager.identity.producer_id
         assert await read(ours, unique_topic, 1) == [b"behind"]
         assert await admin.abort_transaction(made.config.transactional_id or "")
 

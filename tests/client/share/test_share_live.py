@@ -26,7 +26,7 @@ def broker() -> Iterator[SubprocessBroker]:
     async def prepare(bootstrap: str) -> None:
         switch_on = FeatureUpdateKey(feature="share.version", max_version_level=1)
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            answer = await admin._requests.to_controller(
+            answer = await admin.requests.to_controller(
                 UpdateFeaturesRequest(feature_updates=[switch_on])
             )
             assert answer.error_code == 0, answer

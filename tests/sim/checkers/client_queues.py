@@ -71,7 +71,7 @@ def check_consumer(consumer: Consumer) -> Iterator[str]:
 
 def check_producers(loop: asyncio.AbstractEventLoop) -> Iterator[str]:
     """Check all producers of a loop that are not closed."""
-    found = [each for each in producers._open if each._network._loop is loop]
+    found = [each for each in producers._open if each.network._loop is loop]
     for producer in sorted(found, key=lambda each: each.config.client_id):
         yield from check_producer(producer)
 

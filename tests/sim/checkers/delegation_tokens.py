@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from odradek.simulation.clock import LoopClock
 from odradek_client.admin import DelegationToken
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.clock import LoopClock
 
 #: True if a user may see a token that does not concern that user.
 MaySee = Callable[[str, DelegationToken], bool]

@@ -6,9 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 
-from odradek.simulation.broker import SeededRandomness
-from odradek.simulation.clock import SimulatedClock, StoppedTimer
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.coordinator.runtime import RuntimeState
 from odradek_broker.coordinator.transactions.transaction import TransactionState
@@ -18,6 +15,9 @@ from odradek_broker.node import Node
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager
+from odradek_testkit.simulation.broker import SeededRandomness
+from odradek_testkit.simulation.clock import SimulatedClock, StoppedTimer
+from odradek_testkit.simulation.disk import MemoryFiles
 
 #: Durable state by name.
 State = dict[str, object]

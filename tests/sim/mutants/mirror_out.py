@@ -7,16 +7,16 @@ from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
-from odradek.mirror import run_map
-from odradek.mirror.exactly_once import ExactlyOnceCopier
-from odradek.mirror.map_topic import Owner
-from odradek.mirror.run_map import Run, encode_key, encode_value
-from odradek.mirror.transactional_writer import TransactionalWriter
 from odradek_client.producer.producer import Producer
+from odradek_mirror import offset_map
+from odradek_mirror.exactly_once import ExactlyOnceCopier
+from odradek_mirror.map_topic import Owner
+from odradek_mirror.offset_map import Run, encode_key, encode_value
+from odradek_mirror.transactional_writer import TransactionalWriter
 
 
 async def _written_outside(self: TransactionalWriter, entries: Any, forgotten: Any = ()) -> None:
-    bootstrap = self._producer._network.config.bootstrap_servers
+    bootstrap = self._producer.network.config.bootstrap_servers
     async with Producer(bootstrap_servers=bootstrap) as producer:
         for entry in entries:
             key = encode_key(entry.tp, entry.start)
@@ -48,7 +48,7 @@ MIRROR_OUT = (
         "a run in a mirror's offset map continues across a transaction marker of the target",
         "mirror-out",
         1,
-        {(run_map, "_follows"): _follows_in_the_source},
+        {(offset_map, "_follows"): _follows_in_the_source},
         ("mirrored",),
     ),
     Mutant(

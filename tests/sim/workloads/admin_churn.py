@@ -12,13 +12,13 @@ from tests.sim.reading import read_all
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.clients import keep_running
 
-from odradek.simulation.world import World
 from odradek_client.admin import Admin, ConfigResource, NewTopic
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import OdradekError
 from odradek_client.producer.batch import Delivery
 from odradek_client.producer.producer import Producer
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.world import World
 
 _TOPICS = 2
 _PARTITIONS_MAX = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
-from odradek.simulation.faults import FAULTS
-from odradek.simulation.world import World
+from odradek_testkit.simulation.faults import FAULTS
+from odradek_testkit.simulation.world import World
 
 #: The time for which clients work while faults happen.
 DURATION_MS = 4_000

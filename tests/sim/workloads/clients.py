@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from odradek.simulation.world import World
 from odradek_client.errors import OdradekError
+from odradek_testkit.simulation.world import World
 
 
 async def keep_running(

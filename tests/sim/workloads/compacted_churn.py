@@ -10,9 +10,9 @@ from tests.sim.checkers.latest import Fate
 from tests.sim.workloads.clients import keep_running
 from tests.sim.workloads.compaction import CompactedTopic, CompactionWorkload
 
-from odradek.simulation.world import World
 from odradek_client.admin import LATEST, Admin, ConfigResource
 from odradek_client.errors import OdradekError
+from odradek_testkit.simulation.world import World
 
 _CHANGES_MAX = 10
 #: Values of cleanup.policy. With "compact", DeleteRecords is refused; with "delete", compaction

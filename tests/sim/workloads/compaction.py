@@ -20,13 +20,13 @@ from tests.sim.checkers.latest import (
 from tests.sim.workloads.base import ALL_FAULTS, OF_SMALL_SEGMENTS
 from tests.sim.workloads.clients import keep_running
 
-from odradek.simulation.world import World
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import OdradekError
 from odradek_client.producer.batch import Delivery
 from odradek_client.producer.producer import Producer
 from odradek_client.structs import ConsumerRecord, TopicPartition
+from odradek_testkit.simulation.world import World
 
 PARTITIONS = 2
 _KEYS = 3

@@ -18,7 +18,6 @@ from tests.sim.workloads.transactions import (
     follow,
 )
 
-from odradek.simulation.world import World
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.consumer.consumer import Consumer
@@ -26,6 +25,7 @@ from odradek_client.errors import Abortable, OdradekError, TransactionTimeout
 from odradek_client.network.client import NetworkClient
 from odradek_client.producer.producer import Producer, producer_on_network
 from odradek_client.structs import ConsumerGroupMetadata, ConsumerRecord, TopicPartition
+from odradek_testkit.simulation.world import World
 
 _SOURCE = "orders"
 _SINK = "copies"

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from tests.sim.workloads.produce import ProduceWorkload
 
-from odradek.simulation.world import World
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import OdradekError
 from odradek_client.network.client import NetworkClient
@@ -25,6 +24,7 @@ from odradek_protocol.records.layout import (
     RECORD_COUNT_AT,
 )
 from odradek_protocol.schemas.produce import ProduceRequest
+from odradek_testkit.simulation.world import World
 
 _CHANCE = 0.2
 

@@ -10,7 +10,6 @@ from tests.sim.checkers.delegation_tokens import FollowedClock, KnownToken, Toke
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.clients import keep_running
 
-from odradek.simulation.world import World
 from odradek_client.admin import (
     AclBinding,
     AclOperation,
@@ -22,6 +21,7 @@ from odradek_client.admin import (
 )
 from odradek_client.errors import AuthenticationFailed, OdradekError
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.world import World
 
 _SECOND_MS = 1_000
 _HOUR_MS = 3_600_000

@@ -22,7 +22,7 @@ from tests.sim.workloads.compacted_churn import CompactedChurnWorkload
 from tests.sim.workloads.copy import TransactionalCopyWorkload
 from tests.sim.workloads.retention import RetentionWorkload
 
-from odradek.simulation.world import World
+from odradek_testkit.simulation.world import World
 
 
 class _HastyChurnWorkload(AdminChurnWorkload):

@@ -13,8 +13,8 @@ from tests.sim.workloads.compaction import CompactionWorkload
 from tests.sim.workloads.copy import TransactionalCopyWorkload
 from tests.sim.workloads.retention import RetentionWorkload
 
-from odradek.simulation.world import World
 from odradek_broker.storage.log import PartitionLog
+from odradek_testkit.simulation.world import World
 
 _LOOK_EVERY_MS = 37
 _NO_ROOM = f"[Errno {errno.ENOSPC}]"

@@ -10,11 +10,11 @@ from tests.sim.checkers.committed import CommittedChecker
 from tests.sim.checkers.ownership import OwnershipChecker
 from tests.sim.checkers.processed import ProcessedChecker
 
-from odradek.simulation.world import World
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.consumer.rebalance_listener import RebalanceListener
 from odradek_client.errors import BadAnswer, IllegalState, OdradekError
 from odradek_client.structs import TopicPartition
+from odradek_testkit.simulation.world import World
 
 #: The time for which the coordinator waits for a silent member.
 SESSION_TIMEOUT_MS = 1_000

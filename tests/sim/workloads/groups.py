@@ -18,12 +18,12 @@ from tests.sim.workloads.group_member import (
     Plan,
 )
 
-from odradek.simulation.world import World
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.errors import InvalidGroup, OdradekError
 from odradek_client.producer.producer import Producer
 from odradek_client.structs import TopicPartition
 from odradek_protocol.constants import LATEST_TIMESTAMP, LEAVE_STATIC_EPOCH
+from odradek_testkit.simulation.world import World
 
 _TOPIC = "orders"
 GROUP = "billing"

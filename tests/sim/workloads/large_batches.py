@@ -11,7 +11,6 @@ from tests.sim.reading import read_all
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.clients import keep_running
 
-from odradek.simulation.world import World
 from odradek_broker.storage.validation import AT_ONCE_BYTES
 from odradek_client.admin import Admin, NewTopic
 from odradek_protocol import frames
@@ -23,6 +22,7 @@ from odradek_protocol.schemas.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from odradek_testkit.simulation.world import World
 
 _TOPIC = "large"
 _PARTITIONS = 2

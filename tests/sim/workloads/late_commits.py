@@ -8,7 +8,6 @@ from typing import ClassVar, NamedTuple
 
 from tests.sim.workloads.groups import GROUP, GroupsWorkload
 
-from odradek.simulation.world import World
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.group.offset_requests import (
     OFFSET_COMMIT_NEWEST,
@@ -21,6 +20,7 @@ from odradek_client.structs import (
     OffsetAndMetadata,
     TopicPartition,
 )
+from odradek_testkit.simulation.world import World
 
 _REMEMBERED_MAX = 50
 _TIMEOUT_MS = 1_500

@@ -11,11 +11,11 @@ from tests.sim.checkers.epochs import EpochChecker
 from tests.sim.workloads.clients import keep_running
 from tests.sim.workloads.transactions import SETTINGS, Sink
 
-from odradek.simulation.world import World
 from odradek_client.admin import Admin
 from odradek_client.errors import Abortable, ProducerFenced, TransactionTimeout
 from odradek_client.producer.producer import Producer
 from odradek_client.structs import TopicPartition
+from odradek_testkit.simulation.world import World
 
 _SINK = "entries"
 _GROUP = "positions"
@@ -102,7 +102,7 @@ class LoneProducersWorkload:
             if random.random() < 0.25:
                 await producer.abort_transaction()
                 return
-            manager = producer._transactions
+            manager = producer.transaction_manager
             assert manager is not None
             if manager.is_v2:
                 for problem in self._epochs.commits(name, manager.identity):

@@ -11,7 +11,6 @@ from tests.sim.checkers.in_some_order import Operation, in_some_order
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.clients import keep_running
 
-from odradek.simulation.world import World
 from odradek_broker.server.server import Server
 from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
@@ -24,6 +23,7 @@ from odradek_protocol.schemas.create_partitions import (
 from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek_protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from odradek_testkit.simulation.world import World
 
 _E = ErrorCode
 _CLIENTS = 3

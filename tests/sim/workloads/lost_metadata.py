@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 from tests.sim.reading import read_all
 from tests.sim.workloads.clients import keep_running
 
-from odradek.simulation.world import World
 from odradek_broker.metadata.cluster import METADATA_TOPIC
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.errors import OdradekError
 from odradek_client.producer.producer import Producer
 from odradek_protocol.records.batch import iter_batches
+from odradek_testkit.simulation.world import World
 
 _LOG = f"data/{METADATA_TOPIC}-0/{0:020}.log"
 #: The names that are made again and again.

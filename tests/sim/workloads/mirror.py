@@ -13,12 +13,6 @@ from tests.sim.checkers.mirrored import SourcePartition, check_partition
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.clients import keep_running
 
-from odradek.mirror.plan import mirror_source
-from odradek.mirror.progress import Progress
-from odradek.mirror.same_offsets import SameOffsetsCopier
-from odradek.partition_fetch import FetchLimits
-from odradek.simulation.broker import SimulatedBroker
-from odradek.simulation.world import World
 from odradek_broker.mirror.appends import MirrorAppend
 from odradek_broker.storage.errors import IndexesBeingRebuilt
 from odradek_client.admin import Admin, NewTopic
@@ -28,6 +22,9 @@ from odradek_client.errors import OdradekError
 from odradek_client.network.client import NetworkClient
 from odradek_client.producer.producer import Producer
 from odradek_client.structs import TopicPartition
+from odradek_mirror.plan import mirror_source
+from odradek_mirror.progress import Progress
+from odradek_mirror.same_offsets import SameOffsetsCopier
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import ZERO_UUID
@@ -39,6 +36,9 @@ from odradek_protocol.schemas.append_mirror_records import (
     MirroredTopic,
 )
 from odradek_protocol.schemas.promote_mirror_topics import PromoteMirrorTopicsRequest
+from odradek_records.partition_fetch import FetchLimits
+from odradek_testkit.simulation.broker import SimulatedBroker
+from odradek_testkit.simulation.world import World
 
 TOPIC = "mirrored"
 _PARTITIONS = 2
@@ -308,7 +308,7 @@ class MirrorWorkload:
         return results
 
     async def _request(self, admin: Admin, request: Message) -> Any:
-        network = admin._network
+        network = admin.network
         await network.refresh_metadata()
         (node_id,) = network.cluster.brokers
         return await network.send(node_id, request)
@@ -335,7 +335,7 @@ class MirrorWorkload:
                     if problem and not (self._promoting and record.offset >= source.copied_max):
                         self._world.violated("mirror", f"{record.partition}: {problem}")
                     epochs[record.partition] = record.leader_epoch
-                await self._check_epochs(consumer._network, epochs)
+                await self._check_epochs(consumer.network, epochs)
 
     async def _check_epochs(self, network: NetworkClient, epochs: list[int]) -> None:
         """Check that metadata have at least the leader epochs of the records that a client has

@@ -12,14 +12,14 @@ from tests.sim.reading import read_all
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.transactions import SETTINGS, TRANSACTION_TIMEOUT_MS, follow
 
-from odradek.mirror.exactly_once import ExactlyOnceCopier, MirrorFenced, OutSettings
-from odradek.mirror.map_topic import read_map
-from odradek.partition_fetch import FetchLimits
-from odradek.simulation.world import World
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.errors import OdradekError, Refused
 from odradek_client.producer.producer import Producer
 from odradek_client.structs import TopicPartition
+from odradek_mirror.exactly_once import ExactlyOnceCopier, MirrorFenced, OutSettings
+from odradek_mirror.map_topic import read_map
+from odradek_records.partition_fetch import FetchLimits
+from odradek_testkit.simulation.world import World
 
 _SOURCE = "orders"
 _PREFIX = "copy-of-"

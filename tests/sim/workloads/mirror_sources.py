@@ -14,7 +14,12 @@ from tests.sim.checkers.one_source import check_one_source
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.clients import keep_running
 
-from odradek.mirror.plan import (
+from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.log import PartitionLog
+from odradek_client.admin import Admin, NewTopic
+from odradek_client.errors import OdradekError
+from odradek_client.producer.producer import Producer
+from odradek_mirror.plan import (
     MirrorOptions,
     Mode,
     Selection,
@@ -22,17 +27,12 @@ from odradek.mirror.plan import (
     make_plan,
     mirror_source,
 )
-from odradek.mirror.progress import Progress
-from odradek.mirror.run import Job, run
-from odradek.mirror.same_offsets import SameOffsetsCopier
-from odradek.partition_fetch import FetchLimits
-from odradek.simulation.broker import SimulatedBroker
-from odradek.simulation.world import World
-from odradek_broker.storage.errors import StorageError
-from odradek_broker.storage.log import PartitionLog
-from odradek_client.admin import Admin, NewTopic
-from odradek_client.errors import OdradekError
-from odradek_client.producer.producer import Producer
+from odradek_mirror.progress import Progress
+from odradek_mirror.run import Job, run
+from odradek_mirror.same_offsets import SameOffsetsCopier
+from odradek_records.partition_fetch import FetchLimits
+from odradek_testkit.simulation.broker import SimulatedBroker
+from odradek_testkit.simulation.world import World
 
 TOPIC = "orders"
 _LIMITS = FetchLimits(max_bytes=4_000, partition_bytes=1_000, wait_ms=100)
@@ -153,7 +153,7 @@ class MirrorSourcesWorkload:
                 target,
                 options,
                 plan,
-                Progress(there._network.loop.time()),
+                Progress(there.network.loop.time()),
                 {},
                 lambda line: self._world.note(name, f"tells: {line}"),
                 lambda _: None,

@@ -11,11 +11,11 @@ from tests.sim.checkers.attempts import Attempt
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.transactions import SETTINGS, Sink, follow
 
-from odradek.simulation.world import World
 from odradek_client.admin import Admin
 from odradek_client.errors import Abortable, OdradekError, TransactionTimeout
 from odradek_client.producer.producer import Producer
 from odradek_client.structs import PreparedTransaction, TopicPartition
+from odradek_testkit.simulation.world import World
 
 _SINK = "ledger"
 _SEATS = 2

@@ -11,11 +11,11 @@ from tests.sim.checkers.acknowledged import Sent, check_acknowledged
 from tests.sim.reading import read_all
 from tests.sim.workloads.base import ALL_FAULTS
 
-from odradek.simulation.world import World
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.errors import OdradekError
 from odradek_client.producer.batch import Delivery
 from odradek_client.producer.producer import Producer
+from odradek_testkit.simulation.world import World
 
 _TOPIC = "orders"
 _PARTITIONS = 2

@@ -9,8 +9,8 @@ from typing import ClassVar
 from tests.sim.workloads.admin_churn import AdminChurnWorkload
 from tests.sim.workloads.base import ALL_FAULTS, OF_LITTLE_ROOM, OF_SEVERAL_DIRECTORIES
 
-from odradek.simulation.world import World
 from odradek_client.admin import Admin
+from odradek_testkit.simulation.world import World
 
 _MARKED = "marked"
 _CHANCE = 0.7

@@ -14,13 +14,13 @@ from tests.sim.reading import read_all
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.clients import keep_running
 
-from odradek.simulation.world import World
 from odradek_client.admin import LATEST, Admin, NewTopic
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import OdradekError
 from odradek_client.producer.batch import Delivery
 from odradek_client.producer.producer import Producer
 from odradek_client.structs import TopicPartition
+from odradek_testkit.simulation.world import World
 
 _TOPIC = "events"
 _PARTITIONS = 2

@@ -9,11 +9,11 @@ from typing import ClassVar
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.clients import keep_running
 
-from odradek.simulation.world import World
 from odradek_client.admin import Admin, ConfigResource, NewTopic
 from odradek_client.errors import OdradekError
 from odradek_client.producer.producer import Producer
 from odradek_client.share.consumer import ShareConsumer
+from odradek_testkit.simulation.world import World
 
 _TOPIC, _GROUP = "jobs", "workers"
 _PARTITIONS_MAX = 4

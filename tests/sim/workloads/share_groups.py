@@ -27,7 +27,6 @@ from tests.sim.workloads.base import ALL_FAULTS, OF_DEAD_LETTERS, OF_NEW_GROUPS
 from tests.sim.workloads.clients import keep_running
 from tests.sim.workloads.share_member import Plan, ShareMember
 
-from odradek.simulation.world import World
 from odradek_broker.server.server import Server
 from odradek_client.admin import LATEST, Admin, ConfigResource, NewTopic
 from odradek_client.errors import InvalidGroup, OdradekError
@@ -36,6 +35,7 @@ from odradek_client.structs import TopicPartition
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
+from odradek_testkit.simulation.world import World
 
 GROUP = "workers"
 #: The topic that is never deleted, and the topic that is deleted and created again.

@@ -11,12 +11,12 @@ from random import Random
 from tests.sim.checkers.share_deliveries import Place
 from tests.sim.checkers.share_readers import ShareReaders
 
-from odradek.simulation.world import World
 from odradek_client.errors import BadAnswer, IllegalState, OdradekError
 from odradek_client.share.acknowledgements import AcknowledgeType
 from odradek_client.share.consumer import ShareConsumer
 from odradek_client.share.errors import Reject, Release
 from odradek_client.share.record import ShareRecord
+from odradek_testkit.simulation.world import World
 
 #: The duration of a stall, longer than that of a lock.
 _STALL_MS = 1_400

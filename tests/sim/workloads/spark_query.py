@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from tests.sim.checkers.attempts import Attempt
 from tests.sim.workloads.transactions import Sink
 
-from odradek.simulation.process import Process, process_of
-from odradek.simulation.world import World
 from odradek_client.errors import OdradekError
 from odradek_client.producer.producer import Producer
+from odradek_testkit.simulation.process import Process, process_of
+from odradek_testkit.simulation.world import World
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import protocol
 from pyspark_odradek.exactly_once.brokers import Brokers

@@ -25,9 +25,9 @@ from tests.sim.workloads.spark_query import (
 )
 from tests.sim.workloads.transactions import Sink
 
-from odradek.simulation.process import Process
-from odradek.simulation.world import World
 from odradek_client.admin import Admin
+from odradek_testkit.simulation.process import Process
+from odradek_testkit.simulation.world import World
 from pyspark_odradek.errors import TransactionsLost
 from pyspark_odradek.exactly_once import identity
 from pyspark_odradek.exactly_once.identity import Writer

@@ -19,7 +19,6 @@ from tests.sim.checkers.streams_tasks import (
 from tests.sim.workloads.base import ALL_FAULTS, OF_NEW_GROUPS
 from tests.sim.workloads.clients import keep_running
 
-from odradek.simulation.world import World
 from odradek_client.admin import Admin, ConfigResource, NewTopic
 from odradek_client.errors import OdradekError
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH
@@ -32,6 +31,7 @@ from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsTaskIds,
     StreamsTopology,
 )
+from odradek_testkit.simulation.world import World
 
 GROUP = "counts"
 _INPUT, _REPARTITION = "words", "counts-by-word-repartition"
@@ -133,7 +133,7 @@ class StreamsMember:
             self._world.note(self._name, f"is refused: {code.name} {answer.error_message}")
             self._reports = True
             if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-                admin._network.forget_coordinator(GROUP, _KEY_TYPE_GROUP)
+                admin.network.forget_coordinator(GROUP, _KEY_TYPE_GROUP)
             elif not code.retriable:
                 self._world.violated("client", f"{self._name}: {code.name} {answer.error_message}")
         else:
@@ -178,7 +178,7 @@ class StreamsMember:
     async def _ask(
         self, admin: Admin, request: StreamsGroupHeartbeatRequest
     ) -> StreamsGroupHeartbeatResponse:
-        answer: Any = await admin._requests.to_coordinator(GROUP, _KEY_TYPE_GROUP, request)
+        answer: Any = await admin.requests.to_coordinator(GROUP, _KEY_TYPE_GROUP, request)
         return answer  # type: ignore[no-any-return]
 
 

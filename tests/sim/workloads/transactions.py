@@ -13,11 +13,11 @@ from tests.sim.checkers.isolation import check_isolation
 from tests.sim.checkers.open_transactions import check_all_ended
 from tests.sim.reading import read_all
 
-from odradek.simulation.world import World
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
+from odradek_testkit.simulation.world import World
 
 TRANSACTION_TIMEOUT_MS = 3_000
 #: The interval at which the broker checks for timed-out transactions.

@@ -18,7 +18,6 @@ from tests.adversity.fuzz.target import Broken, Target
 
 from journaled_logs import PATH, World
 from logs import append, make_batch, read_all
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.journal_format import (
     ALIGN_BYTES,
@@ -32,6 +31,7 @@ from odradek_broker.storage.journal_format import (
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.records.batch import BatchError, iter_batches, update_crc, verify_crc
+from odradek_testkit.simulation.disk import MemoryFiles
 
 _PARTITIONS = 3
 _COMPACTED = "compacted"

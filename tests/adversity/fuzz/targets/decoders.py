@@ -16,8 +16,8 @@ from functools import cache
 from tests.adversity.fuzz.target import Broken, Target
 
 from odradek.decoders import CannotDecode, Decoders, Limits, decode
-from odradek.decoders.avro import SchemaError, parse_schema
-from odradek.record_filter import FilterError, parse_filter
+from odradek_records.decoders.avro import SchemaError, parse_schema
+from odradek_records.record_filter import FilterError, parse_filter
 
 _LIMITS = Limits(items_max=10_000)
 _SCHEMA, _FILTER = 254, 255

@@ -19,7 +19,6 @@ from typing import Any
 from tests.adversity.fuzz.target import Broken, Target
 
 from logs import NOW_MS, append, append_marker, headers, make_batch, make_log, read_all
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_options import LogStart
@@ -32,6 +31,7 @@ from odradek_protocol.records.batch import (
     update_crc,
     verify_crc,
 )
+from odradek_testkit.simulation.disk import MemoryFiles
 
 _CONFIG: dict[str, Any] = {"segment_bytes": 1200, "index_interval_bytes": 60}
 _READS_MAX = 500

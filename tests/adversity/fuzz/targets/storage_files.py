@@ -15,7 +15,6 @@ import construct
 from tests.adversity.fuzz.target import Broken, Target
 
 from logs import NOW_MS, append, append_marker, make_batch, make_log
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.platform.seams import File
 from odradek_broker.storage import checkpoints
 from odradek_broker.storage.checkpoints import CorruptCheckpoint
@@ -36,6 +35,7 @@ from odradek_broker.storage.transaction_index import (
     TransactionIndex,
 )
 from odradek_protocol.checksums import crc32c
+from odradek_testkit.simulation.disk import MemoryFiles
 
 _PATH = "data/file"
 _BASE = 1000

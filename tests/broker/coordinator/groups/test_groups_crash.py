@@ -14,7 +14,6 @@ import pytest
 import budget
 from group_world import part
 from node_world import NodeWorld
-from odradek.simulation.disk import Failure
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.coordinator.groups.offsets import CommitCall
 from odradek_broker.coordinator.shards import partition_for
@@ -27,6 +26,7 @@ from odradek_protocol.schemas.join_group import (
     JoinGroupResponse,
 )
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek_testkit.simulation.disk import Failure
 
 E = ErrorCode
 OFFSET_PARTITIONS = 2

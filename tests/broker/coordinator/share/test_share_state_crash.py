@@ -14,11 +14,11 @@ import pytest
 
 import budget
 from node_world import NodeWorld
-from odradek.simulation.disk import Failure
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.share_state import ShareKey, ShareState, StateBatch, StateResult
 from odradek_protocol.errors import ErrorCode
+from odradek_testkit.simulation.disk import Failure
 
 E = ErrorCode
 PARTITIONS = 3

@@ -224,7 +224,7 @@ async def run_transactions(address: str, count: int, epoch: int | None = None) -
 async def producer_identity(producer: Any) -> Identity:
     """The producer id and epoch of the producer's batches."""
     await producer.flush()
-    held = producer._transactions.identity
+    held = producer.transaction_manager.identity
     return held.producer_id, held.epoch
 
 

@@ -15,11 +15,11 @@ from compaction import compact, job_for
 from compaction_history import CompactedHistory, batches_of
 from compaction_model import ModelBatch, Record
 from logs import NOW_MS, append, append_marker, make_batch, make_log, read_all
-from odradek.simulation.disk import Crashed, MemoryFiles
 from odradek_broker.storage.cleaner.cleaner import clean
 from odradek_broker.storage.cleaner.job import GroupCleaned, LastRecord
 from odradek_broker.storage.cleaner.policy import log_to_clean
 from odradek_broker.storage.log_options import LogStart
+from odradek_testkit.simulation.disk import Crashed, MemoryFiles
 
 
 @pytest.mark.parametrize("seed", budget.of_which(range(60), range(8)))

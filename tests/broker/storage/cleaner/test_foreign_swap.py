@@ -9,9 +9,9 @@ import pytest
 import budget
 from killed_kafka import SETTINGS, CleanedByKafka, logs_of, path_of
 from logs import DIRECTORY, NOW_MS, append, headers, make_batch, make_log, read_all
-from odradek.simulation.disk import Crashed, MemoryFiles
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_options import LogStart
+from odradek_testkit.simulation.disk import Crashed, MemoryFiles
 
 
 def opened(files: MemoryFiles, *, clean_end: int | None = None) -> PartitionLog:

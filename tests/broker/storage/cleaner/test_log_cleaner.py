@@ -11,7 +11,6 @@ import pytest
 from compaction_history import batches_of
 from logs import Workers, make_batch, make_marker, small_file
 from node_world import NodeWorld
-from odradek.simulation.disk import Failure
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.storage.cleaner.job import CleaningJob
@@ -20,6 +19,7 @@ from odradek_broker.storage.cleaner.runner import CleaningDone, CleaningFailed
 from odradek_broker.storage.cleaner.runner import Failure as Why
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
+from odradek_testkit.simulation.disk import Failure
 
 
 class Timers:

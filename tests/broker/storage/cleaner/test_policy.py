@@ -11,7 +11,6 @@ import pytest
 
 from compaction import compact, job_for
 from logs import EVERYTHING, NOW_MS, append, append_marker, make_batch, make_log, read_all, records
-from odradek.simulation.disk import MemoryFiles
 from odradek_broker.storage.cleaner import offset_map
 from odradek_broker.storage.cleaner.offset_map import (
     DICT_ENTRY_BYTES,
@@ -26,6 +25,7 @@ from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol.compression import Codec
 from odradek_protocol.records.builder import BatchBuilder
+from odradek_testkit.simulation.disk import MemoryFiles
 
 COMPACT = frozenset({"compact"})
 HOUR_MS = 3_600_000

@@ -89,7 +89,7 @@ async def test_k35_a_member_that_does_not_poll_leaves_and_joins_again(
 async def until_idle_in_the_group(consumer: Any) -> None:
     """Wait until the member is stable and has no heartbeat in flight: the answer to a heartbeat
     could change the epoch."""
-    group, network = consumer._group, consumer._network
+    group, network = consumer._group, consumer.network
     node_id = await network.find_coordinator(group.membership.group_id)
 
     def idle() -> bool:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import budget
-from odradek.simulation.simulate import run
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.errors import CommitFailed
 from odradek_client.consumer.group.coordinator import GroupCoordinator
@@ -32,6 +31,7 @@ from odradek_protocol.schemas.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from odradek_testkit.simulation.simulate import run
 
 ALL = [TopicPartition("t", n) for n in range(3)]
 ME = "me"

@@ -1,8 +1,0 @@
-"""`python -m odradek`: runs the console script `odradek`."""
-
-from __future__ import annotations
-
-from odradek.cli import main
-
-if __name__ == "__main__":
-    main()

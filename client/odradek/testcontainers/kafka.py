@@ -1,5 +1,0 @@
-"""The names of `testcontainers.kafka`."""
-
-from odradek.testcontainers.container import KafkaContainer, RedpandaContainer, kafka_config
-
-__all__ = ["KafkaContainer", "RedpandaContainer", "kafka_config"]

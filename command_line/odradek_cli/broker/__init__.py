@@ -1,0 +1,1 @@
+"""Commands about a broker of this machine."""

@@ -1,0 +1,374 @@
+"""`odradek serve|start|stop|status`: a broker in the foreground, or as a daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from odradek_cli.broker import serving
+from odradek_cli.broker.pid_file import LOG_FILE, PidFile, RunningBroker
+from odradek_cli.broker.serving import DATA_DIR_VARIABLE, configure, reason
+from odradek_cli.commands import fail
+from odradek_cli.say import say
+
+EXIT_NOT_RUNNING = 3
+
+_PORT_TIMEOUT_S = 1.0
+_POLL_S = 0.02
+_READY_LINE_MAX = 4096
+_ERROR_PREFIX = "odradek: "
+
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        "--listen",
+        metavar="HOST:PORT",
+        help="The address of the PLAINTEXT listener; port 0 is a free port.",
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        envvar=DATA_DIR_VARIABLE,
+        help="The data directories, separated by commas; odradek-data if no setting names one.",
+        show_default=False,
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="A file in server.properties syntax."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting, which overrides the file; repeatable."
+    ),
+]
+Testing = Annotated[
+    bool,
+    typer.Option(
+        "--testing",
+        help="Let programs on this machine inject faults, over HTTP; see `odradek faults`.",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Let other machines connect without authentication, as insecure.listeners=true does.",
+    ),
+]
+Users = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--user",
+        metavar="NAME=env:VARIABLE|file:PATH",
+        help="A SCRAM user that is created if it has no password yet, and the place of the "
+        "password; repeatable.",
+    ),
+]
+Console = Annotated[
+    str | None,
+    typer.Option(
+        "--console",
+        metavar="[HOST:PORT]",
+        help="Serve the web console too, at this address or at 127.0.0.1:8080.",
+    ),
+]
+ConsoleWrite = Annotated[
+    bool,
+    typer.Option(
+        "--console-write", help="Let the console make changes; without it the console is read-only."
+    ),
+]
+PortFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--port-file",
+        metavar="FILE",
+        help="A file that exists while the broker is ready. The first line is its HOST:PORT, the "
+        "second that of the HTTP endpoint for faults and clusters.",
+    ),
+]
+ExitWithParent = Annotated[
+    bool,
+    typer.Option(
+        "--exit-with-parent",
+        help="Stop when the process that started this one ends, even by SIGKILL.",
+    ),
+]
+Emulate = Annotated[
+    str | None,
+    typer.Option(
+        "--emulate",
+        metavar="NAME",
+        help="For tests: emulate kafka-3.9, kafka-4.0, redpanda, event-hubs or confluent-cloud.",
+    ),
+]
+LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
+Scratch = Annotated[Path | None, typer.Option("--until-stdin-ends", hidden=True)]
+
+
+# --- In the foreground ----------------------------------------------------------------------------
+
+
+def serve(
+    listen: Listen = None,
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    emulate: Emulate = None,
+    testing: Testing = False,
+    insecure: Insecure = False,
+    user: Users = None,
+    console: Console = None,
+    console_write: ConsoleWrite = False,
+    log_file: LogFile = None,
+    scratch: Scratch = None,
+    port_file: PortFile = None,
+    exit_with_parent: ExitWithParent = False,
+) -> None:
+    """Run a broker in the foreground.
+
+    One line on stdout says that the broker is ready. On SIGTERM, on Ctrl-C and when its terminal is
+    closed, the broker answers the requests that it has received, flushes, and exits 0. A bad
+    setting exits 2.
+    """
+    serving.serve(
+        serving.ServeOptions(
+            listen,
+            data_dir,
+            config,
+            _with_emulated(settings, emulate),
+            log_file,
+            testing,
+            insecure,
+            user or [],
+            console,
+            console_write,
+            scratch,
+            port_file,
+            exit_with_parent,
+        )
+    )
+
+
+def _with_emulated(settings: list[str] | None, emulate: str | None) -> list[str]:
+    return (settings or []) + ([] if emulate is None else [serving.emulated(emulate)])
+
+
+# --- As a daemon ----------------------------------------------------------------------------------
+
+
+def start(
+    listen: Listen = None,
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    emulate: Emulate = None,
+    testing: Testing = False,
+    insecure: Insecure = False,
+    user: Users = None,
+    console: Console = None,
+    console_write: ConsoleWrite = False,
+    port_file: PortFile = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="Maximum time until the broker is ready."
+        ),
+    ] = 60.0,
+) -> None:
+    """Run a broker in the background and wait until it is ready.
+
+    The pid file and the log file are in the data directory; SIGHUP opens the log file again. Exits
+    1 if the broker is running already or cannot start, 2 for a bad setting.
+    """
+    settings = _with_emulated(settings, emulate)
+    parsed, _ = configure(listen, data_dir, config, settings, insecure=insecure, users=user or [])
+    directory = Path(parsed.data_dir).absolute()
+    log_file = directory / LOG_FILE
+    running = _running(directory)
+    if running is not None:
+        fail(f"a broker is running already: pid {running.pid}, {running.address}, data {directory}")
+    data_dirs = ",".join(str(Path(path).absolute()) for path in parsed.log_dirs)
+    command = [sys.executable, "-m", "odradek", "serve", "--data-dir", data_dirs]
+    command += ["--log-file", str(log_file)]
+    if listen is not None:
+        command += ["--listen", listen]
+    if config is not None:
+        command += ["--config", str(config)]
+    for text in settings:
+        command += ["--set", text]
+    if testing:
+        command.append("--testing")
+    if insecure:
+        command.append("--insecure")
+    for text in user or []:
+        command += ["--user", text]
+    if console is not None:
+        command += ["--console", console]
+    if console_write:
+        command.append("--console-write")
+    if port_file is not None:
+        command += ["--port-file", str(port_file.absolute())]
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = log_file.open("ab")
+    except OSError as error:
+        fail(f"cannot write to the data directory {directory}: {reason(error)}")
+    with log:
+        logged_bytes = log.tell()
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    line = _ready_line(child, timeout_s)
+    if line is None:
+        _report_failure(child, log_file, logged_bytes, timeout_s)
+    say(f"{line} [pid {child.pid}, log {log_file}]")
+
+
+def _ready_line(child: subprocess.Popen[bytes], timeout_s: float) -> str | None:
+    """The broker's ready line; None if the broker does not print it within `timeout_s`."""
+    assert child.stdout is not None
+    deadline = time.monotonic() + timeout_s
+    received = b""
+    while b"\n" not in received and len(received) < _READY_LINE_MAX:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 or not select.select([child.stdout], [], [], left_s)[0]:
+            return None
+        chunk = os.read(child.stdout.fileno(), _READY_LINE_MAX)
+        if not chunk:
+            return None
+        received += chunk
+    return received.split(b"\n", 1)[0].decode("utf-8", "replace")
+
+
+def _report_failure(
+    child: subprocess.Popen[bytes], log_file: Path, logged_bytes: int, timeout_s: float
+) -> None:
+    """Print the reason why the child is not ready, and end the child."""
+    try:
+        # If the child's output has ended, the child will end soon. If the output is only late, the
+        # child continues to run.
+        exit_code = child.wait(1.0)
+    except subprocess.TimeoutExpired:
+        child.terminate()
+        try:
+            child.wait(10.0)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        fail(f"the broker was not ready within {timeout_s:g} s and was stopped; see {log_file}")
+    with log_file.open("rb") as log:
+        log.seek(logged_bytes)
+        lines = log.read().decode("utf-8", "replace").splitlines()
+    said = [line for line in lines if line.startswith(_ERROR_PREFIX)]
+    if said:
+        fail(said[-1].removeprefix(_ERROR_PREFIX), exit_code or 1)
+    fail(f"the broker ended with exit code {exit_code} before it was ready; see {log_file}")
+
+
+def _running(directory: Path) -> RunningBroker | None:
+    try:
+        return PidFile(directory).read()
+    except OSError as error:
+        fail(f"cannot read the data directory {directory}: {reason(error)}")
+
+
+def stop(
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="Maximum time until the broker has stopped."
+        ),
+    ] = 60.0,
+) -> None:
+    """Stop the broker of a data directory and wait until its process has ended.
+
+    Exits 3 if no broker is running, 1 if the broker does not stop in time.
+    """
+    directory = _directory(data_dir, config, settings)
+    running = _running(directory)
+    if running is None:
+        fail(f"no broker is running on {directory}", EXIT_NOT_RUNNING)
+    try:
+        os.kill(running.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        fail(f"the broker with pid {running.pid} belongs to another user")
+    deadline = time.monotonic() + timeout_s
+    while _running(directory) == running:
+        if time.monotonic() > deadline:
+            fail(f"the broker with pid {running.pid} has not stopped within {timeout_s:g} s")
+        time.sleep(_POLL_S)
+    say(f"odradek stopped (pid {running.pid}, data {directory})")
+
+
+def status(
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Say whether a broker serves a data directory. Exits 3 if no broker does."""
+    directory = _directory(data_dir, config, settings)
+    running = _running(directory)
+    answers = running is not None and _accepts(running.address)
+    if as_json:
+        say(
+            json.dumps(
+                {
+                    "running": running is not None,
+                    "accepting": answers,
+                    "pid": running.pid if running else None,
+                    "address": running.address if running else None,
+                    "data_dir": str(directory),
+                }
+            )
+        )
+    elif running is None:
+        say(f"not running (data {directory})")
+    else:
+        note = "" if answers else ", but its port does not accept connections"
+        say(f"running: pid {running.pid}, {running.address}, data {directory}{note}")
+    if running is None:
+        raise typer.Exit(EXIT_NOT_RUNNING)
+
+
+def _directory(data_dir: Path | None, config_file: Path | None, settings: list[str] | None) -> Path:
+    # `insecure`, because the start of the broker has checked the listeners already.
+    parsed, _ = configure(None, data_dir, config_file, settings, insecure=True)
+    return Path(parsed.data_dir).absolute()
+
+
+def _accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    # A broker that listens on all addresses also listens on the loopback address.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    try:
+        with socket.create_connection((host, int(port)), _PORT_TIMEOUT_S):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""Commands about a whole cluster: settings, rights, transactions, and what happens there."""

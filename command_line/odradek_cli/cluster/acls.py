@@ -1,0 +1,305 @@
+"""`odradek acl list|add|delete`: who may do what."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek_cli.cluster.acl_options import (
+    Wanted,
+    Who,
+    acls_to_add,
+    filters_to_delete,
+    filters_to_list,
+    named_principals,
+    pattern_type_of,
+    wanted_operations,
+)
+from odradek_cli.commands import fail
+from odradek_cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek_cli.completion import group_names, topic_names
+from odradek_cli.option_groups import with_option_groups
+from odradek_cli.say import say
+from odradek_protocol.acls import CLUSTER_NAME, AclResourceType, PatternType
+
+if TYPE_CHECKING:
+    from odradek_client.admin import AclBinding
+
+app = typer.Typer(
+    help="List, add, delete ACLs: who may do what. The broker needs an authorizer"
+    " (authorizer.class.name).",
+    no_args_is_help=True,
+)
+
+_ANY_NAMES = "; * for all. Repeatable."
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic", metavar="NAME", help="A topic" + _ANY_NAMES, autocompletion=topic_names
+    ),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--group", metavar="NAME", help="A consumer group" + _ANY_NAMES, autocompletion=group_names
+    ),
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--transactional-id", metavar="ID", help="A transactional id" + _ANY_NAMES),
+]
+Users = Annotated[
+    list[str] | None,
+    typer.Option("--user-principal", metavar="NAME", help="A user, as a resource" + _ANY_NAMES),
+]
+Tokens = Annotated[
+    list[str] | None,
+    typer.Option("--delegation-token", metavar="ID", help="A delegation token" + _ANY_NAMES),
+]
+Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
+Pattern = Annotated[
+    str | None,
+    typer.Option(
+        "--resource-pattern-type",
+        metavar="TYPE",
+        help="literal: the exact name; prefixed: names that begin with it; for list and delete also "
+        "any, and match: every ACL that applies to the name.",
+    ),
+]
+Operations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--operation", metavar="NAME", help="read, write, describe, ...; repeatable. [default: all]"
+    ),
+]
+Producer = Annotated[
+    bool,
+    typer.Option(
+        "--producer",
+        help="What a producer needs: write, describe, create on topics; write, describe on transactional ids.",
+    ),
+]
+Consumer = Annotated[
+    bool,
+    typer.Option(
+        "--consumer", help="What a consumer needs: read, describe on topics; read on groups."
+    ),
+]
+Idempotent = Annotated[
+    bool, typer.Option("--idempotent", help="With --producer: idempotent-write on the cluster.")
+]
+Allowed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-principal",
+        metavar="NAME",
+        help="The principal to allow: User:alice, or alice; * for everybody.",
+    ),
+]
+Denied = Annotated[
+    list[str] | None,
+    typer.Option("--deny-principal", metavar="NAME", help="The principal to deny."),
+]
+AllowedHosts = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", metavar="ADDRESS", help="The host to allow. [default: all hosts]"),
+]
+DeniedHosts = Annotated[
+    list[str] | None,
+    typer.Option("--deny-host", metavar="ADDRESS", help="The host to deny. [default: all hosts]"),
+]
+
+
+@dataclass(frozen=True)
+class ResourceOptions:
+    """The options that name resources."""
+
+    topic: Topics = None
+    group: Groups = None
+    transactional_id: Ids = None
+    user_principal: Users = None
+    delegation_token: Tokens = None
+    cluster: Cluster = False
+    pattern_type: Pattern = None
+
+    def named(self) -> list[tuple[AclResourceType, str]]:
+        """The named resources, by type."""
+        named = {
+            AclResourceType.TOPIC: self.topic,
+            AclResourceType.GROUP: self.group,
+            AclResourceType.TRANSACTIONAL_ID: self.transactional_id,
+            AclResourceType.USER: self.user_principal,
+            AclResourceType.DELEGATION_TOKEN: self.delegation_token,
+            AclResourceType.CLUSTER: [CLUSTER_NAME] if self.cluster else None,
+        }
+        return [(kind, name) for kind, names in named.items() for name in names or ()]
+
+
+@dataclass(frozen=True)
+class RightsOptions:
+    """The options that name principals and operations."""
+
+    allow_principal: Allowed = None
+    deny_principal: Denied = None
+    allow_host: AllowedHosts = None
+    deny_host: DeniedHosts = None
+    operation: Operations = None
+    producer: Producer = False
+    consumer: Consumer = False
+    idempotent: Idempotent = False
+
+    def principals(self) -> list[Who]:
+        """The allowed and denied principals."""
+        return named_principals(
+            self.allow_principal, self.allow_host, self.deny_principal, self.deny_host
+        )
+
+    def operations(self) -> Wanted:
+        """The requested operations."""
+        return wanted_operations(self.operation, self.producer, self.consumer, self.idempotent)
+
+
+@app.command("list")
+@with_option_groups
+def list_(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    *,
+    resources: ResourceOptions,
+    principal: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--principal", metavar="NAME", help="Only ACLs of this principal; repeatable."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """List ACLs: all of them, or those that apply to a topic, group or other resource.
+
+    \b
+    odradek acl list
+    odradek acl list --topic orders --principal alice --json
+    """
+    pattern = pattern_type_of(resources.pattern_type, PatternType.MATCH)
+    filters = list(filters_to_list(resources.named(), pattern, principal))
+
+    async def main() -> list[AclBinding]:
+        async with open_admin(bootstrap, setting) as admin:
+            found: dict[AclBinding, None] = {}
+            for each in filters:
+                found |= dict.fromkeys(await admin.describe_acls(each))
+            return list(found)
+
+    _show(run(main()), as_json)
+
+
+@app.command()
+@with_option_groups
+def add(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    *,
+    rights: RightsOptions,
+    resources: ResourceOptions,
+    setting: ClientSettings = None,
+) -> None:
+    """Allow or deny. A denial overrides every permission.
+
+    \b
+    odradek acl add --allow-principal alice --operation read --topic orders
+    odradek acl add --allow-principal loader --producer --topic raw. \\
+        --resource-pattern-type prefixed
+    odradek acl add --allow-principal reports --consumer --topic orders --group reports
+    odradek acl add --deny-principal '*' --deny-host 192.0.2.7 --topic '*'
+    """
+    acls = acls_to_add(
+        rights.principals(),
+        resources.named(),
+        pattern_type_of(resources.pattern_type, PatternType.LITERAL, for_new=True),
+        rights.operations(),
+    )
+
+    async def main() -> None:
+        async with open_admin(bootstrap, setting) as admin:
+            await admin.create_acls(acls)
+
+    run(main())
+    for acl in acls:
+        tell(f"added: {acl}")
+
+
+@app.command()
+@with_option_groups
+def delete(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    *,
+    rights: RightsOptions,
+    resources: ResourceOptions,
+    every: Annotated[
+        bool, typer.Option("--all", help="Delete every ACL; only without options that select some.")
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Delete the ACLs that match the options. Fewer options match more ACLs.
+
+    \b
+    odradek acl delete --allow-principal alice --operation read --topic orders
+    odradek acl delete --allow-principal alice
+    odradek acl delete --topic raw. --resource-pattern-type prefixed
+    """
+    named, whos = resources.named(), rights.principals()
+    if not (every or named or whos or rights.operation or rights.producer or rights.consumer):
+        fail("say which ACLs: a resource, a principal or an operation; --all for every one", 2)
+    pattern = pattern_type_of(resources.pattern_type, PatternType.LITERAL)
+    filters = filters_to_delete(whos, named, pattern, rights.operations())
+
+    async def main() -> list[AclBinding]:
+        async with open_admin(bootstrap, setting) as admin:
+            deleted = await admin.delete_acls(filters)
+            return list(dict.fromkeys(acl for acls in deleted.values() for acl in acls))
+
+    gone = run(main())
+    if as_json:
+        _show(gone, as_json)
+        return
+    for acl in gone:
+        tell(f"deleted: {acl}")
+    if not gone:
+        tell("there is no such ACL")
+
+
+# --- What is printed ---
+
+
+def _show(acls: list[AclBinding], as_json: bool) -> None:
+    rows = [
+        {
+            "principal": acl.principal,
+            "permission": acl.permission.name.lower(),
+            "operation": acl.operation.name.lower(),
+            "resource": acl.resource_type.name.lower(),
+            "name": acl.name,
+            "pattern": acl.pattern_type.name.lower(),
+            "host": acl.host,
+        }
+        for acl in acls
+    ]
+    if as_json:
+        for row in rows:
+            say(json.dumps(row))
+    elif rows:
+        print_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows])
+    else:
+        tell("there are no ACLs")

@@ -1,0 +1,294 @@
+"""`odradek client-metrics list|describe|alter|delete|show`: the metrics that brokers request from
+clients, and the metrics that clients push."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from base64 import urlsafe_b64encode
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek_cli.commands import fail
+from odradek_cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek_cli.say import say
+
+if TYPE_CHECKING:
+    from odradek_client.admin.telemetry import ClientMetric, PushingClient
+
+app = typer.Typer(help="Subscribe to metrics of clients, and show them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a subscription.")]
+
+
+@app.command("list")
+def list_(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """The names of the subscriptions.
+
+    \b
+    odradek client-metrics list
+    """
+
+    async def main() -> list[str]:
+        async with open_admin(bootstrap, setting) as admin:
+            return await admin.list_client_metrics()
+
+    names = run(main())
+    for name in names:
+        say(json.dumps({"name": name}) if as_json else name)
+    if not names and not as_json:
+        tell("there is no subscription; odradek client-metrics alter makes one")
+
+
+@app.command()
+def describe(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="The name of a subscription. [default: all]"),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """The settings of subscriptions: which metrics, from which clients, how often.
+
+    \b
+    odradek client-metrics describe
+    odradek client-metrics describe producers --json
+    """
+
+    async def main() -> list[dict[str, Any]]:
+        from odradek_client.admin import ConfigResource
+
+        async with open_admin(bootstrap, setting) as admin:
+            names = await admin.list_client_metrics()
+            if name is not None:
+                if name not in names:
+                    fail(f"there is no subscription {name!r}; odradek client-metrics list has all")
+                names = [name]
+            if not names:
+                return []
+            resources = {each: ConfigResource.client_metrics(each) for each in names}
+            found = await admin.describe_configs(resources.values())
+            return [
+                {
+                    "name": each,
+                    **{entry.name: entry.value or "" for entry in found[resource].values()},
+                }
+                for each, resource in resources.items()
+            ]
+
+    rows = run(main())
+    columns = ["name", "metrics", "interval.ms", "match"]
+    if as_json:
+        for row in rows:
+            say(json.dumps(row))
+    elif rows:
+        print_table(
+            [column.upper() for column in columns],
+            [[str(row.get(column) or "-") for column in columns] for row in rows],
+        )
+    else:
+        tell("there is no subscription; odradek client-metrics alter makes one")
+
+
+@app.command()
+def alter(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="The name of a new or existing subscription."),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    generate_name: Annotated[
+        bool, typer.Option("--generate-name", help="Generate a name, and print it.")
+    ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="M1,M2",
+            help="Prefixes of the metrics that clients push; * for all; empty: none.",
+        ),
+    ] = None,
+    interval: Annotated[
+        str | None,
+        typer.Option(
+            "--interval",
+            metavar="MS",
+            help="Time between two pushes in milliseconds: 100 to 3600000; empty: 300000.",
+        ),
+    ] = None,
+    match: Annotated[
+        str | None,
+        typer.Option(
+            "--match",
+            metavar="K1=P1,K2=P2",
+            help="The clients: patterns of client_id, client_instance_id, client_software_name,"
+            " client_software_version, client_source_address, client_source_port; empty: all.",
+        ),
+    ] = None,
+    setting: ClientSettings = None,
+) -> None:
+    """Create or change a subscription. Settings that are not given stay as they are.
+
+    \b
+    odradek client-metrics alter producers --metrics org.apache.kafka.producer. --interval 30000
+    odradek client-metrics alter slow-ones --metrics '*' --match 'client_id=loader-.*'
+    odradek client-metrics alter producers --interval ''
+    """
+    if (name is None) != generate_name:
+        fail("give either NAME or --generate-name", 2)
+    if name is None:
+        name = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    given = {"metrics": metrics, "interval.ms": interval, "match": match}
+    changes = {key: value or None for key, value in given.items() if value is not None}
+    if not changes:
+        fail("nothing to change: give --metrics, --interval or --match", 2)
+    _alter(name, changes, bootstrap, setting)
+    if generate_name:
+        say(name)
+    tell(f"altered the subscription {name}")
+
+
+@app.command()
+def delete(
+    name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, setting: ClientSettings = None
+) -> None:
+    """Delete a subscription; its clients stop pushing at their next interval.
+
+    \b
+    odradek client-metrics delete producers
+    """
+    _alter(name, dict.fromkeys(("interval.ms", "match", "metrics")), bootstrap, setting, known=True)
+    tell(f"deleted the subscription {name}")
+
+
+def _alter(
+    name: str,
+    changes: dict[str, str | None],
+    bootstrap: str,
+    setting: list[str] | None,
+    *,
+    known: bool = False,
+) -> None:
+    """Change a subscription. With `known`, the program ends if the subscription does not exist."""
+
+    async def main() -> None:
+        from odradek_client.admin import ConfigResource
+
+        async with open_admin(bootstrap, setting) as admin:
+            if known and name not in await admin.list_client_metrics():
+                fail(f"there is no subscription {name!r}; odradek client-metrics list has all")
+            await admin.alter_configs({ConfigResource.client_metrics(name): changes})
+
+    run(main())
+
+
+@app.command()
+def show(
+    client_instance_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CLIENT_INSTANCE_ID", help="The id of a client instance. [default: all]"
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """The clients that push metrics, or the metrics of one client.
+
+    Only brokers of Odradek have this list. With --json each client and each metric is one object.
+
+    \b
+    odradek client-metrics show
+    odradek client-metrics show mcWZLyBFQLaDCSRTR2Jn6A
+    """
+    if client_instance_id is None:
+        _show_clients(bootstrap, as_json, setting)
+    else:
+        _show_metrics(client_instance_id, bootstrap, as_json, setting)
+
+
+def _show_clients(bootstrap: str, as_json: bool, setting: list[str] | None) -> None:
+    async def main() -> list[PushingClient]:
+        async with open_admin(bootstrap, setting) as admin:
+            return await admin.list_pushing_clients()
+
+    clients = run(main())
+    if as_json:
+        for client in clients:
+            say(json.dumps(dataclasses.asdict(client)))
+    elif clients:
+        print_table(
+            ["CLIENT-INSTANCE-ID", "CLIENT-ID", "SOFTWARE", "HOST", "PUSHES", "LAST", "METRICS"],
+            [
+                [
+                    client.client_instance_id,
+                    client.client_id or "-",
+                    f"{client.software_name} {client.software_version}",
+                    client.host,
+                    str(client.pushes),
+                    _last(client),
+                    str(client.series),
+                ]
+                for client in clients
+            ],
+        )
+    else:
+        tell("no client pushes metrics; odradek client-metrics alter subscribes to them")
+
+
+def _last(client: PushingClient) -> str:
+    """The age of the last push, with a note if the client has ended."""
+    age_ms = client.last_push_age_ms
+    text = "-" if age_ms is None else f"{age_ms / 1000:.1f}s ago"
+    return f"{text} (gone)" if client.gone else text
+
+
+def _show_metrics(
+    client_instance_id: str, bootstrap: str, as_json: bool, setting: list[str] | None
+) -> None:
+    async def main() -> tuple[PushingClient, list[ClientMetric]]:
+        async with open_admin(bootstrap, setting) as admin:
+            return await admin.describe_pushing_client(client_instance_id)
+
+    client, metrics = run(main())
+    if as_json:
+        say(json.dumps(dataclasses.asdict(client)))
+        for metric in metrics:
+            say(json.dumps(dataclasses.asdict(metric)))
+        return
+    tell(
+        f"{client.client_id or 'a client'} ({client.software_name} {client.software_version}) at"
+        f" {client.host}:{client.port}: {client.pushes} pushes, the last {_last(client)},"
+        f" {client.last_push_bytes} bytes"
+    )
+    if client.left_out:
+        tell(f"{client.left_out} metrics of the last push are not kept: there are limits")
+    print_table(
+        ["METRIC", "LABELS", "VALUE"],
+        [
+            [
+                metric.source,
+                ", ".join(f"{name}={value}" for name, value in metric.labels.items()) or "-",
+                f"{metric.value:g}",
+            ]
+            for metric in metrics
+        ],
+    )

@@ -1,0 +1,269 @@
+"""`odradek config describe|set|delete`: settings of topics, brokers and groups, and levels of
+loggers."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek_cli.commands import fail
+from odradek_cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    ValidateOnly,
+    assignments,
+    cell,
+    end_with,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek_cli.completion import names_of_kind
+from odradek_cli.layout import wrap
+from odradek_cli.say import say
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin, ConfigEntry, ConfigResource
+    from odradek_client.errors import OdradekError
+
+app = typer.Typer(
+    help="Describe, set, delete settings of topics, brokers, groups.", no_args_is_help=True
+)
+
+
+class Kind(StrEnum):
+    """The kinds of resources that have settings."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    BROKER_LOGGER = "broker-logger"
+    GROUP = "group"
+
+
+#: The name that stands for all brokers together.
+_DEFAULT = "default"
+
+KindArgument = Annotated[
+    Kind,
+    typer.Argument(
+        metavar="topic|broker|group|broker-logger",
+        help="The type of resource that has the settings.",
+    ),
+]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A topic; a broker's node id, or `default` for all brokers; a group; for loggers a node id.",
+        autocompletion=names_of_kind,
+    ),
+]
+
+
+@app.command()
+def describe(
+    kind: KindArgument,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Topics, node ids (or `default`), groups; all, if none is named.",
+            autocompletion=names_of_kind,
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    all_of_them: Annotated[
+        bool, typer.Option("--all", "-a", help="Also settings that have their default value.")
+    ] = False,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--key", "-k", metavar="KEY", help="Only this setting; repeatable."),
+    ] = None,
+    documentation: Annotated[
+        bool, typer.Option("--doc", help="Show the broker's description of each setting.")
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """The settings, and where each comes from.
+
+    SOURCE: dynamic-topic, dynamic-broker, dynamic-default-broker and group are set with `odradek
+    config set`; static-broker is in the broker's file or command line; default is Kafka's. Levels
+    of loggers are dynamic-broker-logger, and are lost when the broker stops.
+
+    \b
+    odradek config describe topic orders
+    odradek config describe broker 1 --all
+    odradek config describe topic orders --key retention.ms --json
+    odradek config describe broker-logger 1
+    """
+    rows, errors = run(_describe(bootstrap, setting, kind, names or [], keys, documentation))
+    if not all_of_them and not keys:
+        rows = [row for row in rows if not row["default"]]
+    if as_json:
+        for row in rows:
+            say(json.dumps(row))
+    elif rows and documentation:
+        _print_documented(kind, rows)
+    elif rows:
+        columns = ["resource", "name", "value", "source"]
+        print_table(
+            [kind.upper(), *(name.upper() for name in columns[1:])],
+            [[_shown(row, name) for name in columns] for row in rows],
+        )
+    elif not errors:
+        tell("nothing is set; --all shows the defaults")
+    end_with(errors)
+
+
+@app.command("set")
+def set_(
+    kind: KindArgument,
+    name: Name,
+    settings: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE", help="Settings and their values.")
+    ],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    validate_only: ValidateOnly = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Change settings while the brokers run.
+
+    \b
+    odradek config set topic orders retention.ms=86400000 cleanup.policy=delete
+    odradek config set broker default log.retention.ms=86400000
+    odradek config set group readers consumer.session.timeout.ms=10000
+    odradek config set broker-logger 1 odradek.groups=DEBUG
+    """
+    changes: dict[str, str | None] = dict(assignments(settings, ""))
+    _alter(kind, name, changes, bootstrap, validate_only, setting)
+
+
+@app.command()
+def delete(
+    kind: KindArgument,
+    name: Name,
+    keys: Annotated[list[str], typer.Argument(metavar="KEY", help="Settings.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: ClientSettings = None,
+) -> None:
+    """Remove settings, so that their defaults hold again.
+
+    \b
+    odradek config delete topic orders retention.ms
+    """
+    for key in keys:
+        if "=" in key:
+            fail(f"{key!r} must be the name of a setting, without a value", 2)
+    _alter(kind, name, dict.fromkeys(keys), bootstrap, False, setting)
+
+
+# --- Asking ---------------------------------------------------------------------------------------
+
+
+async def _resource(admin: Admin, kind: Kind, name: str) -> ConfigResource:
+    from odradek_client.admin import ConfigResource
+    from odradek_client.errors import Refused
+
+    if kind is Kind.TOPIC:
+        return ConfigResource.topic(name)
+    if kind is Kind.GROUP:
+        return ConfigResource.group(name)
+    if name == _DEFAULT and kind is Kind.BROKER:
+        return ConfigResource.broker(None)
+    there = [str(broker.node_id) for broker in (await admin.describe_cluster()).brokers]
+    if name not in there:
+        or_all = ", or `default` for all" if kind is Kind.BROKER else ""
+        raise Refused(f"there is no broker {name!r}; give one of {', '.join(there)}{or_all}")
+    if kind is Kind.BROKER_LOGGER:
+        return ConfigResource.broker_logger(int(name))
+    return ConfigResource.broker(int(name))
+
+
+async def _all_names(admin: Admin, kind: Kind) -> list[str]:
+    if kind is Kind.TOPIC:
+        return await admin.list_topics()
+    if kind is Kind.GROUP:
+        return [each.group_id for each in await admin.list_groups()]
+    return [str(broker.node_id) for broker in (await admin.describe_cluster()).brokers]
+
+
+async def _describe(
+    bootstrap: str,
+    setting: list[str] | None,
+    kind: Kind,
+    names: list[str],
+    keys: list[str] | None,
+    documentation: bool,
+) -> tuple[list[dict[str, Any]], list[OdradekError]]:
+    async with open_admin(bootstrap, setting) as admin:
+        names = names or await _all_names(admin, kind)
+        resources = {name: await _resource(admin, kind, name) for name in names}
+        if not resources:
+            return [], []
+        found = await admin.describe_configs(
+            resources.values(), names=keys, documentation=documentation, raise_errors=False
+        )
+        return [
+            _row(kind, name, entry)
+            for name, resource in resources.items()
+            for entry in sorted(found.get(resource, {}).values(), key=lambda each: each.name)
+        ], list(found.errors.values())
+
+
+def _row(kind: Kind, name: str, entry: ConfigEntry) -> dict[str, Any]:
+    source = entry.source.name.lower().replace("_", "-")
+    return {
+        "type": kind.value,
+        "resource": name,
+        "name": entry.name,
+        "value": entry.value,
+        "source": "dynamic-topic" if source == "topic" else source,
+        "default": entry.is_default,
+        "read_only": entry.is_read_only,
+        "sensitive": entry.is_sensitive,
+        **({} if entry.documentation is None else {"documentation": entry.documentation}),
+    }
+
+
+def _shown(row: dict[str, Any], name: str) -> str:
+    if name == "value" and row["sensitive"]:
+        return "(hidden)"
+    return cell(row.get(name))
+
+
+def _print_documented(kind: Kind, rows: list[dict[str, Any]]) -> None:
+    resource = None
+    for row in rows:
+        if row["resource"] != resource:
+            resource = row["resource"]
+            say(f"{kind.value} {resource}")
+        lines = wrap(f"{row['name']}={_shown(row, 'value')}  ({row['source']})", "  ", " " * 6)
+        if row.get("documentation"):
+            lines += wrap(row["documentation"], " " * 4)
+        say(*lines)
+
+
+def _alter(
+    kind: Kind,
+    name: str,
+    changes: dict[str, str | None],
+    bootstrap: str,
+    validate_only: bool,
+    setting: list[str] | None,
+) -> None:
+    async def main() -> None:
+        async with open_admin(bootstrap, setting) as admin:
+            resource = await _resource(admin, kind, name)
+            await admin.alter_configs({resource: changes}, validate_only=validate_only)
+
+    run(main())
+    for key, value in changes.items():
+        done = "would set" if validate_only else "set" if value is not None else "took back"
+        tell(f"{done} {key}{'' if value is None else f'={value}'} of {kind.value} {name}")

@@ -1,0 +1,232 @@
+"""`odradek token create|describe|renew|expire`: delegation tokens, which are passwords that
+expire."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek_cli.commands import fail
+from odradek_cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    open_admin,
+    print_rows,
+    print_table,
+    run,
+    tell,
+)
+from odradek_cli.say import say
+from odradek_records.offset_grammar import OffsetError, utc_time
+from odradek_records.offset_reset import parse_duration_ms
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin, DelegationToken
+
+app = typer.Typer(
+    help="Create, describe, renew, expire delegation tokens. Only create shows the HMAC, which is the password; the other commands"
+    " take the id.",
+    no_args_is_help=True,
+)
+
+#: The longest period that fits into a request.
+_PERIOD_MS_MAX = 2**63 - 1
+_USER = "User:"
+
+TokenId = Annotated[str, typer.Argument(metavar="ID", help="The id of the token.")]
+
+
+@app.command()
+def create(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    owner: Annotated[
+        str | None,
+        typer.Option(
+            "--owner", metavar="NAME", help="The owner of the token. [default: your own user]"
+        ),
+    ] = None,
+    renewer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--renewer", metavar="NAME", help="A user that may renew and expire it; repeatable."
+        ),
+    ] = None,
+    max_lifetime: Annotated[
+        str | None,
+        typer.Option(
+            "--max-lifetime",
+            metavar="TIME",
+            help="The maximum lifetime of the token, beyond which nobody can renew it: 12h, 7d. "
+            "[default: the broker's]",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Create a token and print its id and its HMAC, which are the user name and password for SCRAM.
+    The HMAC is not shown again.
+
+    \b
+    odradek token create -X alice.properties
+    odradek token create --owner alice --renewer bob --max-lifetime 2d --json
+    """
+    lifetime_ms = _period_ms("--max-lifetime", max_lifetime, least_ms=1)
+
+    async def main() -> DelegationToken:
+        async with open_admin(bootstrap, setting) as admin:
+            return await admin.create_delegation_token(
+                [_user(each) for each in renewer or ()],
+                owner=None if owner is None else _user(owner),
+                max_lifetime_ms=lifetime_ms,
+            )
+
+    try:
+        token = run(main())
+    except ValueError as error:
+        fail(str(error))
+    if as_json:
+        say(json.dumps({**_row(token), "hmac": token.password}))
+    else:
+        print_table(["TOKEN-ID", "HMAC"], [[token.token_id, token.password]])
+    tell(
+        f"created a token of {token.owner}: it expires at {utc_time(token.expiry_timestamp_ms)}"
+        f" unless it is renewed, and at {utc_time(token.max_timestamp_ms)} at the latest;"
+        " its HMAC is not printed again"
+    )
+
+
+@app.command()
+def describe(
+    owners: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Users whose tokens are shown. [default: all]"),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Show tokens, without their HMACs: your own, and those that you may renew or describe.
+
+    \b
+    odradek token describe
+    odradek token describe alice --json
+    """
+
+    async def main() -> list[DelegationToken]:
+        async with open_admin(bootstrap, setting) as admin:
+            names = [_user(each) for each in owners] if owners else None
+            return await admin.describe_delegation_token(names)
+
+    rows = [_row(token) for token in run(main())]
+    if as_json:
+        print_rows([], rows, as_json=True)
+    elif rows:
+        columns = ["TOKEN-ID", "OWNER", "REQUESTER", "RENEWERS", "ISSUED", "EXPIRES", "ENDS"]
+        shown = [{**row, "renewers": ",".join(row["renewers"])} for row in rows]
+        print_rows(columns, shown, as_json=False)
+    else:
+        tell("there are no delegation tokens that you may see")
+
+
+@app.command()
+def renew(
+    token_id: TokenId,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="TIME",
+            help="Time from now until the token expires: 90m, 12h, 7d. [default: the broker's]",
+        ),
+    ] = None,
+    setting: ClientSettings = None,
+) -> None:
+    """Renew a token, at most until the end of its maximum lifetime.
+
+    \b
+    odradek token renew 3C0sY1xQSvGkYkN0yGQ2nQ --for 12h
+    """
+    period_ms = _period_ms("--for", period, least_ms=1)
+
+    async def main() -> int:
+        async with open_admin(bootstrap, setting) as admin:
+            token = await _token(admin, token_id)
+            return await admin.renew_delegation_token(token.hmac, period_ms=period_ms)
+
+    tell(f"token {token_id} expires at {utc_time(run(main()))}")
+
+
+@app.command()
+def expire(
+    token_id: TokenId,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            "--in",
+            metavar="TIME",
+            help="Time from now until the token expires, for example 90m. [default: now]",
+        ),
+    ] = None,
+    setting: ClientSettings = None,
+) -> None:
+    """Let a token expire, immediately or after some time.
+
+    \b
+    odradek token expire 3C0sY1xQSvGkYkN0yGQ2nQ
+    """
+    period_ms = _period_ms("--in", period, least_ms=0)
+
+    async def main() -> int:
+        async with open_admin(bootstrap, setting) as admin:
+            token = await _token(admin, token_id)
+            return await admin.expire_delegation_token(token.hmac, period_ms=period_ms)
+
+    expiry_ms = run(main())
+    if period_ms is None:
+        tell(f"expired token {token_id}")
+    else:
+        tell(f"token {token_id} expires at {utc_time(expiry_ms)}")
+
+
+async def _token(admin: Admin, token_id: str) -> DelegationToken:
+    """The token with this id. Ends the program if this user cannot see such a token."""
+    seen = {token.token_id: token for token in await admin.describe_delegation_token()}
+    if token_id not in seen:
+        fail(f"there is no token {token_id!r} that you may see; see `odradek token describe`")
+    return seen[token_id]
+
+
+def _row(token: DelegationToken) -> dict[str, Any]:
+    return {
+        "token_id": token.token_id,
+        "owner": token.owner,
+        "requester": token.requester,
+        "renewers": list(token.renewers),
+        "issued": utc_time(token.issue_timestamp_ms),
+        "expires": utc_time(token.expiry_timestamp_ms),
+        "ends": utc_time(token.max_timestamp_ms),
+    }
+
+
+def _user(name: str) -> str:
+    """The name of a user that is given as alice or as User:alice."""
+    return name.removeprefix(_USER)
+
+
+def _period_ms(option: str, text: str | None, least_ms: int) -> int | None:
+    """The duration that an option gives, in ms. Ends the program for an invalid duration."""
+    if text is None:
+        return None
+    try:
+        period_ms = parse_duration_ms(text)
+    except OffsetError as error:
+        fail(f"{option}: {error}", 2)
+    if not least_ms <= period_ms <= _PERIOD_MS_MAX:
+        fail(f"{option} {text!r} must be {least_ms} to {_PERIOD_MS_MAX} ms", 2)
+    return period_ms

@@ -1,0 +1,278 @@
+"""`odradek user list|create|alter|delete|hash`: users of SCRAM and of PLAIN, and their
+passwords."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek_cli.commands import fail
+from odradek_cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek_cli.say import say
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin
+
+app = typer.Typer(
+    help="List, create, alter, delete SCRAM users; hash passwords for PLAIN. Passwords come "
+    "from the terminal, a file, the environment or standard input; only salted hashes of "
+    "them are sent.",
+    no_args_is_help=True,
+)
+
+_DEFAULT_MECHANISM = "SCRAM-SHA-512"
+_DEFAULT_ITERATIONS = 4096
+_PASSWORD_CHARACTERS_MAX = 65_536
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The user.")]
+Mechanisms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mechanism",
+        "-m",
+        metavar="NAME",
+        help=f"SCRAM-SHA-256 or SCRAM-SHA-512; repeatable. [default: {_DEFAULT_MECHANISM}]",
+    ),
+]
+Iterations = Annotated[
+    int,
+    typer.Option("--iterations", help="Number of iterations of the hash function: 4096 to 16384."),
+]
+PasswordFile = Annotated[
+    str | None,
+    typer.Option("--password-file", metavar="FILE", help="A file with the password; - is stdin."),
+]
+PasswordEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--password-env", metavar="NAME", help="An environment variable with the password."
+    ),
+]
+
+
+@app.command("list")
+def list_(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="The names of users. [default: all]"),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """List users and the mechanisms that they have a password for.
+
+    \b
+    odradek user list
+    odradek user list alice --json
+    """
+
+    async def main() -> list[tuple[str, str, int]]:
+        async with open_admin(bootstrap, setting) as admin:
+            found = await admin.describe_user_scram_credentials(names or None)
+            return [
+                (user, info.mechanism, info.iterations)
+                for user, infos in found.items()
+                for info in infos
+            ]
+
+    rows = run(main())
+    if as_json:
+        for user, mechanism, iterations in rows:
+            say(json.dumps({"user": user, "mechanism": mechanism, "iterations": iterations}))
+    elif rows:
+        print_table(
+            ["USER", "MECHANISM", "ITERATIONS"],
+            [[user, mechanism, str(iterations)] for user, mechanism, iterations in rows],
+        )
+    else:
+        tell("there are no users of SCRAM")
+
+
+@app.command()
+def create(
+    name: Name,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    mechanism: Mechanisms = None,
+    iterations: Iterations = _DEFAULT_ITERATIONS,
+    password_file: PasswordFile = None,
+    password_env: PasswordEnv = None,
+    setting: ClientSettings = None,
+) -> None:
+    """Give a new user a password.
+
+    \b
+    odradek user create alice
+    odradek user create loader --mechanism SCRAM-SHA-256 --password-env LOADER_PASSWORD
+    """
+    _store(name, bootstrap, mechanism, iterations, password_file, password_env, setting, new=True)
+
+
+@app.command()
+def alter(
+    name: Name,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    mechanism: Mechanisms = None,
+    iterations: Iterations = _DEFAULT_ITERATIONS,
+    password_file: PasswordFile = None,
+    password_env: PasswordEnv = None,
+    setting: ClientSettings = None,
+) -> None:
+    """Give a user another password. Open connections stay open.
+
+    \b
+    odradek user alter alice --password-file /run/secrets/alice
+    """
+    _store(name, bootstrap, mechanism, iterations, password_file, password_env, setting, new=False)
+
+
+@app.command()
+def delete(
+    name: Name,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    mechanism: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mechanism",
+            "-m",
+            metavar="NAME",
+            help="Only the password for this mechanism; repeatable.",
+        ),
+    ] = None,
+    setting: ClientSettings = None,
+) -> None:
+    """Remove a user's passwords. Open connections stay open until their session ends.
+
+    \b
+    odradek user delete alice
+    """
+    from odradek_client.admin import UserScramCredentialDeletion
+
+    wanted = _mechanisms(mechanism, default=())
+
+    async def main() -> list[str]:
+        async with open_admin(bootstrap, setting) as admin:
+            mechanisms = wanted or await _mechanisms_of(admin, name)
+            if not mechanisms:
+                fail(f"user {name!r} has no password; `odradek user list` shows who has")
+            for each in mechanisms:
+                await admin.alter_user_scram_credentials(UserScramCredentialDeletion(name, each))
+            return mechanisms
+
+    for each in run(main()):
+        tell(f"deleted the password of {name} for {each}")
+
+
+@app.command("hash")
+def hash_(name: Name, password_file: PasswordFile = None, password_env: PasswordEnv = None) -> None:
+    """Print a line for the file of PLAIN users (sasl.plain.users.file), without a broker.
+
+    \b
+    odradek user hash alice >> /etc/odradek/users
+    """
+    from odradek_broker.security.passwords import SALT_BYTES, hash_password
+
+    password = _password(name, password_file, password_env)
+    say(f"{name}:{hash_password(password, os.urandom(SALT_BYTES))}")
+
+
+def _store(
+    name: str,
+    bootstrap: str,
+    mechanism: list[str] | None,
+    iterations: int,
+    password_file: str | None,
+    password_env: str | None,
+    setting: list[str] | None,
+    *,
+    new: bool,
+) -> None:
+    from odradek_client.admin import UserScramCredentialUpsertion
+
+    mechanisms = _mechanisms(mechanism, default=(_DEFAULT_MECHANISM,))
+    password = _password(name, password_file, password_env)
+
+    async def main() -> None:
+        async with open_admin(bootstrap, setting) as admin:
+            present = await _mechanisms_of(admin, name)
+            for each in mechanisms:
+                if (each in present) == new:
+                    fail(_other_command(name, each, new))
+            # Each credential has its own request, because brokers accept one credential of a user
+            # in a request.
+            for each in mechanisms:
+                await admin.alter_user_scram_credentials(
+                    UserScramCredentialUpsertion(name, password, each, iterations)
+                )
+
+    try:
+        run(main())
+    except ValueError as error:
+        fail(str(error), 2)
+    for each in mechanisms:
+        tell(f"{'created' if new else 'altered'} the password of {name} for {each}")
+
+
+def _other_command(name: str, mechanism: str, new: bool) -> str:
+    has, other = ("has a", "alter") if new else ("has no", "create")
+    return f"user {name!r} {has} password for {mechanism}; use `odradek user {other}`"
+
+
+async def _mechanisms_of(admin: Admin, name: str) -> list[str]:
+    found = await admin.describe_user_scram_credentials()
+    return [info.mechanism for info in found.get(name, [])]
+
+
+def _mechanisms(given: list[str] | None, default: tuple[str, ...]) -> list[str]:
+    """The mechanisms by name. Ends the program for an unknown mechanism."""
+    from odradek_client.admin import SCRAM_MECHANISMS
+
+    mechanisms = list(dict.fromkeys(each.strip().upper() for each in given or default))
+    for each in mechanisms:
+        if each not in SCRAM_MECHANISMS:
+            fail(f"--mechanism {each!r} must be one of {', '.join(SCRAM_MECHANISMS)}", 2)
+    return mechanisms
+
+
+def _password(name: str, file: str | None, variable: str | None) -> str:
+    """The password from the options, the terminal or standard input. Ends the program if there is
+    none."""
+    if file is not None and variable is not None:
+        fail("--password-file and --password-env are given; leave one out", 2)
+    if variable is not None:
+        password = os.environ.get(variable)
+        if password is None:
+            fail(f"--password-env: the environment has no variable {variable}", 2)
+    elif file is not None and file != "-":
+        password = _first_line(file)
+    elif file is None and sys.stdin.isatty():
+        password = typer.prompt(
+            f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+        )
+    else:
+        password = sys.stdin.readline(_PASSWORD_CHARACTERS_MAX).rstrip("\r\n")
+    if not password:
+        fail("the password is empty", 2)
+    return str(password)
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.readline(_PASSWORD_CHARACTERS_MAX).rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        fail(f"cannot read the password in {path}: {why}", 2)

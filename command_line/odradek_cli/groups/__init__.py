@@ -1,0 +1,1 @@
+"""Commands about groups: consumer groups and share groups."""

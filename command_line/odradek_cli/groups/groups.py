@@ -1,0 +1,449 @@
+"""`odradek group list|describe|reset-offsets|delete-offsets|delete`: the work of
+kafka-consumer-groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from odradek_cli.commands import fail
+from odradek_cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    cell,
+    end_with,
+    errors_but,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek_cli.completion import group_names
+from odradek_cli.groups.group_reset import AllTopics, Groups, TopicSpecs, reset_offsets
+from odradek_cli.say import say
+from odradek_records.offset_grammar import OffsetError
+from odradek_records.offset_reset import Partition, parse_topics
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin
+    from odradek_client.admin.groups import GroupDescription, GroupMember
+    from odradek_client.errors import OdradekError
+    from odradek_client.network.cluster import BrokerAddress
+    from odradek_client.structs import OffsetAndMetadata, TopicPartition
+
+    Offsets: TypeAlias = dict[TopicPartition, OffsetAndMetadata | None]
+
+app = typer.Typer(help="List, describe, reset, delete consumer groups.", no_args_is_help=True)
+
+_REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+
+
+# --- list -----------------------------------------------------------------------------------------
+
+
+@app.command("list")
+def list_(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only groups in this state, such as Stable; repeatable.",
+        ),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Only groups of this type, classic or consumer; repeatable.",
+        ),
+    ] = None,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Show type, protocol, state and coordinator too."),
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Print the ids of all groups, one in each line."""
+
+    async def main() -> list[dict[str, Any]]:
+        async with open_admin(bootstrap, setting) as admin:
+            found = await admin.list_groups(states=state or (), types=kind or ())
+            return [
+                {
+                    "group": each.group_id,
+                    "type": each.type,
+                    "protocol_type": each.protocol_type,
+                    "state": each.state,
+                    "coordinator_id": each.coordinator,
+                }
+                for each in found
+            ]
+
+    rows = run(main())
+    if as_json:
+        for row in rows:
+            say(json.dumps(row))
+    elif verbose:
+        print_table(
+            ["GROUP", "TYPE", "PROTOCOL", "STATE", "COORDINATOR-ID"],
+            [[cell(value) for value in row.values()] for row in rows],
+        )
+    else:
+        for row in rows:
+            say(row["group"])
+
+
+# --- describe -------------------------------------------------------------------------------------
+
+
+@app.command()
+def describe(
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME", help="Group ids. [default: all groups]", autocompletion=group_names
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    members: Annotated[
+        bool, typer.Option("--members", help="Show the members instead of the offsets.")
+    ] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="Show state, assignor and coordinator instead.")
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Show leader epochs too; with --members the assignment of each member.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Show committed offsets, lag and members of groups.
+
+    With --json, one line for each group has its committed offsets, lag and members. LAG is the
+    number of records after the committed offset.
+    """
+    if members and state:
+        fail("--members and --state are two tables; choose one", 2)
+    rows, errors = run(_describe(bootstrap, groups, setting))
+    if as_json:
+        for row in rows:
+            say(json.dumps(row))
+    elif state:
+        _print_states(rows)
+    else:
+        _print_groups(rows, members, verbose)
+    end_with(errors)
+
+
+async def _describe(
+    bootstrap: str, groups: list[str] | None, setting: list[str] | None
+) -> tuple[list[dict[str, Any]], list[OdradekError]]:
+    async with open_admin(bootstrap, setting) as admin:
+        return await group_rows(admin, groups)
+
+
+async def group_rows(
+    admin: Admin, groups: list[str] | None
+) -> tuple[list[dict[str, Any]], list[OdradekError]]:
+    """A row for each group, with positions, lag and members; and the errors of groups that cannot
+    be described."""
+    from odradek_client.admin import LATEST
+    from odradek_protocol.errors import ErrorCode
+
+    names = groups or [each.group_id for each in await admin.list_groups()]
+    described = await admin.describe_groups(names, raise_errors=False)
+    errors = list(described.errors.values())
+    if not groups:
+        errors = errors_but(ErrorCode.GROUP_ID_NOT_FOUND, described)
+    found = [described[name] for name in dict.fromkeys(names) if name in described]
+    committed = {each.group_id: await admin.list_group_offsets(each.group_id) for each in found}
+    partitions = {tp for offsets in committed.values() for tp in offsets}
+    partitions |= {tp for group in found for member in group.members for tp in member.assignment}
+    ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST), raise_errors=False)
+    end_offsets = {tp: None if end is None else end.offset for tp, end in ends.items()}
+    brokers = {each.node_id: each for each in (await admin.describe_cluster()).brokers}
+    return [
+        {
+            **_group_row(each, committed[each.group_id], end_offsets),
+            "verdict": await _verdict(admin, each.group_id),
+            "coordinator": _address(brokers.get(each.coordinator)),
+        }
+        for each in found
+    ], errors
+
+
+async def _verdict(admin: Admin, group_id: str) -> dict[str, str] | None:
+    """The broker's verdict about a group, with a sentence. None for a broker without verdicts, such
+    as Apache Kafka. The command makes no verdict of its own, because one description of a group
+    does not show whether the group makes progress."""
+    from odradek_client.admin.history import NothingKnown, Subject
+    from odradek_client.errors import UnsupportedByBroker
+
+    try:
+        found = await admin.describe_history(Subject.GROUP, group_id, limit=0)
+    except (UnsupportedByBroker, NothingKnown):
+        return None
+    for state in (state for each in found for state in each.states):
+        if state.name == "now_verdict":
+            return {"status": state.details["verdict"], "text": state.text}
+    return None
+
+
+def _address(broker: BrokerAddress | None) -> str | None:
+    return None if broker is None else f"{broker.host}:{broker.port}"
+
+
+def _group_row(
+    group: GroupDescription, committed: Offsets, ends: Mapping[TopicPartition, int | None]
+) -> dict[str, Any]:
+    owners = {tp: member for member in group.members for tp in member.assignment}
+    return {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "coordinator_id": group.coordinator,
+        "members": [_member_row(member) for member in group.members],
+        "partitions": [
+            _partition_row(tp, committed.get(tp), ends.get(tp), owners.get(tp))
+            for tp in sorted({*committed, *owners})
+        ],
+    }
+
+
+def _member_row(member: GroupMember) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "epoch": member.epoch,
+        "topics": member.topics,
+        "assignment": [{"topic": topic, "partition": index} for topic, index in member.assignment],
+    }
+
+
+def _partition_row(
+    place: TopicPartition,
+    committed: OffsetAndMetadata | None,
+    end: int | None,
+    owner: GroupMember | None,
+) -> dict[str, Any]:
+    current = None if committed is None else committed.offset
+    epoch = None if committed is None or committed.leader_epoch < 0 else committed.leader_epoch
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "leader_epoch": epoch,
+        "current_offset": current,
+        "log_end_offset": end,
+        # A position after the end, from before a truncation, has no records left to read.
+        "lag": None if current is None or end is None else max(end - current, 0),
+        "metadata": None if committed is None else committed.metadata,
+        "member_id": None if owner is None else owner.member_id,
+        "host": None if owner is None else owner.host,
+        "client_id": None if owner is None else owner.client_id,
+    }
+
+
+def _print_groups(rows: list[dict[str, Any]], members: bool, verbose: bool) -> None:
+    """Print a table for each group that has rows."""
+    first = True
+    for row in rows:
+        name, state = row["group"], row["state"]
+        shown = bool(row["members"] or (row["partitions"] and not members))
+        if shown and not first:
+            say()
+        if state in _REBALANCING:
+            tell(f"group {name!r} is rebalancing")
+        elif not row["members"]:
+            tell(f"group {name!r} has no active members")
+        if row["verdict"] is not None and not members:
+            tell(f"group {name!r} is {row['verdict']['text']}")
+        if not shown:
+            continue
+        first = False
+        if members:
+            _print_members(row, verbose)
+        else:
+            _print_offsets(row, verbose)
+
+
+def _print_offsets(row: dict[str, Any], verbose: bool) -> None:
+    columns = {
+        "TOPIC": "topic",
+        "PARTITION": "partition",
+        **({"LEADER-EPOCH": "leader_epoch"} if verbose else {}),
+        "CURRENT-OFFSET": "current_offset",
+        "LOG-END-OFFSET": "log_end_offset",
+        "LAG": "lag",
+        "CONSUMER-ID": "member_id",
+        "HOST": "host",
+        "CLIENT-ID": "client_id",
+    }
+    idle = [member for member in row["members"] if not member["assignment"]]
+    print_table(
+        ["GROUP", *columns],
+        [
+            [row["group"], *(cell(each.get(name)) for name in columns.values())]
+            for each in [*row["partitions"], *idle]
+        ],
+    )
+
+
+def _print_members(row: dict[str, Any], verbose: bool) -> None:
+    columns = {
+        "CONSUMER-ID": "member_id",
+        **(
+            {"GROUP-INSTANCE-ID": "instance_id"}
+            if any(member["instance_id"] for member in row["members"])
+            else {}
+        ),
+        "HOST": "host",
+        "CLIENT-ID": "client_id",
+    }
+    more = ["ASSIGNMENT"] if verbose else []
+    lines = []
+    for member in row["members"]:
+        assignment = member["assignment"]
+        line = [row["group"], *(cell(member[name]) for name in columns.values())]
+        line.append(str(len(assignment)))
+        if verbose:
+            line.append(_assignment(assignment))
+        lines.append(line)
+    print_table(["GROUP", *columns, "#PARTITIONS", *more], lines)
+
+
+def _assignment(partitions: Iterable[dict[str, Any]]) -> str:
+    """`orders(0,1), users(3)`, as Kafka writes it."""
+    topics: dict[str, list[str]] = {}
+    for partition in partitions:
+        topics.setdefault(partition["topic"], []).append(str(partition["partition"]))
+    return ", ".join(f"{topic}({','.join(held)})" for topic, held in topics.items()) or "-"
+
+
+def _print_states(rows: list[dict[str, Any]]) -> None:
+    print_table(
+        ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"],
+        [
+            [
+                row["group"],
+                f"{row['coordinator']} ({row['coordinator_id']})",
+                cell(row["assignor"]),
+                row["state"],
+                str(len(row["members"])),
+            ]
+            for row in rows
+        ],
+    )
+
+
+app.command("reset-offsets")(reset_offsets)
+
+
+# --- delete ---------------------------------------------------------------------------------------
+
+
+@app.command("delete-offsets")
+def delete_offsets(
+    group: Annotated[
+        str, typer.Argument(metavar="GROUP", help="Group id.", autocompletion=group_names)
+    ],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    topic: TopicSpecs = None,
+    all_topics: AllTopics = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Delete committed offsets of a group in topics that it does not consume now."""
+    try:
+        topics = parse_topics(topic or [])
+    except OffsetError as error:
+        fail(str(error), 2)
+    if bool(topics) == all_topics:
+        fail("say which: --topic TOPIC[:P,...] or --all-topics", 2)
+
+    async def main() -> tuple[list[Partition], list[str]]:
+        async with open_admin(bootstrap, setting) as admin:
+            held = list(await admin.list_group_offsets(group))
+            if not held:
+                await admin.describe_groups(group)  # raises if there is no such group
+            wanted, missing = _chosen(held, topics, all_topics)
+            deleted = await admin.delete_group_offsets(group, wanted, raise_errors=False)
+            problems = [f"group {group!r} has no position in {place}" for place in missing]
+            return sorted(deleted), problems + [str(error) for error in deleted.errors.values()]
+
+    deleted, problems = run(main())
+    for name, index in deleted:
+        tell(f"deleted the offset of {group} for {name}-{index}")
+    for problem in problems:
+        tell(f"odradek: {problem}")
+    if not deleted and not problems:
+        tell(f"group {group!r} has no positions")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _chosen(
+    held: Sequence[Partition], topics: Mapping[str, list[int] | None], all_topics: bool
+) -> tuple[list[Partition], list[str]]:
+    """The positions to delete, and the names that no position matches."""
+    if all_topics:
+        return list(held), []
+    wanted: list[Partition] = []
+    missing: list[str] = []
+    for topic, indexes in topics.items():
+        there = [(name, index) for name, index in held if name == topic]
+        if indexes is None:
+            wanted += there
+            missing += [] if there else [topic]
+        else:
+            wanted += [place for place in there if place[1] in indexes]
+            missing += [f"{topic}-{index}" for index in indexes if (topic, index) not in there]
+    return wanted, missing
+
+
+@app.command()
+def delete(
+    groups: Groups,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Do not fail if a group does not exist.")
+    ] = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Delete groups that have no members, and all of their committed offsets."""
+    from odradek_protocol.errors import ErrorCode
+
+    async def main() -> dict[str, OdradekError]:
+        async with open_admin(bootstrap, setting) as admin:
+            return (await admin.delete_groups(groups, raise_errors=False)).errors
+
+    errors = run(main())
+    failed = False
+    for name in dict.fromkeys(groups):
+        error = errors.get(name)
+        if error is None:
+            tell(f"deleted {name}")
+        elif if_exists and error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            tell(f"left {name} as it is: nothing to do")
+        else:
+            tell(f"odradek: {error}")
+            failed = True
+    if failed:
+        raise typer.Exit(1)

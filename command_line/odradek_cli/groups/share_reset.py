@@ -1,0 +1,133 @@
+"""`odradek share reset-offsets`: set the offsets at which share groups continue."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek_cli.commands import fail
+from odradek_cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    Execute,
+    end_plan,
+    open_admin,
+    print_rows,
+    run,
+    tell,
+)
+from odradek_cli.completion import group_names, topic_names
+from odradek_cli.groups.group_reset import ToDatetime, ranges_of
+from odradek_records.offset_grammar import OffsetError
+from odradek_records.offset_reset import Partition, Target, Where, parse_target, plan
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin
+
+
+def reset_offsets(
+    group: Annotated[
+        str, typer.Argument(metavar="GROUP", help="Group id.", autocompletion=group_names)
+    ],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="A topic with all of its partitions; repeatable.",
+            autocompletion=topic_names,
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="After the last record.")] = False,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="This offset.")
+    ] = None,
+    to_datetime: ToDatetime = None,
+    execute: Execute = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Set the offsets at which a share group continues; its members must have stopped.
+
+    The group forgets which records it has delivered, and how often. Nothing is changed without
+    --execute. An offset outside of the log becomes the nearest one inside.
+    """
+    if not topic:
+        fail("say what to reset: --topic TOPIC", 2)
+    try:
+        target = parse_target(
+            to_earliest=to_earliest,
+            to_latest=to_latest,
+            to_current=False,
+            to_offset=to_offset,
+            to_datetime=to_datetime,
+            by_duration=None,
+            shift_by=None,
+            from_file=False,
+            now_ms=int(time.time() * 1000),
+        )
+    except OffsetError as error:
+        fail(str(error), 2)
+    rows, errors = run(_reset(bootstrap, setting, group, topic, target, execute))
+    columns = ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "NEW-OFFSET"]
+    print_rows(columns, rows, as_json=as_json)
+    end_plan(rows, errors, "nothing was changed", execute=execute)
+
+
+async def _reset(
+    bootstrap: str,
+    setting: list[str] | None,
+    group: str,
+    topics: list[str],
+    target: Target,
+    execute: bool,
+) -> tuple[list[dict[str, Any]], list[Exception]]:
+    """A row for each partition that has, or would get, a new offset; and the errors."""
+    errors: list[Exception] = []
+    async with open_admin(bootstrap, setting) as admin:
+        partitions = [
+            (topic, each.partition)
+            for topic, described in (await admin.describe_topics(topics)).items()
+            for each in described.partitions
+        ]
+        held = await admin.list_share_group_offsets(group, partitions)
+        before: dict[Partition, int | None] = {
+            tp: None if at is None else at.start_offset for tp, at in held.items()
+        }
+        new = await _new_offsets(admin, partitions, target, errors)
+        done = set(new)
+        if execute:
+            altered = await admin.alter_share_group_offsets(group, new, raise_errors=False)
+            errors += altered.errors.values()
+            done = {(topic, number) for topic, number in altered}
+    return [
+        {
+            "group": group,
+            "topic": topic,
+            "partition": number,
+            "start_offset": before.get((topic, number)),
+            "new_offset": new[topic, number],
+        }
+        for topic, number in sorted(done)
+    ], errors
+
+
+async def _new_offsets(
+    admin: Admin, partitions: list[Partition], target: Target, errors: list[Exception]
+) -> dict[Partition, int]:
+    ranges = await ranges_of(admin, partitions, errors)
+    at_time: dict[Partition, int | None] = {}
+    if target.where is Where.TIME:
+        found = await admin.list_offsets(dict.fromkeys(ranges, target.value))
+        at_time = {tp: None if at is None else at.offset for tp, at in found.items()}
+    made = plan(target, ranges, {}, at_time, {})
+    for note in made.notes:
+        tell(note)
+    return made.offsets

@@ -1,0 +1,1 @@
+"""Commands beside the broker: faults, generated files, a benchmark, tools of language models."""

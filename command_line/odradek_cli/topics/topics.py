@@ -1,0 +1,366 @@
+"""`odradek topic create|list|describe|alter|trim|delete`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from odradek_cli.commands import fail
+from odradek_cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    assignments,
+    offset_of,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek_cli.completion import topic_names
+from odradek_cli.layout import columns, wrap
+from odradek_cli.say import say
+from odradek_cli.topic_patterns import is_pattern, matching, nothing_matches
+from odradek_cli.topics.topic_trim import trim
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin, TopicDescription
+    from odradek_client.errors import OdradekError
+
+Errors: TypeAlias = "dict[str, OdradekError]"
+
+app = typer.Typer(help="List, create, alter, trim, delete topics.", no_args_is_help=True)
+
+NewTopics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
+Topics = Annotated[
+    list[str],
+    typer.Argument(metavar="TOPIC", help="Topic names.", autocompletion=topic_names),
+]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; repeatable."),
+]
+
+
+@app.command()
+def create(
+    topics: NewTopics,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-n", metavar="N", help="-1: the broker's default.")
+    ] = -1,
+    replication_factor: Annotated[
+        int,
+        typer.Option("--replication-factor", "-r", metavar="N", help="-1: the broker's default."),
+    ] = -1,
+    config: Configs = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Do not fail if a topic exists already.")
+    ] = False,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Check, and create nothing.")
+    ] = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Create topics.
+
+    \b
+    odradek topic create orders --partitions 3
+    odradek topic create sessions --config cleanup.policy=compact --if-not-exists
+    odradek topic create a b c --config retention.ms=86400000
+    """
+    from odradek_client.admin import NewTopic
+    from odradek_client.errors import TopicAlreadyExists
+
+    configs = assignments(config, "--config")
+
+    async def main() -> Errors:
+        async with open_admin(bootstrap, setting) as admin:
+            created = await admin.create_topics(
+                [NewTopic(name, partitions, replication_factor, configs) for name in topics],
+                validate_only=validate_only,
+                raise_errors=False,
+            )
+            return created.errors
+
+    errors = run(main())
+    done = "would create" if validate_only else "created"
+    _tell(done, topics, errors, (TopicAlreadyExists,) if if_not_exists else ())
+
+
+@app.command("list")
+def list_(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    internal: Annotated[bool, typer.Option("--internal", help="Also internal topics.")] = False,
+    names_only: Annotated[
+        bool, typer.Option("--names", help="Print only the names, one in each line.")
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """List all topics, with the number of their partitions and replicas."""
+
+    async def main() -> list[dict[str, Any]]:
+        async with open_admin(bootstrap, setting) as admin:
+            names = await admin.list_topics(internal=internal)
+            # A topic that was deleted after the names were listed is left out.
+            found = await admin.describe_topics(names, raise_errors=False)
+            return [
+                {
+                    "topic": name,
+                    "partitions": len(found[name].partitions),
+                    "replication_factor": _replicas(found[name]),
+                    "internal": found[name].is_internal,
+                }
+                for name in names
+                if name in found
+            ]
+
+    rows = run(main())
+    if as_json or names_only:
+        for row in rows:
+            say(json.dumps(row) if as_json else row["topic"])
+        return
+    if not rows:
+        tell("there are no topics; `odradek topic create NAME` makes one")
+        return
+    print_table(
+        ["TOPIC", "PARTITIONS", "REPLICATION-FACTOR"],
+        [[row["topic"], str(row["partitions"]), str(row["replication_factor"])] for row in rows],
+    )
+
+
+def _replicas(topic: TopicDescription) -> int:
+    return max((len(each.replicas) for each in topic.partitions), default=0)
+
+
+@app.command()
+def describe(
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME|REGEX",
+            help="Names, or regular expressions for whole names. [default: all topics]",
+            autocompletion=topic_names,
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    all_configs: Annotated[
+        bool, typer.Option("--all-configs", help="Also settings that have their default value.")
+    ] = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Show partitions, leaders, offsets and settings of topics.
+
+    \b
+    odradek topic describe orders
+    odradek topic describe 'orders.*' --all-configs
+    """
+    described = run(_describe(bootstrap, topics, setting))
+    failed = False
+    for name, row in described.items():
+        if isinstance(row, Exception):
+            say(f"odradek: {row}", err=True)
+            failed = True
+            continue
+        if not all_configs:
+            row["configs"] = [each for each in row["configs"] if not each["default"]]
+        if as_json:
+            say(json.dumps(row))
+        else:
+            _print_topic(name, row)
+    if failed:
+        raise typer.Exit(1)
+
+
+async def _describe(
+    bootstrap: str, topics: list[str] | None, setting: list[str] | None
+) -> dict[str, Any]:
+    from odradek_client.admin import ConfigResource
+
+    async with open_admin(bootstrap, setting) as admin:
+        names, unmatched = await _names_of(admin, topics)
+        found = await admin.describe_topics(names, raise_errors=False)
+        configs = await admin.describe_configs([ConfigResource.topic(name) for name in found])
+        rows: dict[str, Any] = {**found.errors, **unmatched}
+        for name, topic in found.items():
+            rows[name] = await _row(admin, topic, configs[ConfigResource.topic(name)])
+        return {name: rows[name] for name in [*names, *unmatched]}
+
+
+async def _names_of(
+    admin: Admin, words: list[str] | None
+) -> tuple[list[str], dict[str, OdradekError]]:
+    """The topics that match these words, each once, and an error for each expression without a
+    match."""
+    from odradek_client.errors import Refused
+
+    if words and not any(map(is_pattern, words)):
+        return words, {}
+    there = await admin.list_topics()
+    if not words:
+        return there, {}
+    found: dict[str, None] = {}
+    unmatched: dict[str, OdradekError] = {}
+    for word in words:
+        names = matching([word], there) if is_pattern(word) else [word]
+        found |= dict.fromkeys(names)
+        if not names:
+            unmatched[word] = Refused(nothing_matches([word]))
+    return list(found), unmatched
+
+
+async def _row(admin: Admin, topic: TopicDescription, configs: Any) -> dict[str, Any]:
+    from odradek_client.admin import EARLIEST, LATEST
+    from odradek_client.structs import TopicPartition
+
+    partitions = [TopicPartition(topic.name, each.partition) for each in topic.partitions]
+    starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
+    return {
+        "topic": topic.name,
+        "topic_id": base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("="),
+        "internal": topic.is_internal,
+        "configs": [
+            {"name": each.name, "value": each.value, "default": each.is_default}
+            for each in configs.values()
+        ],
+        "partitions": [
+            {
+                "partition": each.partition,
+                "leader": each.leader,
+                "replicas": each.replicas,
+                "isr": each.in_sync,
+                "log_start_offset": offset_of(starts[place]),
+                "log_end_offset": offset_of(ends[place]),
+            }
+            for each, place in zip(topic.partitions, partitions, strict=True)
+        ],
+    }
+
+
+def _print_topic(name: str, row: dict[str, Any]) -> None:
+    replicas = row["partitions"][0]["replicas"] if row["partitions"] else []
+    configs = [f"{each['name']}={each['value']}" for each in row["configs"]]
+    head = (
+        f"Topic: {name}  TopicId: {row['topic_id']}  PartitionCount: {len(row['partitions'])}  "
+        f"ReplicationFactor: {len(replicas)}"
+    )
+    in_line = f"  Configs: {','.join(configs)}"
+    lines = [head + in_line]
+    if len(lines[0]) > columns():
+        lines = [*wrap(head, rest="  "), in_line]
+    if len(in_line) > columns():
+        lines[-1] = "  Configs:"
+        lines += [part for each in configs for part in wrap(each, " " * 4, " " * 8)]
+    say(*lines)
+    print_table(
+        ["PARTITION", "LEADER", "REPLICAS", "ISR", "LOG-START-OFFSET", "LOG-END-OFFSET"],
+        [
+            [
+                str(each["partition"]),
+                "none" if each["leader"] is None else str(each["leader"]),
+                ",".join(map(str, each["replicas"])),
+                ",".join(map(str, each["isr"])),
+                str(each["log_start_offset"]),
+                str(each["log_end_offset"]),
+            ]
+            for each in row["partitions"]
+        ],
+    )
+
+
+@app.command()
+def alter(
+    topics: Topics,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            "-n",
+            metavar="N",
+            help="The new number of partitions, which can only grow.",
+        ),
+    ] = None,
+    config: Configs = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--delete-config", metavar="KEY", help="A setting to reset to its default; repeatable."
+        ),
+    ] = None,
+    setting: ClientSettings = None,
+) -> None:
+    """Add partitions to topics, or change their settings."""
+    from odradek_client.admin import ConfigChange, ConfigOperation, ConfigResource
+
+    changes = [ConfigChange(key, value) for key, value in assignments(config, "--config").items()]
+    changes += [ConfigChange(key, None, ConfigOperation.DELETE) for key in delete_config or []]
+    if partitions is None and not changes:
+        fail("nothing to alter; give --partitions, --config or --delete-config", 2)
+
+    async def main() -> Errors:
+        errors: Errors = {}
+        async with open_admin(bootstrap, setting) as admin:
+            if partitions is not None:
+                counts = dict.fromkeys(topics, partitions)
+                errors.update((await admin.create_partitions(counts, raise_errors=False)).errors)
+            resources = {ConfigResource.topic(n): changes for n in topics if n not in errors}
+            if changes and resources:
+                altered = await admin.alter_configs(resources, raise_errors=False)
+                errors.update({resource.name: e for resource, e in altered.errors.items()})
+        return errors
+
+    _tell("altered", topics, run(main()))
+
+
+app.command()(trim)
+
+
+@app.command()
+def delete(
+    topics: Topics,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Do not fail if a topic does not exist.")
+    ] = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Delete topics, with everything in them."""
+    from odradek_client.errors import UnknownTopicOrPartition
+
+    async def main() -> Errors:
+        async with open_admin(bootstrap, setting) as admin:
+            return (await admin.delete_topics(topics, raise_errors=False)).errors
+
+    errors = run(main())
+    _tell("deleted", topics, errors, (UnknownTopicOrPartition,) if if_exists else ())
+
+
+def _tell(
+    done: str,
+    topics: Sequence[str],
+    errors: Errors,
+    harmless: tuple[type[OdradekError], ...] = (),
+) -> None:
+    """Print a line for each topic. Ends the program with 1 if there are errors of other classes
+    than `harmless`."""
+    failed = False
+    for name in topics:
+        error = errors.get(name)
+        if error is None:
+            say(f"{done} {name}", err=True)
+        elif isinstance(error, harmless):
+            say(f"left {name} as it is: nothing to do", err=True)
+        else:
+            say(f"odradek: {error}", err=True)
+            failed = True
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,235 @@
+"""`odradek console`: the web console, for any Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek_cli.broker.console_address import (
+    bound_to,
+    is_of_this_machine,
+    listening,
+    parse_address,
+    url_of,
+)
+from odradek_cli.commands import fail
+from odradek_cli.common import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    ClientSettings,
+    client_settings,
+    run,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_LISTEN = "127.0.0.1:8080"
+#: The maximum time for which a page waits for an unreachable broker.
+_TIMEOUT_MS = 10_000
+#: The time limit for asking a broker for the address of its own console.
+_ASK_MS = 3_000
+#: The time for a clean end after the broker that started the console has ended.
+_END_S = 5.0
+
+BehindProxy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--behind-proxy",
+        metavar="ADDRESS",
+        help="The address or network of a proxy whose X-Forwarded-For and X-Forwarded-Proto headers "
+        "are trusted; repeatable.",
+    ),
+]
+
+
+def console(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help=f"Where browsers find it; {_LISTEN}, or a free port if that is taken.",
+        ),
+    ] = "",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="A name of this machine that browsers may use in the address; repeatable.",
+        ),
+    ] = None,
+    behind_proxy: BehindProxy = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Let other machines use the console without authentication."
+        ),
+    ] = False,
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write", help="Let the console make changes; without it the console is read-only."
+        ),
+    ] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
+    setting: ClientSettings = None,
+    listen_on: Annotated[int | None, typer.Option("--listen-on", hidden=True)] = None,
+) -> None:
+    """Open the web console in the browser: the broker's own, or one that runs until Ctrl+C.
+
+    Needs `pip install 'odradek[console]'`. Works with any Kafka; brokers other than Odradek's
+    have no history to show. `odradek serve --console` serves a console together with the broker.
+    With --listen a new console is always started.
+    """
+    proxies = tuple(map(_proxy, behind_proxy or ()))
+    clients = {
+        kind: _patient(bootstrap, setting, kind) for kind in ("admin", "consumer", "producer")
+    }
+    own = listen or listen_on is not None or proxies
+    served = None if own else asyncio.run(_served(clients["admin"]))
+    if served is not None:
+        tell(f"odradek console of the broker at {bootstrap}: {served}")
+        if not no_open:
+            _open_browser(served)
+        return
+    host, port = parse_address(listen or _LISTEN, "--listen")
+    if not (insecure or _signs_in(clients["admin"])):
+        _refuse_if_open(host, listen, proxies)
+    if listen_on is not None:
+        _end_with_stdin()
+        ours = socket.socket(fileno=listen_on)
+    else:
+        ours = _bind(host, port, instead=not listen)
+    address = url_of(host, ours.getsockname()[1])
+
+    def started() -> None:
+        if listen_on is None:
+            tell(f"odradek console for {clients['admin']['bootstrap_servers']}: {address}")
+            if not no_open:
+                _open_browser(address)
+
+    hosts = frozenset([host, *(allow_host or [])])
+    _serve(ours, started, clients=clients, hosts=hosts, write=write, proxies=proxies)
+
+
+def _refuse_if_open(host: str, listen: str, proxies: tuple[str, ...]) -> None:
+    """End the program if users of other machines could see data without signing in."""
+    if is_of_this_machine(host) and not proxies:
+        return
+    fail(
+        f"{'--behind-proxy' if proxies else f'--listen {listen}'} would show other machines"
+        " everything without asking who they are: say so with --insecure, or use a listener with"
+        " SASL (-X security.protocol=...)",
+        2,
+    )
+
+
+def _proxy(text: str) -> str:
+    """The address or network of a proxy. Ends the program for any other text."""
+    try:
+        return str(ipaddress.ip_network(text) if "/" in text else ipaddress.ip_address(text))
+    except ValueError:
+        fail(f"--behind-proxy {text!r} must be an address such as 10.0.0.7, or 10.0.0.0/24", 2)
+
+
+def _serve(listening_on: socket.socket, started: Callable[[], None], **options: Any) -> None:
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        fail(f"the console needs {', '.join(missing)}: pip install 'odradek[console]'")
+    from odradek_console.server import ConsoleOptions, serve
+
+    _log_to_stderr()
+    run(serve(ConsoleOptions(**options), listening_on, started), fast=True)
+
+
+def _patient(bootstrap: str, given: list[str] | None, kind: str) -> dict[str, Any]:
+    settings = client_settings(bootstrap, given, kind, ask=False)
+    if kind == "admin":
+        settings.setdefault("default_api_timeout_ms", _TIMEOUT_MS)
+        settings.setdefault("request_timeout_ms", _TIMEOUT_MS)
+    return {"client_id": "odradek-console", **settings}
+
+
+def _signs_in(settings: Mapping[str, Any]) -> bool:
+    """True if every user of the console has to sign in."""
+    from odradek_console.sign_in import wants_sign_in
+
+    return wants_sign_in(settings)
+
+
+async def _served(settings: dict[str, Any]) -> str | None:
+    """The address of the console that the broker serves; None if it serves none, or does not report
+    it."""
+    from odradek_client.admin import Admin
+    from odradek_client.errors import OdradekError
+
+    log = logging.getLogger("odradek.client")
+    level = log.level
+    # Pages show the errors of the broker, so the log does not repeat them.
+    log.setLevel(logging.CRITICAL)
+    admin = Admin(**{**settings, "default_api_timeout_ms": _ASK_MS, "request_timeout_ms": _ASK_MS})
+    try:
+        await admin.start(_ASK_MS)
+        return (await admin.describe_broker_status()).console_url
+    except OdradekError:
+        return None
+    finally:
+        await admin.close()
+        log.setLevel(level)
+
+
+def _bind(host: str, port: int, *, instead: bool) -> socket.socket:
+    """The listening socket. `instead`: take any free port if the given port is in use."""
+    if instead:
+        try:
+            return listening(host, port)
+        except OSError:
+            return listening(host, 0)
+    return bound_to(host, port, "--listen")
+
+
+def _end_with_stdin() -> None:
+    """End this process when standard input ends, because the broker that started it has ended."""
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(_END_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="odradek-parent").start()
+
+
+def _log_to_stderr() -> None:
+    from odradek_broker.platform.log_lines import configure_logging
+
+    logging.getLogger("odradek.console").setLevel(logging.INFO)
+    # Lines are JSON unless stderr is a terminal, because otherwise a program reads them, or they go
+    # to the broker's log.
+    configure_logging("auto", "warning")
+
+
+def _open_browser(address: str) -> None:
+    """Open the desktop's browser; do nothing on a machine without a desktop."""
+    if sys.platform.startswith("linux") and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        return
+    import webbrowser
+
+    webbrowser.open(address)

@@ -1,0 +1,1 @@
+"""`odradek demo`: all features, shown with real data."""

@@ -1,0 +1,1 @@
+"""`odradek mirror` and its subcommands."""

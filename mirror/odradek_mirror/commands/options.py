@@ -1,0 +1,73 @@
+"""The options that several commands of `odradek mirror` share."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek_cli.commands import fail
+from odradek_cli.topic_patterns import pattern_of
+
+if TYPE_CHECKING:
+    from odradek_mirror.plan import Mode, Selection
+
+From = Annotated[
+    str, typer.Option("--from", metavar="HOST:PORT,...", help="Brokers of the source.")
+]
+To = Annotated[str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topics", metavar="PATTERN", help="Only these topics; repeatable."),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="PATTERN", help="Leave out these topics; repeatable."),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--groups", metavar="PATTERN", help="Only these groups; repeatable."),
+]
+ModeName = Annotated[
+    str, typer.Option("--mode", metavar="MODE", help="same-offsets or exactly-once.")
+]
+Name = Annotated[
+    str,
+    typer.Option("--name", metavar="NAME", help="The name of the mirror, if there are several."),
+]
+FromConfig = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from-config", metavar="KEY=VALUE|FILE", help="A setting for the source; repeatable."
+    ),
+]
+ToConfig = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--to-config", metavar="KEY=VALUE|FILE", help="A setting for the target; repeatable."
+    ),
+]
+
+
+def selection_of(
+    topics: list[str] | None, exclude: list[str] | None, groups: list[str] | None
+) -> Selection:
+    """The topics and groups that the options select."""
+    from odradek_mirror.plan import Selection
+
+    return Selection(_compiled(topics), _compiled(exclude), _compiled(groups))
+
+
+def _compiled(words: list[str] | None) -> re.Pattern[str] | None:
+    return re.compile(pattern_of(words)) if words else None
+
+
+def mode_of(word: str) -> Mode | None:
+    """The mode that --mode names; None if the option is missing. Ends the program for an unknown
+    mode."""
+    from odradek_mirror.plan import Mode
+
+    if word not in ("", *Mode):
+        fail(f"--mode {word!r} must be {' or '.join(Mode)}", 2)
+    return Mode(word) if word else None

@@ -1,0 +1,12 @@
+"""Public names of `odradek_testkit.faults`."""
+
+from odradek_testkit.faults import (
+    Apis,
+    ExpiredLock,
+    Fault,
+    FaultRefused,
+    Faults,
+    Send,
+)
+
+__all__ = ["Apis", "ExpiredLock", "Fault", "FaultRefused", "Faults", "Send"]

@@ -1,0 +1,41 @@
+"""Public names of `pyspark_odradek.session`."""
+
+from pyspark_odradek.session import (
+    HOW_TO_GET_JAVA,
+    OLDEST_JAVA,
+    SHORT_JOB_OPTIONS,
+    Java,
+    JavaNotFound,
+    SparkNotFound,
+    WrongInterpreter,
+    candidates,
+    check_interpreter,
+    find_java,
+    home_without_archive,
+    parse_version,
+    prepare_environment,
+    probe,
+    session,
+    shim_home,
+    shut_down,
+)
+
+__all__ = [
+    "HOW_TO_GET_JAVA",
+    "OLDEST_JAVA",
+    "SHORT_JOB_OPTIONS",
+    "Java",
+    "JavaNotFound",
+    "SparkNotFound",
+    "WrongInterpreter",
+    "candidates",
+    "check_interpreter",
+    "find_java",
+    "home_without_archive",
+    "parse_version",
+    "prepare_environment",
+    "probe",
+    "session",
+    "shim_home",
+    "shut_down",
+]

@@ -1,0 +1,5 @@
+"""The names of `testcontainers.kafka`."""
+
+from odradek_testkit.testcontainers import KafkaContainer, RedpandaContainer, kafka_config
+
+__all__ = ["KafkaContainer", "RedpandaContainer", "kafka_config"]
