@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from odradek_cli.commands import COMMANDS, CommandRow, installed_version, with_value
+from odradek_cli.options import option
 from odradek_cli.say import say
 
 
@@ -43,11 +44,11 @@ def _print_version(wanted: bool) -> None:
 def _root(
     _version: Annotated[
         bool,
-        typer.Option(
+        option(
             "--version",
+            "Print the version, and which record codec is in use.",
             callback=_print_version,
             is_eager=True,
-            help="Print the version, and which record codec is in use.",
         ),
     ] = False,
 ) -> None:

@@ -25,6 +25,7 @@ import typer
 from odradek_cli.client_config import DEFAULT_BOOTSTRAP, assignments, client_settings
 from odradek_cli.commands import fail
 from odradek_cli.layout import table_lines
+from odradek_cli.options import option
 from odradek_cli.say import say
 from odradek_cli.standard_streams import drop_output
 
@@ -77,33 +78,25 @@ _CONNECT_MS_MIN = 500
 
 Bootstrap = Annotated[
     str,
-    typer.Option(
-        "--bootstrap",
-        "-b",
-        metavar="HOST:PORT,...",
+    option(
+        "--bootstrap -b HOST:PORT,...",
+        "The first brokers to connect to, of any Kafka.",
         envvar="ODRADEK_BOOTSTRAP",
-        help="The first brokers to connect to, of any Kafka.",
     ),
 ]
 ClientSettings = Annotated[
     list[str] | None,
-    typer.Option(
-        "-X",
-        "--command-config",
-        metavar="KEY=VALUE|FILE",
-        help="A setting of the client, by Kafka's name, or a file of them; repeatable.",
+    option(
+        "-X --command-config KEY=VALUE|FILE",
+        "A setting of the client, by Kafka's name, or a file of them; repeatable.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON Lines instead of text.")]
-Compression = Annotated[
-    str,
-    typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
-]
+AsJson = Annotated[bool, option("--json", "JSON Lines instead of text.")]
+Compression = Annotated[str, option("--compression -z CODEC", "none, gzip, snappy, lz4 or zstd.")]
 Execute = Annotated[
-    bool,
-    typer.Option("--execute", help="Carry out the plan; without this option it is only shown."),
+    bool, option("--execute", "Carry out the plan; without this option it is only shown.")
 ]
-ValidateOnly = Annotated[bool, typer.Option("--validate-only", help="Check, and change nothing.")]
+ValidateOnly = Annotated[bool, option("--validate-only", "Check, and change nothing.")]
 
 
 class Client(Protocol):

@@ -13,8 +13,6 @@ import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.broker.console_address import (
     bound_to,
     is_of_this_machine,
@@ -31,6 +29,7 @@ from odradek_cli.common import (
     run,
     tell,
 )
+from odradek_cli.options import option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,10 +44,9 @@ _END_S = 5.0
 
 BehindProxy = Annotated[
     list[str] | None,
-    typer.Option(
-        "--behind-proxy",
-        metavar="ADDRESS",
-        help="The address or network of a proxy whose X-Forwarded-For and X-Forwarded-Proto headers "
+    option(
+        "--behind-proxy ADDRESS",
+        "The address or network of a proxy whose X-Forwarded-For and X-Forwarded-Proto headers "
         "are trusted; repeatable.",
     ),
 ]
@@ -58,36 +56,29 @@ def console(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     listen: Annotated[
         str,
-        typer.Option(
-            "--listen",
-            metavar="HOST:PORT",
-            help=f"Where browsers find it; {_LISTEN}, or a free port if that is taken.",
+        option(
+            "--listen HOST:PORT",
+            f"Where browsers find it; {_LISTEN}, or a free port if that is taken.",
         ),
     ] = "",
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            "--allow-host",
-            metavar="NAME",
-            help="A name of this machine that browsers may use in the address; repeatable.",
+        option(
+            "--allow-host NAME",
+            "A name of this machine that browsers may use in the address; repeatable.",
         ),
     ] = None,
     behind_proxy: BehindProxy = None,
     insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Let other machines use the console without authentication."
-        ),
+        bool, option("--insecure", "Let other machines use the console without authentication.")
     ] = False,
     write: Annotated[
         bool,
-        typer.Option(
-            "--write", help="Let the console make changes; without it the console is read-only."
-        ),
+        option("--write", "Let the console make changes; without it the console is read-only."),
     ] = False,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
+    no_open: Annotated[bool, option("--no-open", "Do not open a browser.")] = False,
     setting: ClientSettings = None,
-    listen_on: Annotated[int | None, typer.Option("--listen-on", hidden=True)] = None,
+    listen_on: Annotated[int | None, option("--listen-on", hidden=True)] = None,
 ) -> None:
     """Open the web console in the browser: the broker's own, or one that runs until Ctrl+C.
 

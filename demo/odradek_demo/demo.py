@@ -20,13 +20,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from odradek_cli.commands import fail
 from odradek_cli.common import connected
+from odradek_cli.options import option
 from odradek_demo.flights import (
     FLIGHTS,
     CarrierMonth,
@@ -67,21 +67,16 @@ class DemoFailed(Exception):
 
 def demo(
     bootstrap: Annotated[
-        str,
-        typer.Option("--bootstrap", help="Use these brokers (any Kafka) instead of starting one."),
+        str, option("--bootstrap", "Use these brokers (any Kafka) instead of starting one.")
     ] = "",
     records: Annotated[
-        int,
-        typer.Option(
-            "--records", metavar="N", min=1, max=FLIGHTS, help="Number of flights to use."
-        ),
+        int, option("--records N", "Number of flights to use.", min=1, max=FLIGHTS)
     ] = FLIGHTS,
     console: Annotated[
         str | None,
-        typer.Option(
-            "--console",
-            metavar="[HOST:PORT]",
-            help="Serve the web console, and keep everything running at the end.",
+        option(
+            "--console [HOST:PORT]",
+            "Serve the web console, and keep everything running at the end.",
         ),
     ] = None,
 ) -> None:

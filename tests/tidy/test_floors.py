@@ -100,7 +100,7 @@ FLOORS: dict[str, Floors] = {
         ("testing", "unittest"),
     ),
     "odradek_cli": (
-        ("commands", "layout", "option_groups", "say", "standard_streams"),
+        ("commands", "layout", "options", "say", "standard_streams"),
         ("app", "client_config", "topic_patterns"),
         ("common", "completion"),
         ("broker", "cluster"),

@@ -19,6 +19,7 @@ from odradek_cli.broker import serving
 from odradek_cli.broker.pid_file import LOG_FILE, PidFile, RunningBroker
 from odradek_cli.broker.serving import DATA_DIR_VARIABLE, configure, reason
 from odradek_cli.commands import fail
+from odradek_cli.options import option
 from odradek_cli.say import say
 
 EXIT_NOT_RUNNING = 3
@@ -30,95 +31,75 @@ _ERROR_PREFIX = "odradek: "
 
 Listen = Annotated[
     str | None,
-    typer.Option(
-        "--listen",
-        metavar="HOST:PORT",
-        help="The address of the PLAINTEXT listener; port 0 is a free port.",
-    ),
+    option("--listen HOST:PORT", "The address of the PLAINTEXT listener; port 0 is a free port."),
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
+    option(
+        "--data-dir DIR",
+        "The data directories, separated by commas; odradek-data if no setting names one.",
         envvar=DATA_DIR_VARIABLE,
-        help="The data directories, separated by commas; odradek-data if no setting names one.",
         show_default=False,
     ),
 ]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="A file in server.properties syntax."),
-]
+ConfigFile = Annotated[Path | None, option("--config FILE", "A file in server.properties syntax.")]
 Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="A setting, which overrides the file; repeatable."
-    ),
+    list[str] | None, option("--set KEY=VALUE", "A setting, which overrides the file; repeatable.")
 ]
 Testing = Annotated[
     bool,
-    typer.Option(
-        "--testing",
-        help="Let programs on this machine inject faults, over HTTP; see `odradek faults`.",
+    option(
+        "--testing", "Let programs on this machine inject faults, over HTTP; see `odradek faults`."
     ),
 ]
 Insecure = Annotated[
     bool,
-    typer.Option(
+    option(
         "--insecure",
-        help="Let other machines connect without authentication, as insecure.listeners=true does.",
+        "Let other machines connect without authentication, as insecure.listeners=true does.",
     ),
 ]
 Users = Annotated[
     list[str] | None,
-    typer.Option(
-        "--user",
-        metavar="NAME=env:VARIABLE|file:PATH",
-        help="A SCRAM user that is created if it has no password yet, and the place of the "
+    option(
+        "--user NAME=env:VARIABLE|file:PATH",
+        "A SCRAM user that is created if it has no password yet, and the place of the "
         "password; repeatable.",
     ),
 ]
 Console = Annotated[
     str | None,
-    typer.Option(
-        "--console",
-        metavar="[HOST:PORT]",
-        help="Serve the web console too, at this address or at 127.0.0.1:8080.",
+    option(
+        "--console [HOST:PORT]", "Serve the web console too, at this address or at 127.0.0.1:8080."
     ),
 ]
 ConsoleWrite = Annotated[
     bool,
-    typer.Option(
-        "--console-write", help="Let the console make changes; without it the console is read-only."
-    ),
+    option("--console-write", "Let the console make changes; without it the console is read-only."),
 ]
 PortFile = Annotated[
     Path | None,
-    typer.Option(
-        "--port-file",
-        metavar="FILE",
-        help="A file that exists while the broker is ready. The first line is its HOST:PORT, the "
+    option(
+        "--port-file FILE",
+        "A file that exists while the broker is ready. The first line is its HOST:PORT, the "
         "second that of the HTTP endpoint for faults and clusters.",
     ),
 ]
 ExitWithParent = Annotated[
     bool,
-    typer.Option(
-        "--exit-with-parent",
-        help="Stop when the process that started this one ends, even by SIGKILL.",
+    option(
+        "--exit-with-parent", "Stop when the process that started this one ends, even by SIGKILL."
     ),
 ]
 Emulate = Annotated[
     str | None,
-    typer.Option(
-        "--emulate",
-        metavar="NAME",
-        help="For tests: emulate kafka-3.9, kafka-4.0, redpanda, event-hubs or confluent-cloud.",
+    option(
+        "--emulate NAME",
+        "For tests: emulate kafka-3.9, kafka-4.0, redpanda, event-hubs or confluent-cloud.",
     ),
 ]
-LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
-Scratch = Annotated[Path | None, typer.Option("--until-stdin-ends", hidden=True)]
+LogFile = Annotated[Path | None, option("--log-file", hidden=True)]
+Scratch = Annotated[Path | None, option("--until-stdin-ends", hidden=True)]
 
 
 # --- In the foreground ----------------------------------------------------------------------------
@@ -185,10 +166,7 @@ def start(
     console_write: ConsoleWrite = False,
     port_file: PortFile = None,
     timeout_s: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", help="Maximum time until the broker is ready."
-        ),
+        float, option("--timeout SECONDS", "Maximum time until the broker is ready.")
     ] = 60.0,
 ) -> None:
     """Run a broker in the background and wait until it is ready.
@@ -297,10 +275,7 @@ def stop(
     config: ConfigFile = None,
     settings: Settings = None,
     timeout_s: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", help="Maximum time until the broker has stopped."
-        ),
+        float, option("--timeout SECONDS", "Maximum time until the broker has stopped.")
     ] = 60.0,
 ) -> None:
     """Stop the broker of a data directory and wait until its process has ended.
@@ -329,7 +304,7 @@ def status(
     data_dir: DataDir = None,
     config: ConfigFile = None,
     settings: Settings = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    as_json: Annotated[bool, option("--json", "One JSON object on stdout.")] = False,
 ) -> None:
     """Say whether a broker serves a data directory. Exits 3 if no broker does."""
     directory = _directory(data_dir, config, settings)

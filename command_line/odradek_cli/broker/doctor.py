@@ -13,6 +13,7 @@ from odradek_cli.broker.broker import ConfigFile, DataDir, Listen, Settings
 from odradek_cli.broker.doctor_checks import Finding, Findings, Level
 from odradek_cli.common import AsJson, ClientSettings, open_admin, run
 from odradek_cli.layout import table_lines
+from odradek_cli.options import option
 from odradek_cli.say import say
 from odradek_client.words import counted
 from odradek_protocol.visible import json_line
@@ -21,15 +22,13 @@ if TYPE_CHECKING:
     from odradek_client.admin import Admin
 
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Exit with 1 after warnings too, not only after errors.")
+    bool, option("--strict", "Exit with 1 after warnings too, not only after errors.")
 ]
 Remote = Annotated[
     str | None,
-    typer.Option(
-        "--bootstrap",
-        "-b",
-        metavar="HOST:PORT,...",
-        help="Check these brokers instead (any Kafka), as a client on this machine sees them.",
+    option(
+        "--bootstrap -b HOST:PORT,...",
+        "Check these brokers instead (any Kafka), as a client on this machine sees them.",
         show_default=False,
     ),
 ]

@@ -30,7 +30,7 @@ from odradek_cli.common import (
     tell,
 )
 from odradek_cli.completion import group_names, topic_names
-from odradek_cli.option_groups import with_option_groups
+from odradek_cli.options import option, with_option_groups
 from odradek_cli.say import say
 from odradek_protocol.acls import CLUSTER_NAME, AclResourceType, PatternType
 
@@ -44,81 +44,57 @@ app = typer.Typer(
 )
 
 _ANY_NAMES = "; * for all. Repeatable."
-Topics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--topic", metavar="NAME", help="A topic" + _ANY_NAMES, autocompletion=topic_names
-    ),
-]
+Topics = Annotated[list[str] | None, option("--topic NAME", "A topic" + _ANY_NAMES, topic_names)]
 Groups = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--group", metavar="NAME", help="A consumer group" + _ANY_NAMES, autocompletion=group_names
-    ),
+    list[str] | None, option("--group NAME", "A consumer group" + _ANY_NAMES, group_names)
 ]
 Ids = Annotated[
-    list[str] | None,
-    typer.Option("--transactional-id", metavar="ID", help="A transactional id" + _ANY_NAMES),
+    list[str] | None, option("--transactional-id ID", "A transactional id" + _ANY_NAMES)
 ]
 Users = Annotated[
-    list[str] | None,
-    typer.Option("--user-principal", metavar="NAME", help="A user, as a resource" + _ANY_NAMES),
+    list[str] | None, option("--user-principal NAME", "A user, as a resource" + _ANY_NAMES)
 ]
 Tokens = Annotated[
-    list[str] | None,
-    typer.Option("--delegation-token", metavar="ID", help="A delegation token" + _ANY_NAMES),
+    list[str] | None, option("--delegation-token ID", "A delegation token" + _ANY_NAMES)
 ]
-Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
+Cluster = Annotated[bool, option("--cluster", "The cluster.")]
 Pattern = Annotated[
     str | None,
-    typer.Option(
-        "--resource-pattern-type",
-        metavar="TYPE",
-        help="literal: the exact name; prefixed: names that begin with it; for list and delete also "
+    option(
+        "--resource-pattern-type TYPE",
+        "literal: the exact name; prefixed: names that begin with it; for list and delete also "
         "any, and match: every ACL that applies to the name.",
     ),
 ]
 Operations = Annotated[
     list[str] | None,
-    typer.Option(
-        "--operation", metavar="NAME", help="read, write, describe, ...; repeatable. [default: all]"
-    ),
+    option("--operation NAME", "read, write, describe, ...; repeatable. [default: all]"),
 ]
 Producer = Annotated[
     bool,
-    typer.Option(
+    option(
         "--producer",
-        help="What a producer needs: write, describe, create on topics; write, describe on transactional ids.",
+        "What a producer needs: write, describe, create on topics; write, describe on transactional ids.",
     ),
 ]
 Consumer = Annotated[
-    bool,
-    typer.Option(
-        "--consumer", help="What a consumer needs: read, describe on topics; read on groups."
-    ),
+    bool, option("--consumer", "What a consumer needs: read, describe on topics; read on groups.")
 ]
 Idempotent = Annotated[
-    bool, typer.Option("--idempotent", help="With --producer: idempotent-write on the cluster.")
+    bool, option("--idempotent", "With --producer: idempotent-write on the cluster.")
 ]
 Allowed = Annotated[
     list[str] | None,
-    typer.Option(
-        "--allow-principal",
-        metavar="NAME",
-        help="The principal to allow: User:alice, or alice; * for everybody.",
+    option(
+        "--allow-principal NAME", "The principal to allow: User:alice, or alice; * for everybody."
     ),
 ]
-Denied = Annotated[
-    list[str] | None,
-    typer.Option("--deny-principal", metavar="NAME", help="The principal to deny."),
-]
+Denied = Annotated[list[str] | None, option("--deny-principal NAME", "The principal to deny.")]
 AllowedHosts = Annotated[
-    list[str] | None,
-    typer.Option("--allow-host", metavar="ADDRESS", help="The host to allow. [default: all hosts]"),
+    list[str] | None, option("--allow-host ADDRESS", "The host to allow. [default: all hosts]")
 ]
 DeniedHosts = Annotated[
-    list[str] | None,
-    typer.Option("--deny-host", metavar="ADDRESS", help="The host to deny. [default: all hosts]"),
+    list[str] | None, option("--deny-host ADDRESS", "The host to deny. [default: all hosts]")
 ]
 
 
@@ -178,10 +154,7 @@ def list_(
     *,
     resources: ResourceOptions,
     principal: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--principal", metavar="NAME", help="Only ACLs of this principal; repeatable."
-        ),
+        list[str] | None, option("--principal NAME", "Only ACLs of this principal; repeatable.")
     ] = None,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -247,7 +220,7 @@ def delete(
     rights: RightsOptions,
     resources: ResourceOptions,
     every: Annotated[
-        bool, typer.Option("--all", help="Delete every ACL; only without options that select some.")
+        bool, option("--all", "Delete every ACL; only without options that select some.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,

@@ -22,6 +22,7 @@ from odradek_cli.common import (
     run,
     tell,
 )
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Subscribe to metrics of clients, and show them.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a subscription.")]
+Name = Annotated[str, argument("NAME", "The name of a subscription.")]
 
 
 @app.command("list")
@@ -58,8 +59,7 @@ def list_(
 @app.command()
 def describe(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="The name of a subscription. [default: all]"),
+        str | None, argument("NAME", "The name of a subscription. [default: all]")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -110,35 +110,30 @@ def describe(
 @app.command()
 def alter(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="The name of a new or existing subscription."),
+        str | None, argument("NAME", "The name of a new or existing subscription.")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     generate_name: Annotated[
-        bool, typer.Option("--generate-name", help="Generate a name, and print it.")
+        bool, option("--generate-name", "Generate a name, and print it.")
     ] = False,
     metrics: Annotated[
         str | None,
-        typer.Option(
-            "--metrics",
-            metavar="M1,M2",
-            help="Prefixes of the metrics that clients push; * for all; empty: none.",
+        option(
+            "--metrics M1,M2", "Prefixes of the metrics that clients push; * for all; empty: none."
         ),
     ] = None,
     interval: Annotated[
         str | None,
-        typer.Option(
-            "--interval",
-            metavar="MS",
-            help="Time between two pushes in milliseconds: 100 to 3600000; empty: 300000.",
+        option(
+            "--interval MS",
+            "Time between two pushes in milliseconds: 100 to 3600000; empty: 300000.",
         ),
     ] = None,
     match: Annotated[
         str | None,
-        typer.Option(
-            "--match",
-            metavar="K1=P1,K2=P2",
-            help="The clients: patterns of client_id, client_instance_id, client_software_name,"
+        option(
+            "--match K1=P1,K2=P2",
+            "The clients: patterns of client_id, client_instance_id, client_software_name,"
             " client_software_version, client_source_address, client_source_port; empty: all.",
         ),
     ] = None,
@@ -202,10 +197,7 @@ def _alter(
 @app.command()
 def show(
     client_instance_id: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CLIENT_INSTANCE_ID", help="The id of a client instance. [default: all]"
-        ),
+        str | None, argument("CLIENT_INSTANCE_ID", "The id of a client instance. [default: all]")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.common import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -18,6 +16,7 @@ from odradek_cli.common import (
     print_table,
     run,
 )
+from odradek_cli.options import option
 from odradek_cli.say import say
 
 if TYPE_CHECKING:
@@ -28,9 +27,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 def cluster(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    apis: Annotated[
-        bool, typer.Option("--apis", help="Show the APIs and versions of each node too.")
-    ] = False,
+    apis: Annotated[bool, option("--apis", "Show the APIs and versions of each node too.")] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:

@@ -26,6 +26,7 @@ from odradek_cli.common import (
 )
 from odradek_cli.completion import names_of_kind
 from odradek_cli.layout import wrap
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 
 if TYPE_CHECKING:
@@ -51,17 +52,14 @@ _DEFAULT = "default"
 
 KindArgument = Annotated[
     Kind,
-    typer.Argument(
-        metavar="topic|broker|group|broker-logger",
-        help="The type of resource that has the settings.",
-    ),
+    argument("topic|broker|group|broker-logger", "The type of resource that has the settings."),
 ]
 Name = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME",
-        help="A topic; a broker's node id, or `default` for all brokers; a group; for loggers a node id.",
-        autocompletion=names_of_kind,
+    argument(
+        "NAME",
+        "A topic; a broker's node id, or `default` for all brokers; a group; for loggers a node id.",
+        names_of_kind,
     ),
 ]
 
@@ -71,22 +69,19 @@ def describe(
     kind: KindArgument,
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Topics, node ids (or `default`), groups; all, if none is named.",
-            autocompletion=names_of_kind,
+        argument(
+            "NAME", "Topics, node ids (or `default`), groups; all, if none is named.", names_of_kind
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     all_of_them: Annotated[
-        bool, typer.Option("--all", "-a", help="Also settings that have their default value.")
+        bool, option("--all -a", "Also settings that have their default value.")
     ] = False,
     keys: Annotated[
-        list[str] | None,
-        typer.Option("--key", "-k", metavar="KEY", help="Only this setting; repeatable."),
+        list[str] | None, option("--key -k KEY", "Only this setting; repeatable.")
     ] = None,
     documentation: Annotated[
-        bool, typer.Option("--doc", help="Show the broker's description of each setting.")
+        bool, option("--doc", "Show the broker's description of each setting.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -126,9 +121,7 @@ def describe(
 def set_(
     kind: KindArgument,
     name: Name,
-    settings: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE", help="Settings and their values.")
-    ],
+    settings: Annotated[list[str], argument("KEY=VALUE", "Settings and their values.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     validate_only: ValidateOnly = False,
     setting: ClientSettings = None,
@@ -149,7 +142,7 @@ def set_(
 def delete(
     kind: KindArgument,
     name: Name,
-    keys: Annotated[list[str], typer.Argument(metavar="KEY", help="Settings.")],
+    keys: Annotated[list[str], argument("KEY", "Settings.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: ClientSettings = None,
 ) -> None:

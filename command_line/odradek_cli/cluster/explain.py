@@ -20,7 +20,7 @@ from odradek_cli.common import (
     tell,
 )
 from odradek_cli.completion import group_names, partition_names, topic_names
-from odradek_cli.option_groups import with_option_groups
+from odradek_cli.options import argument, option, with_option_groups
 from odradek_cli.say import say
 from odradek_protocol.visible import json_line
 
@@ -38,12 +38,9 @@ _PATIENCE_S = 5.0
 #: A number of events that is larger than any broker keeps.
 _ALL = 2**31 - 1
 Limit = Annotated[
-    int,
-    typer.Option(
-        "--limit", "-n", metavar="N", min=0, show_default="all", help="Only the newest N events."
-    ),
+    int, option("--limit -n N", "Only the newest N events.", min=0, show_default="all")
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Also show new events, until Ctrl+C.")]
+Follow = Annotated[bool, option("--follow -f", "Also show new events, until Ctrl+C.")]
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ _INSTEAD = {
 @app.command()
 @with_option_groups
 def txn(
-    transactional_id: Annotated[str, typer.Argument(metavar="ID", help="A transactional id.")],
+    transactional_id: Annotated[str, argument("ID", "A transactional id.")],
     *,
     options: HistoryOptions,
 ) -> None:
@@ -87,11 +84,7 @@ def txn(
 @with_option_groups
 def producer(
     producer_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID",
-            help="A producer id, or a transactional id that has the producer id.",
-        ),
+        str, argument("ID", "A producer id, or a transactional id that has the producer id.")
     ],
     *,
     options: HistoryOptions,
@@ -111,9 +104,7 @@ def producer(
 @app.command()
 @with_option_groups
 def group(
-    group_id: Annotated[
-        str, typer.Argument(metavar="GROUP", help="A consumer group.", autocompletion=group_names)
-    ],
+    group_id: Annotated[str, argument("GROUP", "A consumer group.", group_names)],
     *,
     options: HistoryOptions,
 ) -> None:
@@ -127,25 +118,13 @@ def group(
 @app.command()
 @with_option_groups
 def share(
-    group_id: Annotated[
-        str, typer.Argument(metavar="GROUP", help="A share group.", autocompletion=group_names)
-    ],
-    topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="The topic of a record.")
-    ] = None,
+    group_id: Annotated[str, argument("GROUP", "A share group.", group_names)],
+    topic: Annotated[str | None, option("--topic TOPIC", "The topic of a record.")] = None,
     partition: Annotated[
         int | None,
-        typer.Option(
-            "--partition",
-            metavar="N",
-            min=0,
-            show_default="the only one",
-            help="The partition of the record.",
-        ),
+        option("--partition N", "The partition of the record.", min=0, show_default="the only one"),
     ] = None,
-    offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", min=0, help="The offset of the record.")
-    ] = None,
+    offset: Annotated[int | None, option("--offset N", "The offset of the record.", min=0)] = None,
     *,
     options: HistoryOptions,
 ) -> None:
@@ -169,14 +148,7 @@ def share(
 @app.command()
 @with_option_groups
 def partition(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="TOPIC-NUMBER",
-            help="A partition, as `orders-0`.",
-            autocompletion=partition_names,
-        ),
-    ],
+    name: Annotated[str, argument("TOPIC-NUMBER", "A partition, as `orders-0`.", partition_names)],
     *,
     options: HistoryOptions,
 ) -> None:
@@ -191,7 +163,7 @@ def partition(
 @app.command()
 @with_option_groups
 def client(
-    client_id: Annotated[str, typer.Argument(metavar="CLIENT_ID", help="A client id.")],
+    client_id: Annotated[str, argument("CLIENT_ID", "A client id.")],
     *,
     options: HistoryOptions,
 ) -> None:
@@ -207,11 +179,11 @@ def client(
 def mirror(
     topic: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[TOPIC]",
+        argument(
+            "[TOPIC]",
+            "A mirror topic.",
+            topic_names,
             show_default="all mirror topics, without events",
-            help="A mirror topic.",
-            autocompletion=topic_names,
         ),
     ] = None,
     *,

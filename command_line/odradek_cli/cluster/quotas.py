@@ -20,6 +20,7 @@ from odradek_cli.common import (
     run,
     tell,
 )
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 
 if TYPE_CHECKING:
@@ -33,18 +34,14 @@ app = typer.Typer(
 #: without a quota of their own.
 _DEFAULT = "(default)"
 
-User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="A user.")]
-UserDefaults = Annotated[
-    bool, typer.Option("--user-defaults", help="Users without a quota of their own.")
-]
-ClientId = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="A client id.")]
+User = Annotated[str | None, option("--user NAME", "A user.")]
+UserDefaults = Annotated[bool, option("--user-defaults", "Users without a quota of their own.")]
+ClientId = Annotated[str | None, option("--client-id ID", "A client id.")]
 ClientDefaults = Annotated[
-    bool, typer.Option("--client-defaults", help="Client ids without a quota of their own.")
+    bool, option("--client-defaults", "Client ids without a quota of their own.")
 ]
-Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="An IP address.")]
-IpDefaults = Annotated[
-    bool, typer.Option("--ip-defaults", help="Addresses without a quota of their own.")
-]
+Ip = Annotated[str | None, option("--ip ADDRESS", "An IP address.")]
+IpDefaults = Annotated[bool, option("--ip-defaults", "Addresses without a quota of their own.")]
 
 
 @app.command()
@@ -58,9 +55,9 @@ def describe(
     ip_defaults: IpDefaults = False,
     strict: Annotated[
         bool,
-        typer.Option(
+        option(
             "--strict",
-            help="Only quotas of exactly these entities, for example not those of a user's clients.",
+            "Only quotas of exactly these entities, for example not those of a user's clients.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -107,9 +104,9 @@ def describe(
 def set_(
     quotas: Annotated[
         list[str],
-        typer.Argument(
-            metavar="KEY=VALUE",
-            help="producer_byte_rate, consumer_byte_rate (bytes per second), request_percentage,"
+        argument(
+            "KEY=VALUE",
+            "producer_byte_rate, consumer_byte_rate (bytes per second), request_percentage,"
             " controller_mutation_rate (partitions per second); of addresses"
             " connection_creation_rate (per second).",
         ),
@@ -143,7 +140,7 @@ def set_(
 
 @app.command()
 def delete(
-    keys: Annotated[list[str], typer.Argument(metavar="KEY", help="Quotas.")],
+    keys: Annotated[list[str], argument("KEY", "Quotas.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     user: User = None,
     user_defaults: UserDefaults = False,

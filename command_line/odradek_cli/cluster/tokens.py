@@ -20,6 +20,7 @@ from odradek_cli.common import (
     run,
     tell,
 )
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError, utc_time
 from odradek_records.offset_reset import parse_duration_ms
@@ -37,30 +38,24 @@ app = typer.Typer(
 _PERIOD_MS_MAX = 2**63 - 1
 _USER = "User:"
 
-TokenId = Annotated[str, typer.Argument(metavar="ID", help="The id of the token.")]
+TokenId = Annotated[str, argument("ID", "The id of the token.")]
 
 
 @app.command()
 def create(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     owner: Annotated[
-        str | None,
-        typer.Option(
-            "--owner", metavar="NAME", help="The owner of the token. [default: your own user]"
-        ),
+        str | None, option("--owner NAME", "The owner of the token. [default: your own user]")
     ] = None,
     renewer: Annotated[
         list[str] | None,
-        typer.Option(
-            "--renewer", metavar="NAME", help="A user that may renew and expire it; repeatable."
-        ),
+        option("--renewer NAME", "A user that may renew and expire it; repeatable."),
     ] = None,
     max_lifetime: Annotated[
         str | None,
-        typer.Option(
-            "--max-lifetime",
-            metavar="TIME",
-            help="The maximum lifetime of the token, beyond which nobody can renew it: 12h, 7d. "
+        option(
+            "--max-lifetime TIME",
+            "The maximum lifetime of the token, beyond which nobody can renew it: 12h, 7d. "
             "[default: the broker's]",
         ),
     ] = None,
@@ -102,8 +97,7 @@ def create(
 @app.command()
 def describe(
     owners: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Users whose tokens are shown. [default: all]"),
+        list[str] | None, argument("[NAME]...", "Users whose tokens are shown. [default: all]")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -138,10 +132,9 @@ def renew(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     period: Annotated[
         str | None,
-        typer.Option(
-            "--for",
-            metavar="TIME",
-            help="Time from now until the token expires: 90m, 12h, 7d. [default: the broker's]",
+        option(
+            "--for TIME",
+            "Time from now until the token expires: 90m, 12h, 7d. [default: the broker's]",
         ),
     ] = None,
     setting: ClientSettings = None,
@@ -167,10 +160,8 @@ def expire(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     period: Annotated[
         str | None,
-        typer.Option(
-            "--in",
-            metavar="TIME",
-            help="Time from now until the token expires, for example 90m. [default: now]",
+        option(
+            "--in TIME", "Time from now until the token expires, for example 90m. [default: now]"
         ),
     ] = None,
     setting: ClientSettings = None,

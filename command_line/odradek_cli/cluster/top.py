@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-
 from odradek_cli.cluster.top_frame import Frame, GroupSample, OpenTransaction, Sample, make_frame
 from odradek_cli.cluster.top_view import SORTS, render
 from odradek_cli.common import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, open_admin, run
+from odradek_cli.options import option
 from odradek_cli.say import say
 from odradek_client.admin import Admin
 from odradek_client.errors import OdradekError, UnsupportedByBroker
@@ -38,17 +37,14 @@ _HEIGHT_WITHOUT_TERMINAL = 50
 _KEYS_HELP = "q quits, s sorts"
 
 Interval = Annotated[
-    float,
-    typer.Option(
-        "--interval", "-i", metavar="SECONDS", min=0.2, max=3600, help="Time between two frames."
-    ),
+    float, option("--interval -i SECONDS", "Time between two frames.", min=0.2, max=3600)
 ]
 
 
 def top(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     interval: Interval = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
+    once: Annotated[bool, option("--once", "Print one frame and exit.")] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:

@@ -21,6 +21,7 @@ from odradek_cli.common import (
     run,
 )
 from odradek_cli.completion import topic_names
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, describe, abort transactions.", no_args_is_help=True)
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Transactional ids.")]
+Ids = Annotated[list[str], argument("ID", "Transactional ids.")]
 
 
 def _age_ms(described: TransactionDescription) -> int | None:
@@ -68,19 +69,13 @@ def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     state: Annotated[
         list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="STATE",
-            help="Only transactional ids in this state, such as Ongoing; repeatable.",
+        option(
+            "--state STATE", "Only transactional ids in this state, such as Ongoing; repeatable."
         ),
     ] = None,
     longer_than_ms: Annotated[
         int,
-        typer.Option(
-            "--duration-ms",
-            metavar="MS",
-            help="Only transactions that have been open for longer than this.",
-        ),
+        option("--duration-ms MS", "Only transactions that have been open for longer than this."),
     ] = -1,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -140,28 +135,21 @@ def describe(
 @app.command()
 def abort(
     transactional_ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID", help="Transactional ids.", show_default=False),
+        list[str] | None, argument("ID", "Transactional ids.", show_default=False)
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     topic: Annotated[
         str | None,
-        typer.Option(
-            "--topic",
-            metavar="TOPIC",
-            help="The topic of a hanging transaction; with --partition and --start-offset.",
-            autocompletion=topic_names,
+        option(
+            "--topic TOPIC",
+            "The topic of a hanging transaction; with --partition and --start-offset.",
+            topic_names,
         ),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", metavar="N", min=0)] = None,
+    partition: Annotated[int | None, option("--partition -p N", min=0)] = None,
     start_offset: Annotated[
         int | None,
-        typer.Option(
-            "--start-offset",
-            metavar="N",
-            min=0,
-            help="The first offset of the hanging transaction.",
-        ),
+        option("--start-offset N", "The first offset of the hanging transaction.", min=0),
     ] = None,
     setting: ClientSettings = None,
 ) -> None:

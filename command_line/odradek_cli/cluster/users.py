@@ -21,6 +21,7 @@ from odradek_cli.common import (
     run,
     tell,
 )
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 
 if TYPE_CHECKING:
@@ -37,37 +38,29 @@ _DEFAULT_MECHANISM = "SCRAM-SHA-512"
 _DEFAULT_ITERATIONS = 4096
 _PASSWORD_CHARACTERS_MAX = 65_536
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The user.")]
+Name = Annotated[str, argument("NAME", "The user.")]
 Mechanisms = Annotated[
     list[str] | None,
-    typer.Option(
-        "--mechanism",
-        "-m",
-        metavar="NAME",
-        help=f"SCRAM-SHA-256 or SCRAM-SHA-512; repeatable. [default: {_DEFAULT_MECHANISM}]",
+    option(
+        "--mechanism -m NAME",
+        f"SCRAM-SHA-256 or SCRAM-SHA-512; repeatable. [default: {_DEFAULT_MECHANISM}]",
     ),
 ]
 Iterations = Annotated[
-    int,
-    typer.Option("--iterations", help="Number of iterations of the hash function: 4096 to 16384."),
+    int, option("--iterations", "Number of iterations of the hash function: 4096 to 16384.")
 ]
 PasswordFile = Annotated[
-    str | None,
-    typer.Option("--password-file", metavar="FILE", help="A file with the password; - is stdin."),
+    str | None, option("--password-file FILE", "A file with the password; - is stdin.")
 ]
 PasswordEnv = Annotated[
-    str | None,
-    typer.Option(
-        "--password-env", metavar="NAME", help="An environment variable with the password."
-    ),
+    str | None, option("--password-env NAME", "An environment variable with the password.")
 ]
 
 
 @app.command("list")
 def list_(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="The names of users. [default: all]"),
+        list[str] | None, argument("[NAME]...", "The names of users. [default: all]")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -145,12 +138,7 @@ def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     mechanism: Annotated[
         list[str] | None,
-        typer.Option(
-            "--mechanism",
-            "-m",
-            metavar="NAME",
-            help="Only the password for this mechanism; repeatable.",
-        ),
+        option("--mechanism -m NAME", "Only the password for this mechanism; repeatable."),
     ] = None,
     setting: ClientSettings = None,
 ) -> None:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.commands import fail
 from odradek_cli.common import (
     DEFAULT_BOOTSTRAP,
@@ -25,6 +23,7 @@ from odradek_cli.common import (
     tell,
 )
 from odradek_cli.completion import group_names, topic_names
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError, utc_time
 from odradek_records.offset_reset import (
@@ -43,51 +42,37 @@ from odradek_records.offset_reset import (
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
 
-Groups = Annotated[
-    list[str], typer.Argument(metavar="GROUP", help="Group ids.", autocompletion=group_names)
-]
+Groups = Annotated[list[str], argument("GROUP", "Group ids.", group_names)]
 TopicSpecs = Annotated[
     list[str] | None,
-    typer.Option(
-        "--topic",
-        "-t",
-        metavar="TOPIC[:P,...]",
-        help="A topic with all of its partitions, or only these partitions; repeatable.",
-        autocompletion=topic_names,
+    option(
+        "--topic -t TOPIC[:P,...]",
+        "A topic with all of its partitions, or only these partitions; repeatable.",
+        topic_names,
     ),
 ]
 AllTopics = Annotated[
-    bool,
-    typer.Option("--all-topics", help="All partitions for which the group has a committed offset."),
+    bool, option("--all-topics", "All partitions for which the group has a committed offset.")
 ]
 
 
 ToDatetime = Annotated[
     str | None,
-    typer.Option(
-        "--to-datetime",
-        metavar="TIME",
-        help="The first record at TIME or later: ms since 1970, or 2024-05-01T12:30 (local "
+    option(
+        "--to-datetime TIME",
+        "The first record at TIME or later: ms since 1970, or 2024-05-01T12:30 (local "
         "time unless a zone is given).",
     ),
 ]
 ByDuration = Annotated[
     str | None,
-    typer.Option(
-        "--by-duration",
-        metavar="TIME",
-        help="The first record of the last 90m, 12h, 7d or PT1H30M.",
-    ),
+    option("--by-duration TIME", "The first record of the last 90m, 12h, 7d or PT1H30M."),
 ]
 ShiftBy = Annotated[
-    int | None,
-    typer.Option("--shift-by", metavar="N", help="N offsets forward; backward if N is negative."),
+    int | None, option("--shift-by N", "N offsets forward; backward if N is negative.")
 ]
 FromFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--from-file", metavar="CSV", help="A file that --export wrote; - for standard input."
-    ),
+    Path | None, option("--from-file CSV", "A file that --export wrote; - for standard input.")
 ]
 
 
@@ -96,25 +81,22 @@ def reset_offsets(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     topic: TopicSpecs = None,
     all_topics: AllTopics = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="After the last record.")] = False,
+    to_earliest: Annotated[bool, option("--to-earliest", "The first record.")] = False,
+    to_latest: Annotated[bool, option("--to-latest", "After the last record.")] = False,
     to_current: Annotated[
         bool,
-        typer.Option(
-            "--to-current",
-            help="The committed offset, moved to the nearest offset that the log has.",
+        option(
+            "--to-current", "The committed offset, moved to the nearest offset that the log has."
         ),
     ] = False,
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", metavar="N", min=0, help="This offset.")
-    ] = None,
+    to_offset: Annotated[int | None, option("--to-offset N", "This offset.", min=0)] = None,
     to_datetime: ToDatetime = None,
     by_duration: ByDuration = None,
     shift_by: ShiftBy = None,
     from_file: FromFile = None,
     execute: Execute = False,
     export: Annotated[
-        bool, typer.Option("--export", help="Print CSV for --from-file instead of a table.")
+        bool, option("--export", "Print CSV for --from-file instead of a table.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,

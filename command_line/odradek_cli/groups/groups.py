@@ -25,6 +25,7 @@ from odradek_cli.common import (
 )
 from odradek_cli.completion import group_names
 from odradek_cli.groups.group_reset import AllTopics, Groups, TopicSpecs, reset_offsets
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError
 from odradek_records.offset_reset import Partition, parse_topics
@@ -51,23 +52,14 @@ def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     state: Annotated[
         list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="STATE",
-            help="Only groups in this state, such as Stable; repeatable.",
-        ),
+        option("--state STATE", "Only groups in this state, such as Stable; repeatable."),
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            "--type",
-            metavar="TYPE",
-            help="Only groups of this type, classic or consumer; repeatable.",
-        ),
+        option("--type TYPE", "Only groups of this type, classic or consumer; repeatable."),
     ] = None,
     verbose: Annotated[
-        bool,
-        typer.Option("--verbose", "-v", help="Show type, protocol, state and coordinator too."),
+        bool, option("--verbose -v", "Show type, protocol, state and coordinator too.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -108,24 +100,19 @@ def list_(
 @app.command()
 def describe(
     groups: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME", help="Group ids. [default: all groups]", autocompletion=group_names
-        ),
+        list[str] | None, argument("NAME", "Group ids. [default: all groups]", group_names)
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     members: Annotated[
-        bool, typer.Option("--members", help="Show the members instead of the offsets.")
+        bool, option("--members", "Show the members instead of the offsets.")
     ] = False,
     state: Annotated[
-        bool, typer.Option("--state", help="Show state, assignor and coordinator instead.")
+        bool, option("--state", "Show state, assignor and coordinator instead.")
     ] = False,
     verbose: Annotated[
         bool,
-        typer.Option(
-            "--verbose",
-            "-v",
-            help="Show leader epochs too; with --members the assignment of each member.",
+        option(
+            "--verbose -v", "Show leader epochs too; with --members the assignment of each member."
         ),
     ] = False,
     as_json: AsJson = False,
@@ -362,9 +349,7 @@ app.command("reset-offsets")(reset_offsets)
 
 @app.command("delete-offsets")
 def delete_offsets(
-    group: Annotated[
-        str, typer.Argument(metavar="GROUP", help="Group id.", autocompletion=group_names)
-    ],
+    group: Annotated[str, argument("GROUP", "Group id.", group_names)],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     topic: TopicSpecs = None,
     all_topics: AllTopics = False,
@@ -423,7 +408,7 @@ def delete(
     groups: Groups,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Do not fail if a group does not exist.")
+        bool, option("--if-exists", "Do not fail if a group does not exist.")
     ] = False,
     setting: ClientSettings = None,
 ) -> None:

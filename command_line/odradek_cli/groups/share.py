@@ -24,6 +24,7 @@ from odradek_cli.common import (
 )
 from odradek_cli.completion import group_names, topic_names
 from odradek_cli.groups.share_reset import reset_offsets
+from odradek_cli.options import argument, option
 from odradek_cli.records.share_consume import consume
 from odradek_cli.records.share_letters import dead_letters, redeliver
 from odradek_cli.say import say
@@ -38,9 +39,7 @@ app.command("dead-letters")(dead_letters)
 app.command("redeliver")(redeliver)
 app.command("reset-offsets")(reset_offsets)
 
-Groups = Annotated[
-    list[str], typer.Argument(metavar="GROUP", help="Group ids.", autocompletion=group_names)
-]
+Groups = Annotated[list[str], argument("GROUP", "Group ids.", group_names)]
 
 
 # --- list -----------------------------------------------------------------------------------------
@@ -51,15 +50,9 @@ def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     state: Annotated[
         list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="STATE",
-            help="Only groups in this state, such as Stable; repeatable.",
-        ),
+        option("--state STATE", "Only groups in this state, such as Stable; repeatable."),
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show state and coordinator too.")
-    ] = False,
+    verbose: Annotated[bool, option("--verbose -v", "Show state and coordinator too.")] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
@@ -93,10 +86,7 @@ def list_(
 # --- describe, offsets ----------------------------------------------------------------------------
 
 _Named = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="NAME", help="Group ids. [default: all groups]", autocompletion=group_names
-    ),
+    list[str] | None, argument("NAME", "Group ids. [default: all groups]", group_names)
 ]
 
 
@@ -224,18 +214,10 @@ def offsets(
 
 @app.command("delete-offsets")
 def delete_offsets(
-    group: Annotated[
-        str, typer.Argument(metavar="GROUP", help="Group id.", autocompletion=group_names)
-    ],
+    group: Annotated[str, argument("GROUP", "Group id.", group_names)],
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC",
-            help="The name of a topic; repeatable.",
-            autocompletion=topic_names,
-        ),
+        option("--topic -t TOPIC", "The name of a topic; repeatable.", topic_names),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: ClientSettings = None,

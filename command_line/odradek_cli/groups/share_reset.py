@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.commands import fail
 from odradek_cli.common import (
     DEFAULT_BOOTSTRAP,
@@ -22,6 +20,7 @@ from odradek_cli.common import (
 )
 from odradek_cli.completion import group_names, topic_names
 from odradek_cli.groups.group_reset import ToDatetime, ranges_of
+from odradek_cli.options import argument, option
 from odradek_records.offset_grammar import OffsetError
 from odradek_records.offset_reset import Partition, Target, Where, parse_target, plan
 
@@ -30,25 +29,15 @@ if TYPE_CHECKING:
 
 
 def reset_offsets(
-    group: Annotated[
-        str, typer.Argument(metavar="GROUP", help="Group id.", autocompletion=group_names)
-    ],
+    group: Annotated[str, argument("GROUP", "Group id.", group_names)],
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC",
-            help="A topic with all of its partitions; repeatable.",
-            autocompletion=topic_names,
-        ),
+        option("--topic -t TOPIC", "A topic with all of its partitions; repeatable.", topic_names),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="After the last record.")] = False,
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", metavar="N", min=0, help="This offset.")
-    ] = None,
+    to_earliest: Annotated[bool, option("--to-earliest", "The first record.")] = False,
+    to_latest: Annotated[bool, option("--to-latest", "After the last record.")] = False,
+    to_offset: Annotated[int | None, option("--to-offset N", "This offset.", min=0)] = None,
     to_datetime: ToDatetime = None,
     execute: Execute = False,
     as_json: AsJson = False,

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, fields
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.broker.disk_room import full_disks
 from odradek_cli.commands import fail
 from odradek_cli.common import (
@@ -27,6 +25,7 @@ from odradek_cli.common import (
     tell,
 )
 from odradek_cli.completion import group_names, topic_names
+from odradek_cli.options import argument, option
 from odradek_cli.records.consume_topics import NEW_TOPICS_MS, take_new_topics, topics_of
 from odradek_cli.records.record_view import (
     Decode,
@@ -510,73 +509,48 @@ async def _note_positions(consumer: Consumer, reading: Reading) -> None:
 
 Topics = Annotated[
     list[str],
-    typer.Argument(
-        metavar="TOPIC|REGEX",
-        help="Topics to read, or regular expressions for whole names; new topics that match are "
+    argument(
+        "TOPIC|REGEX",
+        "Topics to read, or regular expressions for whole names; new topics that match are "
         "read too.",
-        autocompletion=topic_names,
+        topic_names,
     ),
 ]
 Offsets = Annotated[
     list[str] | None,
-    typer.Option(
-        "--offset",
-        "-o",
-        metavar="OFFSET",
-        help="beginning (default), end, stored, N, -N (before the end), 2024-05-01T12:00:00Z or "
+    option(
+        "--offset -o OFFSET",
+        "beginning (default), end, stored, N, -N (before the end), 2024-05-01T12:00:00Z or "
         "another time of ISO 8601, s@TIME (also in ms since 1970), e@TIME (stop there).",
     ),
 ]
 Partitions = Annotated[
-    list[int] | None,
-    typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition; repeatable."),
+    list[int] | None, option("--partition -p N", "Only this partition; repeatable.", min=0)
 ]
 ExitAtEnd = Annotated[
-    bool,
-    typer.Option(
-        "--exit", "-e", help="Stop at the end of the log as it is at the start of the command."
-    ),
+    bool, option("--exit -e", "Stop at the end of the log as it is at the start of the command.")
 ]
-Count = Annotated[
-    int | None,
-    typer.Option("--count", "-c", metavar="N", min=1, help="Stop after this number of records."),
-]
+Count = Annotated[int | None, option("--count -c N", "Stop after this number of records.", min=1)]
 Format = Annotated[
     str | None,
-    typer.Option(
-        "--format",
-        "-f",
-        metavar="FORMAT",
-        help="%s value, %k key, %t topic, %p partition, %o offset, %T timestamp, %h headers, "
+    option(
+        "--format -f FORMAT",
+        "%s value, %k key, %t topic, %p partition, %o offset, %T timestamp, %h headers, "
         r"%S %K lengths; \n, \t, \xHH.",
     ),
 ]
 KeyDelimiter = Annotated[
-    str | None,
-    typer.Option(
-        "--key-delimiter", "-K", metavar="TEXT", help="Print the key and this before the value."
-    ),
+    str | None, option("--key-delimiter -K TEXT", "Print the key and this before the value.")
 ]
 Delimiter = Annotated[
-    str,
-    typer.Option(
-        "--delimiter", "-D", metavar="TEXT", help="The text that is printed after each record."
-    ),
+    str, option("--delimiter -D TEXT", "The text that is printed after each record.")
 ]
-NullText = Annotated[bool, typer.Option("--null", "-Z", help="Print null keys and values as NULL.")]
+NullText = Annotated[bool, option("--null -Z", "Print null keys and values as NULL.")]
 Group = Annotated[
-    str | None,
-    typer.Option(
-        "--group",
-        "-g",
-        metavar="GROUP",
-        help="Read as a member of this consumer group.",
-        autocompletion=group_names,
-    ),
+    str | None, option("--group -g GROUP", "Read as a member of this consumer group.", group_names)
 ]
 ReadCommitted = Annotated[
-    bool,
-    typer.Option("--read-committed", help="Leave out records of open and aborted transactions."),
+    bool, option("--read-committed", "Leave out records of open and aborted transactions.")
 ]
 
 

@@ -31,6 +31,7 @@ from odradek_cli.common import (
     tell,
 )
 from odradek_cli.completion import topic_names
+from odradek_cli.options import argument, option
 from odradek_client.words import counted
 from odradek_records.record_format import FormatError, InputRecord, from_json_line, unescape
 
@@ -468,56 +469,32 @@ def _parse_headers(texts: list[str]) -> list[tuple[str, bytes | None]]:
     return headers
 
 
-Topic = Annotated[
-    str,
-    typer.Argument(metavar="TOPIC", help="The topic to write to.", autocompletion=topic_names),
-]
-Files = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="FILE", help="Files to read. [default: standard input]"),
-]
+Topic = Annotated[str, argument("TOPIC", "The topic to write to.", topic_names)]
+Files = Annotated[list[Path] | None, argument("FILE", "Files to read. [default: standard input]")]
 KeyDelimiter = Annotated[
-    str | None,
-    typer.Option(
-        "--key-delimiter",
-        "-K",
-        metavar="TEXT",
-        help="The separator of key and value in a line.",
-    ),
+    str | None, option("--key-delimiter -K TEXT", "The separator of key and value in a line.")
 ]
-Delimiter = Annotated[
-    str, typer.Option("--delimiter", "-D", metavar="TEXT", help="The separator of records.")
-]
-Key = Annotated[
-    str | None, typer.Option("--key", "-k", metavar="KEY", help="The key of all records.")
-]
+Delimiter = Annotated[str, option("--delimiter -D TEXT", "The separator of records.")]
+Key = Annotated[str | None, option("--key -k KEY", "The key of all records.")]
 Headers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--header", "-H", metavar="NAME=VALUE", help="A header of all records; repeatable."
-    ),
+    list[str] | None, option("--header -H NAME=VALUE", "A header of all records; repeatable.")
 ]
 EmptyIsNull = Annotated[
-    bool, typer.Option("--null", "-Z", help="Write empty keys and values as null (tombstones).")
+    bool, option("--null -Z", "Write empty keys and values as null (tombstones).")
 ]
 IntoPartition = Annotated[
-    int | None,
-    typer.Option("--partition", "-p", metavar="N", min=0, help="The partition of all records."),
+    int | None, option("--partition -p N", "The partition of all records.", min=0)
 ]
 TransactionalId = Annotated[
     str | None,
-    typer.Option(
-        "--transactional-id",
-        metavar="ID",
-        help="Write all records in one transaction, so that consumers of committed records get all "
+    option(
+        "--transactional-id ID",
+        "Write all records in one transaction, so that consumers of committed records get all "
         "or none.",
     ),
 ]
 KeepPartition = Annotated[
-    bool,
-    typer.Option(
-        "--keep-partition", help="With --json: write each record to the partition in its line."
-    ),
+    bool, option("--keep-partition", "With --json: write each record to the partition in its line.")
 ]
 
 

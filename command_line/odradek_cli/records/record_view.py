@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.common import tell
+from odradek_cli.options import option
 from odradek_protocol.visible import visible
 from odradek_records.record_filter import (
     FilterError,
@@ -41,71 +40,57 @@ _SHOWN_BYTES_MAX = 200
 
 Keys = Annotated[
     list[str] | None,
-    typer.Option(
-        "--key", metavar="KEY", help="Only records with this key; repeatable: one of the keys."
-    ),
+    option("--key KEY", "Only records with this key; repeatable: one of the keys."),
 ]
 HeadersWanted = Annotated[
     list[str] | None,
-    typer.Option(
-        "--header",
-        metavar="NAME[=VALUE]",
-        help="Only records with this header; repeatable: all of the headers.",
+    option(
+        "--header NAME[=VALUE]", "Only records with this header; repeatable: all of the headers."
     ),
 ]
 Grep = Annotated[
     list[str] | None,
-    typer.Option(
-        "--grep",
-        metavar="REGEX",
-        help="Only records with this text in key, value or a header; repeatable: all of the texts.",
+    option(
+        "--grep REGEX",
+        "Only records with this text in key, value or a header; repeatable: all of the texts.",
     ),
 ]
 JsonPaths = Annotated[
     list[str] | None,
-    typer.Option(
-        "--jsonpath",
-        metavar="PATH[=VALUE]",
-        help="Only records whose value meets this condition: '$.total>=10', '$.lines[*].sku=a', "
+    option(
+        "--jsonpath PATH[=VALUE]",
+        "Only records whose value meets this condition: '$.total>=10', '$.lines[*].sku=a', "
         "'$.id'; repeatable: all of the conditions.",
     ),
 ]
 FilterText = Annotated[
-    str | None,
-    typer.Option("--filter", metavar="FILTER", help="A filter expression, as in the web console."),
+    str | None, option("--filter FILTER", "A filter expression, as in the web console.")
 ]
 Decode = Annotated[
     list[str] | None,
-    typer.Option(
-        "--decode",
-        metavar="[TOPIC:][key=|value=]FORMAT",
-        help="Decode keys and values: guess, json, text, avro, protobuf, protobuf-raw, hex, or a "
+    option(
+        "--decode [TOPIC:][key=|value=]FORMAT",
+        "Decode keys and values: guess, json, text, avro, protobuf, protobuf-raw, hex, or a "
         "decoder of an installed package; repeatable.",
     ),
 ]
 SchemaFiles = Annotated[
     list[str] | None,
-    typer.Option(
-        "--schema",
-        metavar="[TOPIC:][key=|value=]FILE[#MESSAGE]",
-        help="A file with an Avro schema, or with Protobuf descriptors and the name of a message; "
+    option(
+        "--schema [TOPIC:][key=|value=]FILE[#MESSAGE]",
+        "A file with an Avro schema, or with Protobuf descriptors and the name of a message; "
         "repeatable.",
     ),
 ]
 RegistryUrl = Annotated[
     str | None,
-    typer.Option(
-        "--registry",
-        metavar="URL",
-        help="The schema registry that has the schemas of the ids in records.",
-    ),
+    option("--registry URL", "The schema registry that has the schemas of the ids in records."),
 ]
 Pretty = Annotated[
     bool,
-    typer.Option(
+    option(
         "--pretty",
-        help="Print each record for people: partition, offset, time, key, headers and indented "
-        "value.",
+        "Print each record for people: partition, offset, time, key, headers and indented value.",
     ),
 ]
 

@@ -21,6 +21,7 @@ from odradek_cli.common import (
     tell,
 )
 from odradek_cli.completion import group_names, topic_names
+from odradek_cli.options import argument, option
 from odradek_records.record_format import FormatError, Printer, compile_format, to_json_line
 
 if TYPE_CHECKING:
@@ -37,36 +38,23 @@ _ANSWERS = ("accept", "release", "reject")
 
 
 def consume(
-    topics: Annotated[
-        list[str], typer.Argument(metavar="TOPIC", help="Topics.", autocompletion=topic_names)
-    ],
-    group: Annotated[
-        str,
-        typer.Option(
-            "--group", "-g", metavar="GROUP", help="The share group.", autocompletion=group_names
-        ),
-    ],
+    topics: Annotated[list[str], argument("TOPIC", "Topics.", topic_names)],
+    group: Annotated[str, option("--group -g GROUP", "The share group.", group_names)],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    count: Annotated[
-        int | None, typer.Option("--count", "-c", metavar="N", min=1, help="End after N records.")
-    ] = None,
+    count: Annotated[int | None, option("--count -c N", "End after N records.", min=1)] = None,
     exit_: Annotated[
         bool,
-        typer.Option(
-            "--exit", "-e", help="Maximum time without a new record, after which the command ends."
-        ),
+        option("--exit -e", "Maximum time without a new record, after which the command ends."),
     ] = False,
     answer: Annotated[
         str,
-        typer.Option(
-            "--answer",
-            metavar="ANSWER",
-            help="The acknowledgement of printed records: accept, release (deliver again) or reject.",
+        option(
+            "--answer ANSWER",
+            "The acknowledgement of printed records: accept, release (deliver again) or reject.",
         ),
     ] = "accept",
     format_: Annotated[
-        str,
-        typer.Option("--format", "-f", metavar="FORMAT", help="%s value, %k key, as in consume."),
+        str, option("--format -f FORMAT", "%s value, %k key, as in consume.")
     ] = _DEFAULT_FORMAT,
     as_json: AsJson = False,
     setting: ClientSettings = None,

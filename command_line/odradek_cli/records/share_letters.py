@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.commands import fail
 from odradek_cli.common import (
     DEFAULT_BOOTSTRAP,
@@ -27,6 +25,7 @@ from odradek_cli.common import (
     tell,
 )
 from odradek_cli.completion import group_names, topic_names
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import uuid_text
@@ -47,15 +46,8 @@ _POLL_MS = 500
 _READ_MS = 10_000
 _DEFAULT_LIMIT = 1_000
 
-Group = Annotated[
-    str, typer.Argument(metavar="GROUP", help="Group id.", autocompletion=group_names)
-]
-Limit = Annotated[
-    int,
-    typer.Option(
-        "--limit", metavar="N", min=1, max=100_000, help="Only the newest N dead letters."
-    ),
-]
+Group = Annotated[str, argument("GROUP", "Group id.", group_names)]
+Limit = Annotated[int, option("--limit N", "Only the newest N dead letters.", min=1, max=100_000)]
 
 
 class Letter(NamedTuple):
@@ -283,31 +275,16 @@ async def _letters(consumer: Consumer, topic: str, group: str, limit: int) -> li
 def redeliver(
     group: Group,
     topic: Annotated[
-        str | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC",
-            help="The place of one record.",
-            autocompletion=topic_names,
-        ),
+        str | None, option("--topic -t TOPIC", "The place of one record.", topic_names)
     ] = None,
     partition: Annotated[
-        int | None,
-        typer.Option("--partition", "-p", metavar="P", min=0, help="The place of one record."),
+        int | None, option("--partition -p P", "The place of one record.", min=0)
     ] = None,
-    offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", min=0, help="The place of one record.")
-    ] = None,
+    offset: Annotated[int | None, option("--offset N", "The place of one record.", min=0)] = None,
     topic_id: Annotated[
-        str | None,
-        typer.Option(
-            "--topic-id", metavar="ID", help="Only dead letters of the topic with this id."
-        ),
+        str | None, option("--topic-id ID", "Only dead letters of the topic with this id.")
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All records that have a dead letter.")
-    ] = False,
+    everything: Annotated[bool, option("--all", "All records that have a dead letter.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     limit: Limit = _DEFAULT_LIMIT,
     execute: Execute = False,

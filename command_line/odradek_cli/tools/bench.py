@@ -19,8 +19,6 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.commands import fail
 from odradek_cli.common import (
     AsJson,
@@ -31,6 +29,7 @@ from odradek_cli.common import (
     print_table,
     run,
 )
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 from odradek_protocol.records import native
 
@@ -292,12 +291,10 @@ def _print(results: list[Result]) -> None:
 
 OptionalBootstrap = Annotated[
     str | None,
-    typer.Option(
-        "--bootstrap",
-        "-b",
-        metavar="HOST:PORT,...",
+    option(
+        "--bootstrap -b HOST:PORT,...",
+        "The brokers to measure, of any Kafka; without it a temporary broker is started.",
         envvar="ODRADEK_BOOTSTRAP",
-        help="The brokers to measure, of any Kafka; without it a temporary broker is started.",
         show_default=False,
     ),
 ]
@@ -305,33 +302,22 @@ OptionalBootstrap = Annotated[
 
 def bench(
     what: Annotated[
-        What,
-        typer.Argument(metavar="WHAT", help="What to measure: produce, consume, latency or all."),
+        What, argument("WHAT", "What to measure: produce, consume, latency or all.")
     ] = What.ALL,
     bootstrap: OptionalBootstrap = None,
-    records: Annotated[
-        int, typer.Option("--records", "-n", metavar="N", min=1, help="Number of records.")
-    ] = 200_000,
-    size_bytes: Annotated[
-        int, typer.Option("--size", min=0, metavar="BYTES", help="Size of a value in bytes.")
-    ] = 100,
-    partitions: Annotated[int, typer.Option("--partitions", metavar="N", min=1, max=1000)] = 1,
+    records: Annotated[int, option("--records -n N", "Number of records.", min=1)] = 200_000,
+    size_bytes: Annotated[int, option("--size BYTES", "Size of a value in bytes.", min=0)] = 100,
+    partitions: Annotated[int, option("--partitions N", min=1, max=1000)] = 1,
     batch_size: Annotated[
-        int,
-        typer.Option(
-            "--batch-size", min=0, metavar="BYTES", help="Size of the producer's batches in bytes."
-        ),
+        int, option("--batch-size BYTES", "Size of the producer's batches in bytes.", min=0)
     ] = 16_384,
-    linger_ms: Annotated[
-        int,
-        typer.Option("--linger", min=0, metavar="MS", help="Maximum wait to fill a batch."),
-    ] = 5,
+    linger_ms: Annotated[int, option("--linger MS", "Maximum wait to fill a batch.", min=0)] = 5,
     acks: Annotated[
-        Acks, typer.Option("--acks", help="Acknowledgements; all makes the producer idempotent.")
+        Acks, option("--acks", "Acknowledgements; all makes the producer idempotent.")
     ] = Acks.ALL,
     compression: Compression = "none",
     durability: Annotated[
-        Durability, typer.Option("--durability", help="log.durability of the temporary broker.")
+        Durability, option("--durability", "log.durability of the temporary broker.")
     ] = Durability.FSYNC,
     as_json: AsJson = False,
     setting: ClientSettings = None,

@@ -11,7 +11,7 @@ import typer
 
 from odradek_cli.commands import fail as end_with
 from odradek_cli.common import AsJson, print_table
-from odradek_cli.option_groups import with_option_groups
+from odradek_cli.options import argument, option, with_option_groups
 from odradek_cli.say import say
 from odradek_testkit.faults import FaultRefused, Faults
 
@@ -19,49 +19,40 @@ app = typer.Typer(help="Inject faults into a broker under test.", no_args_is_hel
 
 Http = Annotated[
     str,
-    typer.Option(
-        "--http",
-        metavar="HOST:PORT",
+    option(
+        "--http HOST:PORT",
+        "The HTTP endpoint of the broker; its ready line has the address.",
         envvar="ODRADEK_FAULTS",
-        help="The HTTP endpoint of the broker; its ready line has the address.",
     ),
 ]
 Api = Annotated[
-    str,
-    typer.Argument(
-        metavar="API", help="The APIs: Produce, Fetch, ..., separated by commas; * for all."
-    ),
+    str, argument("API", "The APIs: Produce, Fetch, ..., separated by commas; * for all.")
 ]
-Ms = Annotated[int, typer.Argument(metavar="MS", help="Duration in milliseconds.")]
-Topic = Annotated[str | None, typer.Option("--topic", help="Only requests for this topic.")]
-Partition = Annotated[
-    int | None, typer.Option("--partition", help="Only requests for this partition.")
-]
-Group = Annotated[str | None, typer.Option("--group", help="Only requests for this group.")]
+Ms = Annotated[int, argument("MS", "Duration in milliseconds.")]
+Topic = Annotated[str | None, option("--topic", "Only requests for this topic.")]
+Partition = Annotated[int | None, option("--partition", "Only requests for this partition.")]
+Group = Annotated[str | None, option("--group", "Only requests for this group.")]
 TransactionalId = Annotated[
-    str | None, typer.Option("--transactional-id", help="Only requests for this transactional id.")
+    str | None, option("--transactional-id", "Only requests for this transactional id.")
 ]
-ClientId = Annotated[
-    str | None, typer.Option("--client-id", help="Only requests of this client id.")
-]
+ClientId = Annotated[str | None, option("--client-id", "Only requests of this client id.")]
 Times = Annotated[
     int,
-    typer.Option(
-        "--times",
-        help="Number of requests that the fault affects; 0: all, until the fault is cleared.",
+    option(
+        "--times", "Number of requests that the fault affects; 0: all, until the fault is cleared."
     ),
 ]
 DiskTimes = Annotated[
     int,
-    typer.Option(
+    option(
         "--times",
-        help="Number of operations that the fault affects; 0: all, until the fault is cleared.",
+        "Number of operations that the fault affects; 0: all, until the fault is cleared.",
     ),
 ]
 Skip = Annotated[
-    int, typer.Option("--skip", help="Number of requests that pass before the fault takes effect.")
+    int, option("--skip", "Number of requests that pass before the fault takes effect.")
 ]
-ForMs = Annotated[int | None, typer.Option("--for-ms", help="Time after which the fault ends.")]
+ForMs = Annotated[int | None, option("--for-ms", "Time after which the fault ends.")]
 
 
 @dataclass(frozen=True)
@@ -98,9 +89,7 @@ def _call(what: Callable[[], Any]) -> Any:
 @with_option_groups
 def fail(
     api: Api,
-    code: Annotated[
-        str, typer.Argument(metavar="ERROR", help="The error, by Kafka's name or number.")
-    ],
+    code: Annotated[str, argument("ERROR", "The error, by Kafka's name or number.")],
     http: Http,
     *,
     requests: RequestsHit,
@@ -140,9 +129,7 @@ def drop_reply(
 def cut(
     api: Api,
     http: Http,
-    handled: Annotated[
-        bool, typer.Option("--handled", help="Only after the request was handled.")
-    ] = False,
+    handled: Annotated[bool, option("--handled", "Only after the request was handled.")] = False,
     *,
     requests: RequestsHit,
 ) -> None:
@@ -166,7 +153,7 @@ def full_disk(http: Http, times: DiskTimes = 0, skip: Skip = 0, for_ms: ForMs = 
 
 @app.command("lose-leader")
 def lose_leader(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, argument("TOPIC")],
     http: Http,
     partition: Partition = None,
     times: Times = 1,
@@ -192,11 +179,10 @@ def move_coordinator(
 
 @app.command("expire-session")
 def expire_session(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    group: Annotated[str, argument("GROUP")],
     http: Http,
     member: Annotated[
-        str | None,
-        typer.Option("--member", help="A member id or a client id. [default: all members]"),
+        str | None, option("--member", "A member id or a client id. [default: all members]")
     ] = None,
 ) -> None:
     """Expire the sessions of a group's members immediately."""
@@ -204,22 +190,18 @@ def expire_session(
 
 
 @app.command("abort-transaction")
-def abort_transaction(
-    transactional_id: Annotated[str, typer.Argument(metavar="ID")], http: Http
-) -> None:
+def abort_transaction(transactional_id: Annotated[str, argument("ID")], http: Http) -> None:
     """Abort an open transaction immediately, as if its timeout had passed."""
     _order(http, "abort_transaction", transactional_id=transactional_id)
 
 
 @app.command("expire-lock")
 def expire_lock(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    group: Annotated[str, argument("GROUP")],
     http: Http,
-    topic: Annotated[
-        str | None, typer.Option("--topic", help="Only records of this topic.")
-    ] = None,
+    topic: Annotated[str | None, option("--topic", "Only records of this topic.")] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", help="Only records of this partition.")
+        int | None, option("--partition", "Only records of this partition.")
     ] = None,
 ) -> None:
     """Expire the locks of a share group's records immediately."""
@@ -228,13 +210,11 @@ def expire_lock(
 
 @app.command("lose-acknowledgement")
 def lose_acknowledgement(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    group: Annotated[str, argument("GROUP")],
     http: Http,
     handled: Annotated[
         bool,
-        typer.Option(
-            "--handled/--not-handled", help="After the acknowledgements took effect, or before."
-        ),
+        option("--handled/--not-handled", "After the acknowledgements took effect, or before."),
     ] = True,
     topic: Topic = None,
     partition: Partition = None,
@@ -275,7 +255,7 @@ def list_all(http: Http, as_json: AsJson = False) -> None:
 @app.command()
 def clear(
     http: Http,
-    number: Annotated[int | None, typer.Argument(metavar="ID", help="Only this fault.")] = None,
+    number: Annotated[int | None, argument("ID", "Only this fault.")] = None,
 ) -> None:
     """Clear all faults, or one of them."""
     faults = Faults.at(http)

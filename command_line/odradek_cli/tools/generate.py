@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from odradek_cli.commands import fail
+from odradek_cli.options import option
 from odradek_cli.say import say
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -45,15 +46,12 @@ _SPECIAL = " \t\"'\\%$;"
 @app.command("systemd-unit")
 def systemd_unit(
     config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="The settings file of the broker."),
+        Path | None, option("--config FILE", "The settings file of the broker.")
     ] = None,
-    data_dir: Annotated[
-        Path, typer.Option("--data-dir", metavar="DIR", help="The data directory.")
-    ] = Path("/var/lib/odradek"),
-    user: Annotated[
-        str, typer.Option("--user", metavar="NAME", help="The user that the broker runs as.")
-    ] = "odradek",
+    data_dir: Annotated[Path, option("--data-dir DIR", "The data directory.")] = Path(
+        "/var/lib/odradek"
+    ),
+    user: Annotated[str, option("--user NAME", "The user that the broker runs as.")] = "odradek",
 ) -> None:
     """Print a unit of systemd that runs this installation.
 

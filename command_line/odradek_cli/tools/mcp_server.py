@@ -7,8 +7,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.commands import fail, installed_version
 from odradek_cli.common import (
     DEFAULT_BOOTSTRAP,
@@ -18,6 +16,7 @@ from odradek_cli.common import (
     connected,
     run,
 )
+from odradek_cli.options import option
 from odradek_cli.records.record_view import (
     Decode,
     RegistryUrl,
@@ -41,25 +40,22 @@ _ARGUMENTS_SHOWN_MAX = 200
 
 ShowValues = Annotated[
     bool,
-    typer.Option(
+    option(
         "--show-values",
-        help="Show keys and values; by default only the structure of JSON, with types and lengths.",
+        "Show keys and values; by default only the structure of JSON, with types and lengths.",
     ),
 ]
 ShowFields = Annotated[
     list[str] | None,
-    typer.Option(
-        "--show-field",
-        metavar="PATH",
-        help="Show the value of this field, such as order.id or *.id; repeatable.",
+    option(
+        "--show-field PATH", "Show the value of this field, such as order.id or *.id; repeatable."
     ),
 ]
 HideFields = Annotated[
     list[str] | None,
-    typer.Option(
-        "--hide-field",
-        metavar="PATH",
-        help="Hide the value of this field even if another option shows it; repeatable.",
+    option(
+        "--hide-field PATH",
+        "Hide the value of this field even if another option shows it; repeatable.",
     ),
 ]
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.broker.disk_room import full_disks
 from odradek_cli.commands import fail
 from odradek_cli.common import (
@@ -23,6 +21,7 @@ from odradek_cli.common import (
     run,
 )
 from odradek_cli.completion import topic_names
+from odradek_cli.options import argument, option
 from odradek_client.words import counted
 from odradek_records.offset_grammar import OffsetError, parse_time
 from odradek_records.offset_reset import parse_topics
@@ -36,31 +35,25 @@ if TYPE_CHECKING:
 def trim(
     topic: Annotated[
         str,
-        typer.Argument(
-            metavar="TOPIC[:P,...]",
-            help="A topic with all of its partitions, or only these partitions.",
-            autocompletion=topic_names,
+        argument(
+            "TOPIC[:P,...]",
+            "A topic with all of its partitions, or only these partitions.",
+            topic_names,
         ),
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     to_offset: Annotated[
-        int | None,
-        typer.Option(
-            "--to-offset", metavar="N", min=0, help="Delete all records before this offset."
-        ),
+        int | None, option("--to-offset N", "Delete all records before this offset.", min=0)
     ] = None,
     before: Annotated[
         str | None,
-        typer.Option(
-            "--before",
-            metavar="TIME",
-            help="Delete all records before the first one at TIME or later: ISO 8601 (local time "
+        option(
+            "--before TIME",
+            "Delete all records before the first one at TIME or later: ISO 8601 (local time "
             "without a zone), or ms since 1970.",
         ),
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Delete all records; the topic stays.")
-    ] = False,
+    everything: Annotated[bool, option("--all", "Delete all records; the topic stays.")] = False,
     execute: Execute = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,

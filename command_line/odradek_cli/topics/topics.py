@@ -24,6 +24,7 @@ from odradek_cli.common import (
 )
 from odradek_cli.completion import topic_names
 from odradek_cli.layout import columns, wrap
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 from odradek_cli.topic_patterns import is_pattern, matching, nothing_matches
 from odradek_cli.topics.topic_trim import trim
@@ -36,35 +37,24 @@ Errors: TypeAlias = "dict[str, OdradekError]"
 
 app = typer.Typer(help="List, create, alter, trim, delete topics.", no_args_is_help=True)
 
-NewTopics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
-Topics = Annotated[
-    list[str],
-    typer.Argument(metavar="TOPIC", help="Topic names.", autocompletion=topic_names),
-]
-Configs = Annotated[
-    list[str] | None,
-    typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; repeatable."),
-]
+NewTopics = Annotated[list[str], argument("TOPIC", "Topic names.")]
+Topics = Annotated[list[str], argument("TOPIC", "Topic names.", topic_names)]
+Configs = Annotated[list[str] | None, option("--config KEY=VALUE", "A topic setting; repeatable.")]
 
 
 @app.command()
 def create(
     topics: NewTopics,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    partitions: Annotated[
-        int, typer.Option("--partitions", "-n", metavar="N", help="-1: the broker's default.")
-    ] = -1,
+    partitions: Annotated[int, option("--partitions -n N", "-1: the broker's default.")] = -1,
     replication_factor: Annotated[
-        int,
-        typer.Option("--replication-factor", "-r", metavar="N", help="-1: the broker's default."),
+        int, option("--replication-factor -r N", "-1: the broker's default.")
     ] = -1,
     config: Configs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do not fail if a topic exists already.")
+        bool, option("--if-not-exists", "Do not fail if a topic exists already.")
     ] = False,
-    validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Check, and create nothing.")
-    ] = False,
+    validate_only: Annotated[bool, option("--validate-only", "Check, and create nothing.")] = False,
     setting: ClientSettings = None,
 ) -> None:
     """Create topics.
@@ -96,9 +86,9 @@ def create(
 @app.command("list")
 def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    internal: Annotated[bool, typer.Option("--internal", help="Also internal topics.")] = False,
+    internal: Annotated[bool, option("--internal", "Also internal topics.")] = False,
     names_only: Annotated[
-        bool, typer.Option("--names", help="Print only the names, one in each line.")
+        bool, option("--names", "Print only the names, one in each line.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -143,15 +133,15 @@ def _replicas(topic: TopicDescription) -> int:
 def describe(
     topics: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NAME|REGEX",
-            help="Names, or regular expressions for whole names. [default: all topics]",
-            autocompletion=topic_names,
+        argument(
+            "NAME|REGEX",
+            "Names, or regular expressions for whole names. [default: all topics]",
+            topic_names,
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     all_configs: Annotated[
-        bool, typer.Option("--all-configs", help="Also settings that have their default value.")
+        bool, option("--all-configs", "Also settings that have their default value.")
     ] = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
@@ -282,19 +272,12 @@ def alter(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     partitions: Annotated[
         int | None,
-        typer.Option(
-            "--partitions",
-            "-n",
-            metavar="N",
-            help="The new number of partitions, which can only grow.",
-        ),
+        option("--partitions -n N", "The new number of partitions, which can only grow."),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option(
-            "--delete-config", metavar="KEY", help="A setting to reset to its default; repeatable."
-        ),
+        option("--delete-config KEY", "A setting to reset to its default; repeatable."),
     ] = None,
     setting: ClientSettings = None,
 ) -> None:
@@ -329,7 +312,7 @@ def delete(
     topics: Topics,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Do not fail if a topic does not exist.")
+        bool, option("--if-exists", "Do not fail if a topic does not exist.")
     ] = False,
     setting: ClientSettings = None,
 ) -> None:

@@ -19,6 +19,7 @@ import typer
 from odradek_cli.commands import fail
 from odradek_cli.common import AsJson, cell, tell
 from odradek_cli.layout import NO_BREAK, fits, padded, wrap
+from odradek_cli.options import argument, option
 from odradek_log_tools.commands.paths import ConfigFile, data_directories
 from odradek_protocol.visible import json_line, visible
 
@@ -214,18 +215,15 @@ def _kinds(only: list[str] | None) -> set[str]:
 
 Paths = Annotated[
     list[Path] | None,
-    typer.Argument(
-        metavar="PATH...",
-        exists=True,
-        help="Files of a log, directories of partitions, or data directories.",
+    argument(
+        "PATH...", "Files of a log, directories of partitions, or data directories.", exists=True
     ),
 ]
 Kinds = Annotated[
     list[str] | None,
-    typer.Option(
-        "--only",
-        metavar="KIND",
-        help="Only these kinds of files in directories: log, index, timeindex, txnindex, snapshot, "
+    option(
+        "--only KIND",
+        "Only these kinds of files in directories: log, index, timeindex, txnindex, snapshot, "
         "metadata-snapshot, leader-epochs, offsets, partition-metadata, meta-properties, "
         "clean-shutdown, quorum-state; repeatable.",
     ),
@@ -236,27 +234,18 @@ def dump(
     paths: Paths = None,
     config: ConfigFile = None,
     records: Annotated[
-        bool, typer.Option("--records", "-r", help="Show the records of every batch too.")
+        bool, option("--records -r", "Show the records of every batch too.")
     ] = False,
     only: Kinds = None,
     offset: Annotated[
-        int,
-        typer.Option(
-            "--offset",
-            "-o",
-            metavar="N",
-            min=0,
-            help="Only batches, records and entries from offset N on.",
-        ),
+        int, option("--offset -o N", "Only batches, records and entries from offset N on.", min=0)
     ] = 0,
     count: Annotated[
         int | None,
-        typer.Option(
-            "--count",
-            "-c",
-            metavar="N",
+        option(
+            "--count -c N",
+            "Maximum number of batches (with --records: of records) or of lines of each file.",
             min=1,
-            help="Maximum number of batches (with --records: of records) or of lines of each file.",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from odradek_cli.broker.serving import EXIT_BAD_CONFIG, configure
 from odradek_cli.commands import fail
+from odradek_cli.options import option
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option(
-        "--config", help="The settings file of the broker, whose log.dirs are used instead of PATH."
-    ),
+    option("--config", "The settings file of the broker, whose log.dirs are used instead of PATH."),
 ]
 
 

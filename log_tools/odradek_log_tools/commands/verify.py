@@ -15,6 +15,7 @@ import typer
 
 from odradek_cli.commands import fail
 from odradek_cli.common import AsJson, progress, tell
+from odradek_cli.options import argument, option
 from odradek_log_tools.commands.paths import ConfigFile, data_directories
 from odradek_protocol.visible import json_line, visible
 
@@ -34,17 +35,14 @@ _VERDICTS = (
 def verify(
     directories: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="DIR...",
-            help="The data directories of a broker, or the directory of one partition.",
-        ),
+        argument("DIR...", "The data directories of a broker, or the directory of one partition."),
     ] = None,
     config: ConfigFile = None,
     running: Annotated[
         bool,
-        typer.Option(
+        option(
             "--running",
-            help="Allow it while a broker uses the directory; data that the broker is just writing is "
+            "Allow it while a broker uses the directory; data that the broker is just writing is "
             "not checked.",
         ),
     ] = False,

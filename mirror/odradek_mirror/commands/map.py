@@ -9,10 +9,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.commands import fail
 from odradek_cli.common import AsJson, client_settings, connected, print_table, run, tell
+from odradek_cli.options import argument, option
 from odradek_cli.say import say
 from odradek_mirror.commands.options import Name, To, ToConfig
 
@@ -25,8 +24,7 @@ _POSITION = re.compile(r"(.+)-(\d+):(\d+)")
 
 def offsets(
     positions: Annotated[
-        list[str],
-        typer.Argument(metavar="TOPIC-PARTITION:OFFSET...", help="Offsets at the source."),
+        list[str], argument("TOPIC-PARTITION:OFFSET...", "Offsets at the source.")
     ],
     target: To,
     name: Name = "default",
@@ -65,22 +63,15 @@ def offsets(
 
 
 def checkpoint(
-    source: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of the stopped query.")
-    ],
-    made: Annotated[
-        Path,
-        typer.Argument(metavar="NEW_FOLDER", help="The translated copy, which must not exist yet."),
-    ],
+    source: Annotated[Path, argument("CHECKPOINT", "The checkpoint of the stopped query.")],
+    made: Annotated[Path, argument("NEW_FOLDER", "The translated copy, which must not exist yet.")],
     target: To,
     name: Name = "default",
     keep_others: Annotated[
-        bool,
-        typer.Option("--keep-others", help="Keep offsets of topics that are not mirrored."),
+        bool, option("--keep-others", "Keep offsets of topics that are not mirrored.")
     ] = False,
     unfinished: Annotated[
-        bool,
-        typer.Option("--unfinished", help="The last batch may be repeated at the new cluster."),
+        bool, option("--unfinished", "The last batch may be repeated at the new cluster.")
     ] = False,
     to_config: ToConfig = None,
 ) -> None:

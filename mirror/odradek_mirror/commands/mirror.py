@@ -21,6 +21,7 @@ from odradek_cli.common import (
     run,
     tell,
 )
+from odradek_cli.options import option
 from odradek_cli.say import say
 from odradek_cli.topic_patterns import is_pattern, matching
 from odradek_mirror.commands.check import check
@@ -53,23 +54,13 @@ app.command()(status)
 app.command()(offsets)
 app.command()(checkpoint)
 
-Acls = Annotated[bool, typer.Option("--acls", help="Copy ACLs as well.")]
-Quotas = Annotated[bool, typer.Option("--quotas", help="Copy quotas as well.")]
-PlanOnly = Annotated[
-    bool, typer.Option("--plan", help="Show what would be done, and change nothing.")
-]
-Follow = Annotated[
-    bool, typer.Option("--follow", help="Continue until Ctrl+C, and copy new topics too.")
-]
-MaxRate = Annotated[
-    int | None,
-    typer.Option("--max-bytes-per-s", min=1, metavar="N", help="Maximum rate of copying."),
-]
+Acls = Annotated[bool, option("--acls", "Copy ACLs as well.")]
+Quotas = Annotated[bool, option("--quotas", "Copy quotas as well.")]
+PlanOnly = Annotated[bool, option("--plan", "Show what would be done, and change nothing.")]
+Follow = Annotated[bool, option("--follow", "Continue until Ctrl+C, and copy new topics too.")]
+MaxRate = Annotated[int | None, option("--max-bytes-per-s N", "Maximum rate of copying.", min=1)]
 Timeout = Annotated[
-    float,
-    typer.Option(
-        "--timeout", min=0, metavar="S", help="Maximum time to wait for open transactions."
-    ),
+    float, option("--timeout S", "Maximum time to wait for open transactions.", min=0)
 ]
 
 
@@ -91,18 +82,13 @@ def mirror(
     timeout_s: Timeout = 60.0,
     skip_deleted: Annotated[
         bool,
-        typer.Option(
-            "--skip-deleted",
-            help="Continue after records that were deleted before they were copied.",
+        option(
+            "--skip-deleted", "Continue after records that were deleted before they were copied."
         ),
     ] = False,
     offset_header: Annotated[
         str | None,
-        typer.Option(
-            "--offset-header",
-            metavar="KEY",
-            help="The name of a header that gets the offset of the source.",
-        ),
+        option("--offset-header KEY", "The name of a header that gets the offset of the source."),
     ] = None,
     from_config: FromConfig = None,
     to_config: ToConfig = None,
@@ -270,9 +256,9 @@ def promote(
     topics: Topics = None,
     execute: Annotated[
         bool,
-        typer.Option(
+        option(
             "--execute",
-            help="Promote all mirror topics if --topics is missing; without this option they are only "
+            "Promote all mirror topics if --topics is missing; without this option they are only "
             "listed.",
         ),
     ] = False,

@@ -5,48 +5,28 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from odradek_cli.commands import fail
+from odradek_cli.options import option
 from odradek_cli.topic_patterns import pattern_of
 
 if TYPE_CHECKING:
     from odradek_mirror.plan import Mode, Selection
 
-From = Annotated[
-    str, typer.Option("--from", metavar="HOST:PORT,...", help="Brokers of the source.")
-]
-To = Annotated[str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")]
-Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topics", metavar="PATTERN", help="Only these topics; repeatable."),
-]
+From = Annotated[str, option("--from HOST:PORT,...", "Brokers of the source.")]
+To = Annotated[str, option("--to HOST:PORT,...", "Brokers of the target.")]
+Topics = Annotated[list[str] | None, option("--topics PATTERN", "Only these topics; repeatable.")]
 Exclude = Annotated[
-    list[str] | None,
-    typer.Option("--exclude", metavar="PATTERN", help="Leave out these topics; repeatable."),
+    list[str] | None, option("--exclude PATTERN", "Leave out these topics; repeatable.")
 ]
-Groups = Annotated[
-    list[str] | None,
-    typer.Option("--groups", metavar="PATTERN", help="Only these groups; repeatable."),
-]
-ModeName = Annotated[
-    str, typer.Option("--mode", metavar="MODE", help="same-offsets or exactly-once.")
-]
-Name = Annotated[
-    str,
-    typer.Option("--name", metavar="NAME", help="The name of the mirror, if there are several."),
-]
+Groups = Annotated[list[str] | None, option("--groups PATTERN", "Only these groups; repeatable.")]
+ModeName = Annotated[str, option("--mode MODE", "same-offsets or exactly-once.")]
+Name = Annotated[str, option("--name NAME", "The name of the mirror, if there are several.")]
 FromConfig = Annotated[
     list[str] | None,
-    typer.Option(
-        "--from-config", metavar="KEY=VALUE|FILE", help="A setting for the source; repeatable."
-    ),
+    option("--from-config KEY=VALUE|FILE", "A setting for the source; repeatable."),
 ]
 ToConfig = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--to-config", metavar="KEY=VALUE|FILE", help="A setting for the target; repeatable."
-    ),
+    list[str] | None, option("--to-config KEY=VALUE|FILE", "A setting for the target; repeatable.")
 ]
 
 

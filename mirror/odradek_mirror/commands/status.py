@@ -8,9 +8,8 @@ import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.common import AsJson, cell, client_settings, connected, print_table, run, tell
+from odradek_cli.options import option
 from odradek_cli.say import say
 from odradek_mirror.commands.map import read_mirror_map
 from odradek_mirror.commands.options import FromConfig, Name, To, ToConfig
@@ -23,10 +22,7 @@ if TYPE_CHECKING:
 def status(
     target: To,
     source: Annotated[
-        str,
-        typer.Option(
-            "--from", metavar="HOST:PORT,...", help="Brokers of the source, to show the lag."
-        ),
+        str, option("--from HOST:PORT,...", "Brokers of the source, to show the lag.")
     ] = "",
     name: Name = "default",
     from_config: FromConfig = None,

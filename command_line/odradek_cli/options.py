@@ -1,5 +1,5 @@
-"""Options that several commands share. A group of options is a dataclass, which a command has as
-one parameter.
+"""Options and arguments of commands. A group of options that several commands share is a dataclass,
+which a command has as one parameter.
 
     @dataclass(frozen=True)
     class HistoryOptions:
@@ -20,6 +20,22 @@ from dataclasses import fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, get_type_hints
+
+import typer
+
+
+def option(words: str, text: str | None = None, complete: Any = None, **more: Any) -> Any:
+    """An option, from its names and the placeholder of its value, as help shows them:
+    `option("--topic -t TOPIC", "A topic; repeatable.", topic_names)`. `complete`: finds the values
+    that a shell offers."""
+    names = [word for word in words.split() if word.startswith("-")]
+    placeholder = " ".join(words.split()[len(names) :]) or None
+    return typer.Option(*names, metavar=placeholder, help=text, autocompletion=complete, **more)
+
+
+def argument(placeholder: str, text: str | None = None, complete: Any = None, **more: Any) -> Any:
+    """An argument; see `option`."""
+    return typer.Argument(metavar=placeholder, help=text, autocompletion=complete, **more)
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
