@@ -82,6 +82,7 @@ def test_every_public_method_has_a_blocking_form(blocking: Any, original: Any) -
     # `send_nowait` is for programs with a running event loop, and is not faster than `send` here.
     # The other methods need objects that must be used in the thread of the event loop.
     left_out = {"send_nowait", "produce_lines", "produce_batch", "poll_rows"}
+    left_out |= {"next_buffered", "take_buffered"}
     for name, _ in inspect.getmembers(original, inspect.isfunction):
         if name.startswith("_") or name in left_out:
             continue

@@ -200,15 +200,15 @@ async def test_errors_that_concern_all_groups_are_raised(error: OdradekError) ->
 class Source(Cluster):
     """A source cluster without topics."""
 
+    def __init__(self, **groups: Mapping[str, str]) -> None:
+        super().__init__(**groups)
+        self.network: Any = self
+
     async def describe_cluster(self) -> Any:
         return type("Described", (), {"cluster_id": "A", "brokers": [1]})
 
     async def describe_broker(self, node_id: int) -> Any:
         return type("Described", (), {"apis": {}})
-
-    @property
-    def _network(self) -> Any:
-        return self
 
     async def least_loaded_node(self) -> int:
         return 1

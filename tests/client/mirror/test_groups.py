@@ -36,14 +36,14 @@ class Groups:
         self.active: set[str] = set()
         self.refused: set[str] = set()
         self.topic_id: bytes | None = ID
-        self.requests = 0
+        self.request_count = 0
         self.writing = self.most_writing = 0
 
     def error(self, group: str) -> OdradekError | None:
         return GroupAuthorizationFailed(f"no right on {group}") if group in self.refused else None
 
     @property
-    def _requests(self) -> SimpleNamespace:
+    def requests(self) -> SimpleNamespace:
         async def metadata(names: list[str]) -> SimpleNamespace:
             code = ErrorCode.NONE if self.topic_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             topics = [
@@ -81,7 +81,7 @@ class Groups:
     async def list_offsets_of_groups(
         self, groups: Mapping[str, Any], *, raise_errors: bool
     ) -> Results[str, dict[TopicPartition, OffsetAndMetadata | None]]:
-        self.requests += 1
+        self.request_count += 1
         found = Results[str, dict[TopicPartition, OffsetAndMetadata | None]]()
         for name in groups:
             if (error := self.error(name)) is not None:
@@ -217,7 +217,7 @@ async def test_many_groups_take_few_requests_and_few_are_written_at_once() -> No
     source, target = Groups(**{f"g{number}": 5 for number in range(450)}), Groups()
     assert await copier_of(source, target).copy(Plan(*source.offsets)) == {}
     assert len(target.offsets) == 900
-    assert (source.requests, target.requests) == (3, 3)
+    assert (source.request_count, target.request_count) == (3, 3)
     assert 1 < target.most_writing <= 8
 
 
