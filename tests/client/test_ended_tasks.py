@@ -446,9 +446,9 @@ async def test_c83_a_connection_whose_task_was_ended_is_replaced(ending: str) ->
             broker.on(ApiKey.METADATA, SILENCE)
             waiting = asyncio.ensure_future(network.send(node_id, MetadataRequest(topics=[])))
             await until(lambda: connection.in_flight)
-            network._connections.spawn(connection, never() if ending == "cancelled" else killed())
+            network.connections.spawn(connection, never() if ending == "cancelled" else killed())
             if ending == "cancelled":
-                list(network._connections._attempts)[-1].cancel()
+                list(network.connections._attempts)[-1].cancel()
             with pytest.raises(ConnectionLost, match=ending):
                 await waiting
             await network.send(node_id, MetadataRequest(topics=[]))

@@ -129,7 +129,7 @@ async def test_c73_a_session_is_renewed_on_its_connection(kafka_with_sasl: tuple
         await admin.create_topics([NewTopic("renewed", 1)])
     async with Producer(**settings_of(sasl, "PLAIN")) as producer:
         await producer.send_and_wait("renewed", b"first")
-        nodes = producer.network._connections.nodes
+        nodes = producer.network.connections.nodes
         before = {key: node.connection for key, node in nodes.items() if key[0] >= 0}
         end = time.monotonic() + 3 * SESSION_MS / 1000
         while time.monotonic() < end:

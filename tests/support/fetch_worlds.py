@@ -206,7 +206,7 @@ class FetchWorld(NodeWorld):
                         )
                     ],
                 )
-                for session in sessions._sessions.values()
+                for session in sessions.by_id.values()
             },
             "held partitions": sessions._partitions,
             "requests": metrics.requests,
@@ -223,10 +223,10 @@ class FetchWorld(NodeWorld):
         that these sessions still exist."""
         kept = {
             requested
-            for session in self.node.fetch_sessions._sessions.values()
+            for session in self.node.fetch_sessions.by_id.values()
             for requested in session.partitions.values()
         }
-        for session in self.node.fetch_sessions._sessions.values():
+        for session in self.node.fetch_sessions.by_id.values():
             for requested in session.partitions.values():
                 up_to_date = requested.up_to_date_at is not None
                 assert up_to_date is not (requested in session.changed)

@@ -80,5 +80,5 @@ async def scram(
 
 async def user_of(client: RawClient, broker: RunningBroker) -> str:
     """The principal of the broker's only connection."""
-    (session,) = broker.server._sessions
+    (session,) = broker.server.sessions
     return str(session.peer.user)

@@ -377,13 +377,13 @@ class FetchSessions:
         self.partitions_at_once = PARTITIONS_AT_ONCE
         self._topics = topics
         self._slices = slices
-        #: Those that were used last are at the end.
-        self._sessions: dict[int, Session] = {}
+        #: The sessions by id; those that were used last are at the end.
+        self.by_id: dict[int, Session] = {}
         #: The number of partitions in all sessions together.
         self._partitions = 0
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self.by_id)
 
     def plan(
         self, request: FetchRequest | OneFetch, version: int, *, everything: bool = False
@@ -458,7 +458,7 @@ class FetchSessions:
 
     def _session(self, request: FetchRequest | OneFetch, version: int) -> Session | ErrorCode:
         """The session of an incremental fetch, or the error that answers it."""
-        session = self._sessions.get(request.session_id)
+        session = self.by_id.get(request.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if request.session_epoch != session.epoch:
@@ -469,7 +469,7 @@ class FetchSessions:
 
     def has(self, session: Session) -> bool:
         """True if a session has not been removed."""
-        return self._sessions.get(session.id) is session
+        return self.by_id.get(session.id) is session
 
     async def _whole(self, request: FetchRequest | OneFetch, version: int) -> FetchPlan:
         """The plan of the partitions that a request names, without a session."""
@@ -559,7 +559,7 @@ class FetchSessions:
         """Begin an incremental fetch. True if all partitions have to be read again, because answers
         in only one of the two versions, this one and that of the fetch before, tell divergence."""
         session.used_ms = self._clock.monotonic_ms()
-        self._sessions[session.id] = self._sessions.pop(session.id)
+        self.by_id[session.id] = self.by_id.pop(session.id)
         session.epoch = 1 if session.epoch == SESSION_EPOCH_MAX else session.epoch + 1
         tells_divergence = version >= DIVERGENCE_SINCE
         if session.tells_divergence is tells_divergence:
@@ -656,14 +656,14 @@ class FetchSessions:
         """Give a new session its id; False if it would exceed the limits (F-26)."""
         if not self._make_room(len(session.partitions)):
             return False
-        while session.id == 0 or session.id in self._sessions:
+        while session.id == 0 or session.id in self.by_id:
             session.id = self._randomness.below(_SESSION_ID_MAX) + 1
-        self._sessions[session.id] = session
+        self.by_id[session.id] = session
         self._partitions += len(session.partitions)
         return True
 
     def _remove(self, session_id: int) -> None:
-        session = self._sessions.pop(session_id, None)
+        session = self.by_id.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.partitions)
             if session.waiting is not None:
@@ -680,11 +680,11 @@ class FetchSessions:
         while self._lacks_room(partitions):
             if not self._evict_idle():
                 return False
-        if len(self._sessions) < self._slots_max or self._evict_idle():
+        if len(self.by_id) < self._slots_max or self._evict_idle():
             return True
-        if not self._sessions:
+        if not self.by_id:
             return False
-        smallest = min(self._sessions.values(), key=lambda session: len(session.partitions))
+        smallest = min(self.by_id.values(), key=lambda session: len(session.partitions))
         young = self._clock.monotonic_ms() - smallest.created_ms < _IDLE_MS
         if young or len(smallest.partitions) >= partitions:
             return False
@@ -693,7 +693,7 @@ class FetchSessions:
 
     def _evict_idle(self) -> bool:
         """Remove a session that was unused for long; False if there is none."""
-        oldest = next(iter(self._sessions.values()), None)
+        oldest = next(iter(self.by_id.values()), None)
         if oldest is None or self._clock.monotonic_ms() - oldest.used_ms < _IDLE_MS:
             return False
         self._remove(oldest.id)

@@ -90,7 +90,7 @@ class HttpServer:
         self._token = token.encode()
         self._tls = tls
         self._own_hosts = OwnHosts(names)
-        self._connections = HttpConnections(
+        self.connections = HttpConnections(
             self._check,
             self._answer,
             probes=_PROBES,
@@ -105,7 +105,7 @@ class HttpServer:
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the bound address. Raises OSError."""
-        bound = self._connections.listen(host, port, self._tls)
+        bound = self.connections.listen(host, port, self._tls)
         log.info("serving metrics", host=bound[0], port=bound[1], tls=self._tls is not None)
         return bound
 
@@ -113,7 +113,7 @@ class HttpServer:
         """Close all connections immediately."""
         if self._scrape is not None:
             self._scrape.cancel()
-        await self._connections.close()
+        await self.connections.close()
         if self._clusters is not None:
             await self._clusters.close()
 

@@ -152,7 +152,7 @@ class Server:
         self.node: Node
         #: The open sessions, in the order in which they came, so that a stop handles them in a
         #: fixed order. The value is the address whose limits include the session, "" if none do.
-        self._sessions: dict[Session, str] = {}
+        self.sessions: dict[Session, str] = {}
         #: The receive buffer of all connections; see `FrameReceiver`.
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._all_closed = asyncio.Event()
@@ -464,9 +464,9 @@ class Server:
             peer_log=self._peer_log,
             admit=lambda peer, transport: self._admit(session, peer, transport),
         )
-        self._sessions[session] = ""
+        self.sessions[session] = ""
         self._acceptors.connected(listener)
-        self.metrics.connections.set(len(self._sessions))
+        self.metrics.connections.set(len(self.sessions))
         return session
 
     def _admit(self, session: Session, peer: Peer, transport: asyncio.BaseTransport) -> Admission:
@@ -474,7 +474,7 @@ class Server:
             return Admission("the broker is stopping")
         admission = self.node.connection_quotas.admit(peer.host, peer.listener)
         if not admission.reason:
-            self._sessions[session] = peer.host
+            self.sessions[session] = peer.host
             self.node.connections.opened(peer)
         self._acceptors.pace()
         tls = self._tls.get(peer.listener)
@@ -486,16 +486,16 @@ class Server:
         return admission
 
     def _closed(self, session: Session) -> None:
-        if session not in self._sessions:
+        if session not in self.sessions:
             return
-        host = self._sessions.pop(session)
+        host = self.sessions.pop(session)
         self.node.connection_closed(session.peer)
         if host:
             self.node.connection_quotas.closed(host)
-        if not self._sessions:
+        if not self.sessions:
             self._all_closed.set()
         self._acceptors.disconnected(session.listener)
-        self.metrics.connections.set(len(self._sessions))
+        self.metrics.connections.set(len(self.sessions))
 
     def _close_excess(self) -> None:
         """If a lowered limit is exceeded, close the connections that were idle for longest
@@ -503,9 +503,7 @@ class Server:
         closed: list[Session] = []
         for name, excess in self._acceptors.excess():
             there = [
-                each
-                for each in self._sessions
-                if name in ("", each.listener) and each not in closed
+                each for each in self.sessions if name in ("", each.listener) and each not in closed
             ]
             silent = sorted(there, key=lambda session: session.last_active)
             # The excess of single listeners comes first. Connections that are closed for it also
@@ -530,7 +528,7 @@ class Server:
             self.faults.clear()
         self.node.parked_fetches.answer_all()
         self.node.close()
-        for session in list(self._sessions):
+        for session in list(self.sessions):
             session.peer.end = "the broker stopped"
             session.close_after_answers()
         await self._drained()
@@ -560,10 +558,10 @@ class Server:
 
     async def _drained(self) -> None:
         self._all_closed.clear()
-        if self._sessions:
+        if self.sessions:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_closed.wait(), _DRAIN_S)
-        for session in list(self._sessions):
+        for session in list(self.sessions):
             session.abort()
         await asyncio.sleep(0)
         # Requests of closed connections that have begun to change something.
@@ -588,7 +586,7 @@ class Server:
         idle_s = self.config.connections_max_idle_ms / 1000
         if idle_s < 0:
             return
-        for session in list(self._sessions):
+        for session in list(self.sessions):
             session.close_if_idle(idle_s)
 
     async def _maintain(self) -> None:

@@ -142,20 +142,20 @@ class NetworkClient:
         self._random = random or random_module.Random()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._connections = Connections(
+        self.connections = Connections(
             config,
             self.cluster,
             random=self._random,
             loop=lambda: self.loop,
             request_metadata=self.request_metadata_update,
         )
-        self._coordinators = Coordinators(self, self._connections)
+        self._coordinators = Coordinators(self, self.connections)
         self._metadata = MetadataUpdater(
-            config, self, self._connections, self._random, self._coordinators.forget_all
+            config, self, self.connections, self._random, self._coordinators.forget_all
         )
         # Looked up once, because they are used for every request.
-        self._nodes = self._connections.nodes
-        self._connected = self._connections.connected
+        self._nodes = self.connections.nodes
+        self._connected = self.connections.connected
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -194,9 +194,9 @@ class NetworkClient:
         if self.has_closed_loop:
             return  # tasks and connections have ended with it
         self._metadata.close()
-        self._connections.close()
+        self.connections.close()
         await self._metadata.wait_closed()
-        await self._connections.wait_closed()
+        await self.connections.wait_closed()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -226,7 +226,7 @@ class NetworkClient:
     def throttle_metrics(self, prefix: str) -> dict[str, float]:
         """See `ThrottleTimes.metrics`."""
         now_ms = 0.0 if self._loop is None else self._loop.time() * 1000
-        return self._connections.throttle_times.metrics(prefix, now_ms)
+        return self.connections.throttle_times.metrics(prefix, now_ms)
 
     async def pause(self, seconds: float) -> None:
         """Wait before a retry."""
@@ -342,7 +342,7 @@ class NetworkClient:
         Returns the seconds to wait if the backoff does not allow a connection yet; then no
         connection is begun, and `on_ready` is not called.
         """
-        return self._connections.connect_soon(node_id, on_ready, channel)
+        return self.connections.connect_soon(node_id, on_ready, channel)
 
     def feature_level(self, name: str) -> int:
         """The finalized level of a feature such as "transaction.version"; 0 if the feature has no
@@ -351,7 +351,7 @@ class NetworkClient:
         The level is that of the newest connection. Levels that are supported but not finalized are
         ignored (C-70).
         """
-        return self._connections.features.get(name, 0)
+        return self.connections.features.get(name, 0)
 
     def why_unreachable(self, node_id: int, channel: Channel = "main") -> str | None:
         """The error that broke or prevented the connection to a node; None if there is a
@@ -373,14 +373,14 @@ class NetworkClient:
 
         Raises ConnectionLost, with the reason for each broker, if none is reached.
         """
-        return await self._connections.least_loaded_node(timeout_ms)
+        return await self.connections.least_loaded_node(timeout_ms)
 
     async def reach_a_broker(self, timeout_ms: float) -> None:
         """Check that a broker is reachable at the address that it advertises.
 
         ConnectionLost, with the reason for each broker, if none is reachable.
         """
-        await self._connections.reach_a_broker(timeout_ms)
+        await self.connections.reach_a_broker(timeout_ms)
 
     # --- metadata ---------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ class Producer:
         #: The state of the transactions; None without a transactional id, and before `start`.
         self.transaction_manager: TransactionManager | None = None
         self._transaction_calls: TransactionCalls | None = None
-        self._accumulator: Accumulator | None = None
+        self.accumulator: Accumulator | None = None
         self._partitioner: Partitioner | None = None
         self._appender: Appender | None = None
         self._sender: Sender | None = None
@@ -124,7 +124,7 @@ class Producer:
             require_running(loop)
             return Waiter(loop=loop)
 
-        accumulator = self._accumulator = Accumulator(
+        accumulator = self.accumulator = Accumulator(
             batch_size=config.batch_size,
             linger_ms=config.linger_ms,
             buffer_memory=config.buffer_memory,
@@ -185,8 +185,8 @@ class Producer:
         _open.discard(self)
         self._topics.clear()  # closes the fast path
         try:
-            if self._accumulator is not None:
-                self._accumulator.closing = True
+            if self.accumulator is not None:
+                self.accumulator.closing = True
                 limit_s = None if timeout_ms is None else timeout_ms / 1000
                 try:
                     async with asyncio.timeout(limit_s):
@@ -208,8 +208,8 @@ class Producer:
                 )
             if self._loop is not None:
                 self._loop.stop()
-            if self._accumulator is not None:
-                self._accumulator.wake_all_waiters()
+            if self.accumulator is not None:
+                self.accumulator.wake_all_waiters()
             if self._owns_network:
                 await self.network.close()
             elif self._loop is not None:
@@ -217,7 +217,7 @@ class Producer:
 
     def _give_up(self, failure: OdradekError) -> None:
         """End this producer, because its sender has failed: every call and delivery fails."""
-        accumulator, sender, loop = self._accumulator, self._sender, self._loop
+        accumulator, sender, loop = self.accumulator, self._sender, self._loop
         assert accumulator is not None and sender is not None and loop is not None
         accumulator.failure = failure
         self._topics.clear()  # closes the fast path
@@ -245,7 +245,7 @@ class Producer:
     def _warn_of_lost_records(self) -> None:
         """Log the loss, and warn. A log line is needed because Python hides a ResourceWarning by
         default."""
-        accumulator = self._accumulator
+        accumulator = self.accumulator
         if accumulator is None or self._pid != os.getpid():
             return  # never started; or the copy of a producer in a forked child
         self._closing = True
@@ -382,7 +382,7 @@ class Producer:
     async def flush(self) -> None:
         """Send all buffered records, and wait until the result of each is known, even if it is an
         error."""
-        accumulator, loop = self._accumulator, self._loop
+        accumulator, loop = self.accumulator, self._loop
         if accumulator is None or loop is None:
             raise NotStarted('this producer was not started; use "async with" or call start()')
         batches = list(accumulator.incomplete)

@@ -256,7 +256,7 @@ async def test_a23_the_history_has_the_reason_of_a_close_by_the_broker(
     await client.call(DescribeBrokerRequest(sections=[]))
     (session,) = [
         each
-        for each in broker.server._sessions
+        for each in broker.server.sessions
         if each.peer.requests == 1 and each.peer.api_name == "DescribeBroker"
     ]
     session.close_if_idle(-1)

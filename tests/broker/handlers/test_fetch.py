@@ -121,7 +121,7 @@ async def test_f01_a_fetch_of_available_records_is_not_parked(
         answer = partitions(await client.call(request, 11))[topic, 0]
         assert offsets(answer.records) == [offset]
         assert not broker.node.parked_fetches
-    for session in broker.server._sessions:
+    for session in broker.server.sessions:
         assert session._transport is not None
         accepted = session._transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -388,7 +388,7 @@ async def test_f22_session_epoch_1_follows_the_largest_epoch(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     first = await client.call(fetch((topic, 0, 5), session_epoch=0), 11)
-    (session,) = broker.node.fetch_sessions._sessions.values()
+    (session,) = broker.node.fetch_sessions.by_id.values()
     session.epoch = 2**31 - 2
     for epoch in (2**31 - 2, 2**31 - 1, 1, 2):
         request = fetch(session_id=first.session_id, session_epoch=epoch)

@@ -110,9 +110,9 @@ class World(FetchWorld):
         assert not any("failed in the broker" in str(told) for told in self.answers.values())
         self.check_up_to_date()
         sessions = self.node.fetch_sessions
-        assert sessions._partitions == sum(len(s.partitions) for s in sessions._sessions.values())
-        assert not any(session.busy for session in sessions._sessions.values())
-        assert not any(session.waiting for session in sessions._sessions.values())
+        assert sessions._partitions == sum(len(s.partitions) for s in sessions.by_id.values())
+        assert not any(session.busy for session in sessions.by_id.values())
+        assert not any(session.waiting for session in sessions.by_id.values())
         for _, _, partition in self.node.replicas.partitions():
             assert not partition.data_waiters
 
@@ -210,7 +210,7 @@ def test_f14_a_topic_that_is_made_again_at_a_pause(kind: str, version: int) -> N
 def test_n10_a_connection_that_is_closed_at_a_pause(kind: str) -> None:
     for world, number in at_each_pause(FETCHES[kind](BY_ID)):
         world.abandon(number)
-        assert not any(session.busy for session in world.node.fetch_sessions._sessions.values())
+        assert not any(session.busy for session in world.node.fetch_sessions.by_id.values())
         world.turns()
         for _, _, partition in world.node.replicas.partitions():
             assert not partition.data_waiters
@@ -238,7 +238,7 @@ def test_f26_a_session_that_is_evicted_at_a_pause(kind: str) -> None:
 @pytest.mark.parametrize("kind", FETCHES)
 def test_f21_a_session_that_its_client_ends_at_a_pause(kind: str) -> None:
     for world, number in at_each_pause(FETCHES[kind](BY_ID)):
-        for session in list(world.node.fetch_sessions._sessions.values()):
+        for session in list(world.node.fetch_sessions.by_id.values()):
             ending = world.request(BY_ID, session_id=session.id, session_epoch=-1, max_wait_ms=0)
             world.ask(ending, BY_ID, 2)
         world.turns()
@@ -266,7 +266,7 @@ def test_f03_records_that_arrive_at_a_pause_end_the_wait(kind: str, index: int) 
 @pytest.mark.parametrize("kind", ["session", "renewed"])
 def test_f20_the_next_fetch_of_a_session_at_a_pause_comes_after_it(kind: str) -> None:
     for world, number in at_each_pause(FETCHES[kind](BY_ID)):
-        (session,) = world.node.fetch_sessions._sessions.values()
+        (session,) = world.node.fetch_sessions.by_id.values()
         if session.epoch != 3:
             continue
         following = world.request(BY_ID, session_id=session.id, session_epoch=3)

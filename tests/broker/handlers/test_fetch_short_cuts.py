@@ -63,7 +63,7 @@ class Pair:
 
     def sessions(self) -> list[tuple[int, int, bool]]:
         """(id, epoch, True if it uses topic ids) of each session."""
-        found = self.both[1].node.fetch_sessions._sessions.values()
+        found = self.both[1].node.fetch_sessions.by_id.values()
         return [(each.id, each.epoch, each.uses_topic_ids) for each in found]
 
     def topic_id(self, name: str) -> bytes:
@@ -366,7 +366,7 @@ def test_f24_a_fetch_of_a_session_reads_changed_partitions_only() -> None:
     begin = FetchRequest(session_epoch=0, topics=[FetchTopic(topic="many", partitions=everything)])
     world.ask(begin, 12)
     ((session_id, _, _),) = [
-        (each.id, each.epoch, 0) for each in world.node.fetch_sessions._sessions.values()
+        (each.id, each.epoch, 0) for each in world.node.fetch_sessions.by_id.values()
     ]
     waiting = FetchRequest(session_id=session_id, session_epoch=1, max_wait_ms=500, min_bytes=1)
     _, first = looked_at(world, waiting, [7])
@@ -401,7 +401,7 @@ def test_f20_a_session_has_at_most_one_parked_fetch() -> None:
     world.settle_metadata()
     topic = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, partition_max_bytes=99)])
     world.ask(FetchRequest(session_epoch=0, topics=[topic]), 12)
-    (session,) = world.node.fetch_sessions._sessions.values()
+    (session,) = world.node.fetch_sessions.by_id.values()
     waiting = [
         world.ask(
             FetchRequest(session_id=session.id, session_epoch=n, max_wait_ms=500, min_bytes=1),

@@ -284,9 +284,9 @@ async def test_n27_failed_authentications_are_not_cut_short_by_further_ones(
         await handshake(each, "PLAIN")
         each.send(SaslAuthenticateRequest(auth_bytes=plain_token("alice", "wrong")))
     failed = SessionState.AUTHENTICATION_FAILED
-    await until(lambda: {each._state for each in broker.server._sessions} == {failed})
+    await until(lambda: {each._state for each in broker.server.sessions} == {failed})
     assert await (await broker.client()).closed()
-    assert {each._state for each in broker.server._sessions} == {failed}
+    assert {each._state for each in broker.server.sessions} == {failed}
 
 
 async def test_n27_the_oldest_of_too_many_unauthenticated_connections_is_closed(
@@ -328,7 +328,7 @@ async def test_n28_reauthentication_prolongs_the_session(
     client = await broker.client()
     answer = await plain(client, "alice", "secret")
     assert answer.session_lifetime_ms == 60_000
-    session: Any = next(iter(broker.server._sessions))
+    session: Any = next(iter(broker.server.sessions))
     first_ms = session._authentication._expires_at_ms
     answer = await plain(client, "alice", "secret")
     assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000)
@@ -382,7 +382,7 @@ async def test_n28_a_request_on_an_expired_session_closes_the_connection(
     late, again = await broker.client(), await broker.client()
     for client in (late, again):
         await plain(client, "alice", "secret")
-    sessions: list[Any] = list(broker.server._sessions)
+    sessions: list[Any] = list(broker.server.sessions)
     for session in sessions:
         session._authentication._expires_at_ms = 0
     late.send(MetadataRequest(topics=[]))
@@ -456,7 +456,7 @@ async def test_a53_a_token_authenticates_its_owner_until_it_expires(
     answer = await scram(client, mechanism, token_id, password, **as_token)
     assert answer.error_code == 0
     assert 0 < answer.session_lifetime_ms <= 60_000
-    session = next(each for each in broker.server._sessions if each.peer.user == "alice")
+    session = next(each for each in broker.server.sessions if each.peer.user == "alice")
     assert session.peer.by_token
     refused = await client.call(DescribeDelegationTokenRequest(owners=None))
     assert refused.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -152,7 +152,7 @@ async def test_a_closed_connection_discards_its_dropped_and_delayed_answers(
     await until(lambda: faults._dropped)
     delayed.close()
     dropped.close()
-    await until(lambda: not faults._dropped and len(tested.server._sessions) == 1)
+    await until(lambda: not faults._dropped and len(tested.server.sessions) == 1)
 
 
 async def test_the_delay_fault_answers_later_and_in_order(tested: RunningBroker) -> None:

@@ -418,7 +418,7 @@ def test_n61_connections_that_are_closed_for_others_are_no_failures(new_loop: An
             assert (await endpoint.get("/healthz"))[0] == 200
             for _, writer in opened:
                 writer.close()
-        await until(lambda: not endpoint.server._connections._open)
+        await until(lambda: not endpoint.server.connections._open)
         await made.aclose()
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -452,7 +452,7 @@ async def test_n61_of_many_peers_that_take_no_answer_the_oldest_are_closed(
 
     monkeypatch.setattr(endpoint.server, "_scraped", much)
     most = 2 * http._REQUESTS_PER_ADDRESS_MAX
-    connections = endpoint.server._connections
+    connections = endpoint.server.connections
     deaf: list[socket.socket] = []
     while len(deaf) < most + 10:
         deaf.append(socket.create_connection(endpoint.address, PATIENCE_S))
@@ -491,7 +491,7 @@ async def test_n61_requests_over_the_limit_are_refused_but_probes_are_answered(
     monkeypatch.setattr(endpoint.server, "_scraped", going_on.wait)
     most = http._REQUESTS_PER_ADDRESS_MAX
     begun = []
-    connections = endpoint.server._connections
+    connections = endpoint.server.connections
     for _ in range(most):
         begun.append(await asyncio.open_connection(*endpoint.address))
         begun[-1][1].write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -517,7 +517,7 @@ async def test_n61_an_answer_that_nobody_takes_ends_its_connection(
     # Without a task that reads, the kernel's buffer fills up.
     with socket.create_connection(endpoint.address, PATIENCE_S) as peer:
         peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        connections = endpoint.server._connections
+        connections = endpoint.server.connections
         await until(lambda: len(connections._open) == 1)
         (writer,) = connections._open.values()
         accepted = writer.get_extra_info("socket")
@@ -534,7 +534,7 @@ async def test_n61_ten_thousand_connections_leave_nothing_behind(endpoint: Endpo
         writer.write(request[: number % (len(request) + 1)])
         writer.close() if number % 2 else writer.transport.abort()
     assert (await endpoint.get("/healthz"))[0] == 200
-    connections = endpoint.server._connections
+    connections = endpoint.server.connections
     await until(lambda: not connections._open)
     assert connections._in_progress == {}
     assert len(connections._waiting) == len(connections._leaving) == 0

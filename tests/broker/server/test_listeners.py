@@ -64,7 +64,7 @@ async def test_q11_connections_count_over_all_listeners(start_broker: StartBroke
         assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
     third = await client_of(broker, "HOST")
     third.send(ApiVersionsRequest(), 0)
-    await until(lambda: len(broker.server._sessions) == 2)
+    await until(lambda: len(broker.server.sessions) == 2)
     first.close()
     assert (await third.receive()).error_code == 0
 
@@ -81,7 +81,7 @@ async def test_q11_a_listener_may_have_its_own_limit_of_connections(
     others = [await client_of(broker, "INTERNAL") for _ in range(2)]
     for client in others:
         assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
-    assert [each.listener for each in broker.server._sessions].count("HOST") == 1
+    assert [each.listener for each in broker.server.sessions].count("HOST") == 1
     await others[0].set_for_brokers(**{key: "2"})
     assert (await second.receive()).error_code == 0
     # When the limit of the listener HOST is lowered, its connection that was idle longest is

@@ -75,7 +75,7 @@ async def test_periodic_tasks_of_the_broker_continue_after_any_error(
     broker = await start_broker()
     client = await broker.client()
     await client.call(MetadataRequest(topics=[]), 9)
-    (session,) = broker.server._sessions
+    (session,) = broker.server.sessions
     node = broker.node
     points = Failing(node.logs.directories[0].recovery_points_writer)
     maintenance = Failing(node.maintain)

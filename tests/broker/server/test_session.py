@@ -200,7 +200,7 @@ async def test_n14_no_request_is_read_from_a_peer_that_reads_no_answers(
     await client.writer.drain()
 
     def stalled() -> list[Session]:
-        return [one for one in broker.server._sessions if Pause.PEER_DOES_NOT_READ in one._pauses]
+        return [one for one in broker.server.sessions if Pause.PEER_DOES_NOT_READ in one._pauses]
 
     await until(stalled)
     (session,) = stalled()
@@ -316,7 +316,7 @@ async def test_d11_q11_connections_beyond_the_limit_wait_until_others_end(
         assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
     third.send(ApiVersionsRequest(), 0)
     await until(lambda: broker.server._acceptors._open["PLAINTEXT"].full)
-    assert len(broker.server._sessions) == 2
+    assert len(broker.server.sessions) == 2
     first.close()
     assert (await third.receive()).error_code == 0
 
@@ -347,7 +347,7 @@ async def test_q12_the_connections_of_an_address_are_limited(start_broker: Start
     fourth = await broker.client()
     assert await fourth.closed()
     third.close()
-    await until(lambda: len(broker.server._sessions) == 1)
+    await until(lambda: len(broker.server.sessions) == 1)
     fifth = await broker.client()
     assert (await fifth.call(ApiVersionsRequest(), 0)).error_code == 0
 
@@ -355,7 +355,7 @@ async def test_q12_the_connections_of_an_address_are_limited(start_broker: Start
 async def test_accepted_connections_send_small_answers_at_once(start_broker: StartBroker) -> None:
     broker = await start_broker()
     await (await broker.client()).call(ApiVersionsRequest(), 0)
-    (session,) = broker.server._sessions
+    (session,) = broker.server.sessions
     accepted = session._transport.get_extra_info("socket")  # type: ignore[union-attr]
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
@@ -364,9 +364,9 @@ async def test_a_session_refuses_an_illegal_change_of_state(
     client: RawClient, broker: RunningBroker
 ) -> None:
     await client.create_topic("t")
-    (session,) = broker.server._sessions
+    (session,) = broker.server.sessions
     client.writer.close()
-    await until(lambda: not broker.server._sessions)
+    await until(lambda: not broker.server.sessions)
     with pytest.raises(RuntimeError, match="DRAINING after the state CLOSED"):
         session.close_after_answers()
 
@@ -485,7 +485,7 @@ async def test_n04_an_idle_peer_that_reads_no_answers_is_disconnected(
     await client.call(produce_request("t", batch_of(b"x" * 900_000)), 9)
     for _ in range(50):
         client.send(long_poll("t", 0), 11)
-    await until(lambda: not broker.server._sessions)
+    await until(lambda: not broker.server.sessions)
 
 
 async def test_d11_unread_answers_make_later_fetch_answers_smaller(
@@ -543,7 +543,7 @@ async def test_n10_n14_answers_for_a_closed_connection_occupy_no_memory(
     await until(lambda: held)
     assert broker.server._limits.bytes_held > 0
     client.close()
-    await until(lambda: not broker.server._sessions)
+    await until(lambda: not broker.server.sessions)
     broker.server._commit.request(held[0])
     await until(lambda: broker.node.partition("t", 0).log.high_watermark == 1)
     assert broker.server._limits.bytes_held == 0

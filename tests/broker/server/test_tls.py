@@ -91,7 +91,7 @@ async def serial_number(broker: RunningBroker) -> int:
 
 
 def users(broker: RunningBroker) -> list[str]:
-    return [session.peer.user for session in broker.server._sessions]
+    return [session.peer.user for session in broker.server.sessions]
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
@@ -391,7 +391,7 @@ async def test_n22_the_log_names_the_reason_of_a_refused_tls_connection(
     assert "certificate has expired" in await refusal(broker, context(expired))
     assert "truststore lacks the CA" in await refusal(broker, context(known, OTHER_CA))
     assert await serves(await connect(broker, context(known)))
-    await until(lambda: len(broker.server._sessions) == 1)
+    await until(lambda: len(broker.server.sessions) == 1)
 
 
 async def test_n22_tls_to_a_plaintext_listener_is_logged_as_such(start_broker: StartBroker) -> None:
@@ -412,7 +412,7 @@ async def test_n23_an_unfinished_tls_handshake_is_ended_after_its_timeout(
     with capture_logs() as lines:
         silent = await asyncio.open_connection(*broker.server.addresses["SSL"])
         assert await RawClient(*silent).closed()
-        await until(lambda: not broker.server._sessions)
+        await until(lambda: not broker.server.sessions)
     assert any("ssl.handshake.timeout.ms" in line.get("reason", "") for line in lines)
 
 
@@ -422,7 +422,7 @@ async def test_n23_silent_handshakes_of_an_address_keep_none_of_its_clients_out(
     broker = await start_broker(**tls_settings(max_ssl_handshakes_per_ip="2"))
     address = broker.server.addresses["SSL"]
     silent = [RawClient(*await asyncio.open_connection(*address)) for _ in range(2)]
-    await until(lambda: len(broker.server._sessions) == 2)
+    await until(lambda: len(broker.server.sessions) == 2)
     with capture_logs() as lines:
         # The first handshake makes room for this one; finished ones are not counted.
         clients = [await connect(broker) for _ in range(3)]
@@ -430,9 +430,9 @@ async def test_n23_silent_handshakes_of_an_address_keep_none_of_its_clients_out(
         assert await silent[0].closed()
     assert any("max.ssl.handshakes.per.ip" in line.get("reason", "") for line in lines)
     # The session of the second silent peer, and those of the clients.
-    assert len(broker.server._sessions) == 4
+    assert len(broker.server.sessions) == 4
     silent[1].close()
-    await until(lambda: len(broker.server._sessions) == 3)
+    await until(lambda: len(broker.server.sessions) == 3)
 
 
 async def test_n23_the_oldest_of_too_many_unfinished_handshakes_is_closed(
@@ -445,7 +445,7 @@ async def test_n23_the_oldest_of_too_many_unfinished_handshakes_is_closed(
         assert await first.closed()
     assert any("max.ssl.handshakes" in line.get("reason", "") for line in lines)
     # The other handshakes can still finish.
-    assert len(broker.server._sessions) == 2
+    assert len(broker.server.sessions) == 2
     assert await serves(await connect(broker))
     for each in later:
         each.close()
@@ -466,7 +466,7 @@ async def test_n23_bad_peers_do_not_flood_the_log(start_broker: StartBroker) -> 
             reader, writer = await asyncio.open_connection(*broker.server.addresses["SSL"])
             writer.write(b"GET / HTTP/1.1\r\n\r\n")
             assert await RawClient(reader, writer).closed()
-        await until(lambda: not broker.server._sessions)
+        await until(lambda: not broker.server.sessions)
     assert len(lines) == 1
 
 
@@ -645,7 +645,7 @@ async def test_n14_no_request_is_read_from_a_tls_peer_that_reads_no_answers(
     for _ in range(100):
         client.send(wanted, 11)
     await client.writer.drain()
-    (session,) = broker.server._sessions
+    (session,) = broker.server.sessions
     await until(lambda: Pause.PEER_DOES_NOT_READ in session._pauses)
     assert session._transport is not None
     assert session._transport.get_write_buffer_size() < 4_000_000
@@ -661,7 +661,7 @@ async def test_n04_a_silent_tls_connection_is_closed(
     broker = await start_broker(**tls_settings(connections_max_idle_ms="50"))
     client = await connect(broker)
     assert await client.closed()
-    await until(lambda: not broker.server._sessions)
+    await until(lambda: not broker.server.sessions)
 
 
 async def fetch_page(address: tuple[str, int], path: str, headers: str = "") -> bytes:

@@ -191,7 +191,7 @@ async def test_an_undecodable_answer_closes_the_connection() -> None:
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         await network.send(1, PROBE())
-        link = network._connections.nodes[(1, "main")].connection
+        link = network.connections.nodes[(1, "main")].connection
         assert isinstance(link, BrokerConnection)
         broker.on(
             ApiKey.DESCRIBE_CLUSTER,
@@ -330,7 +330,7 @@ async def test_a_client_rebootstraps_when_every_known_broker_is_gone() -> None:
         await second.stop()
         second.port = port
         await second.start()
-        await until(lambda: network._connections.address(1) is not None)
+        await until(lambda: network.connections.address(1) is not None)
         await network.wait_for_metadata(["t"], 5000)
         assert set(network.cluster.brokers) == {2}
         assert (await network.version_for(2, ApiKey.METADATA)) == 13
@@ -418,7 +418,7 @@ async def test_an_attempt_to_connect_ends_with_its_connection(
         if how == "close the connection":
             network.close_connection(1, "the test wants it so", "fetch")
         else:
-            network._connections.drop_all("the test wants it so")
+            network.connections.drop_all("the test wants it so")
         await network.close()
         tasks = [task.get_name() for task in asyncio.all_tasks()]
         assert not [name for name in tasks if name.startswith("odradek-")]

@@ -330,7 +330,7 @@ async def test_c77_errors_and_logs_show_no_secret(
         script = SaslScript(broker, secret)
         async with Admin(**given) as admin:
             config = admin.network.config
-            login = admin.network._connections._login
+            login = admin.network.connections._login
             assert login is not None
             shown = repr(config) + repr(config.sasl) + repr(admin) + repr(login._credentials)
             shown += repr(await login(1000)) + repr(vars(login))

@@ -150,7 +150,7 @@ async def test_c73_a_session_is_renewed(start_broker: StartBroker) -> None:
         await admin.create_topics([NewTopic("t", 1)])
     async with Producer(**as_admin(broker.bootstrap)) as producer:
         await producer.send_and_wait("t", b"first")
-        nodes = producer.network._connections.nodes
+        nodes = producer.network.connections.nodes
         before = {key: node.connection for key, node in nodes.items() if key[0] >= 0}
         end = time.monotonic() + 5
         while time.monotonic() < end:
@@ -242,7 +242,7 @@ async def test_c73_c74_a_session_is_renewed_before_its_token_expires(
         "sasl_oauth_token_provider": provider,
     }
     async with Admin(**settings) as admin:
-        nodes = admin.network._connections.nodes
+        nodes = admin.network.connections.nodes
         async with asyncio.timeout(60):
             while len(tokens) < 4:
                 await admin.list_topics()

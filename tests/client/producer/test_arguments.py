@@ -93,7 +93,7 @@ async def test_arguments_of_wrong_types_are_named_and_reserve_no_memory(
         await sending.partitions_for("t")
         if batch_is_open:
             await sending.send("t", b"first")
-        accumulator = sending._accumulator
+        accumulator = sending.accumulator
         assert accumulator is not None
         available = accumulator.available_bytes
         for wrong, said in WRONG:
@@ -156,7 +156,7 @@ async def test_a_serializer_or_partitioner_that_raises_leaves_the_producer_uncha
         await sending.partitions_for("t")
         if batch_is_open:
             await sending.send("t", b"first", b"k")
-        accumulator = sending._accumulator
+        accumulator = sending.accumulator
         assert accumulator is not None
         before = (accumulator.available_bytes, len(accumulator.incomplete))
         capricious.fails = True
@@ -178,7 +178,7 @@ async def test_a_partitioner_that_chooses_a_missing_partition_is_an_error(
     async with producer(broker, partitioner=lambda *_: chosen) as sending:
         with pytest.raises(ValueError, match="the partitioner chose"):
             await sending.send("wide", b"x")
-        accumulator = sending._accumulator
+        accumulator = sending.accumulator
         assert accumulator is not None
         assert accumulator.available_bytes == accumulator.buffer_memory
 
@@ -200,7 +200,7 @@ async def test_a_serializer_that_raises_while_sends_wait_reserves_no_memory(
             for each in await asyncio.gather(*bad, return_exceptions=True)
         )
         await asyncio.gather(*[await each for each in good])
-        accumulator = sending._accumulator
+        accumulator = sending.accumulator
         assert accumulator is not None
         assert (accumulator.available_bytes, len(accumulator.waiters)) == (2_000, 0)
     assert len(broker.log("t").values) == 20
@@ -232,7 +232,7 @@ async def test_records_acknowledged_while_they_are_counted_cause_no_error(
     while they are counted."""
     sending = producer(broker)
     await sending.start()
-    accumulator = sending._accumulator
+    accumulator = sending.accumulator
     assert accumulator is not None
     unfinished: dict[Any, None] = {}
 

@@ -179,8 +179,8 @@ async def test_rows_are_written_with_every_codec(broker: ScriptedBroker, compres
     batch = rows(3000, 100)
     async with producer(broker, compression_type=compression, batch_size=4000) as sending:
         metadata = await (await sending.produce_arrow("t", batch))
-        assert sending._accumulator is not None
-        assert sending._accumulator.available_bytes == sending.config.buffer_memory
+        assert sending.accumulator is not None
+        assert sending.accumulator.available_bytes == sending.config.buffer_memory
     assert broker.log("t").values == values_of(batch)
     # The producer learns the compression ratio from the first batches, so later batches have more
     # rows.
@@ -230,7 +230,7 @@ async def test_rows_are_not_buffered_if_one_of_them_is_invalid(
             await sending.produce_arrow("t", [b"v"])
         with pytest.raises(TypeError, match="a topic is a name"):
             await sending.produce_arrow(b"t", rows(1))  # type: ignore[arg-type]
-        assert sending._accumulator is not None and not sending._accumulator.incomplete
+        assert sending.accumulator is not None and not sending.accumulator.incomplete
     with pytest.raises(Closed):
         await sending.produce_arrow("t", rows(1))
     assert not broker.received(ApiKey.PRODUCE)
@@ -307,8 +307,8 @@ async def test_c11_rows_wait_for_buffer_memory(broker: ScriptedBroker) -> None:
         delivery = await sending.produce_arrow("t", batch)
         await delivery
         await (await alongside)
-        assert sending._accumulator is not None
-        assert sending._accumulator.available_bytes == 3000
+        assert sending.accumulator is not None
+        assert sending.accumulator.available_bytes == 3000
     assert broker.log("t").values == values_of(batch)
 
 

@@ -393,8 +393,8 @@ async def test_c11_send_waits_for_buffer_memory_and_keeps_the_order(broker: Scri
         tasks = [asyncio.create_task(sending.send("t", value)) for value in values]
         deliveries = await asyncio.gather(*tasks)
         await sending.flush()
-        assert sending._accumulator is not None
-        assert sending._accumulator.available_bytes == 3000
+        assert sending.accumulator is not None
+        assert sending.accumulator.available_bytes == 3000
     assert broker.log("t").values == values
     assert all(delivery.done() for delivery in deliveries)
 
@@ -425,7 +425,7 @@ async def test_c11_a_send_that_stops_waiting_wakes_the_next_one(broker: Scripted
         broker.always(ApiKey.PRODUCE, later)
         await sending.send("t", b"x" * 900)
         waiting = [asyncio.create_task(sending.send("t", b"%d" % i * 900)) for i in range(3)]
-        accumulator = sending._accumulator
+        accumulator = sending.accumulator
         assert accumulator is not None
         await until(lambda: len(accumulator.waiters) == 3)
         waiting[0].cancel()

@@ -33,7 +33,7 @@ def check_clients(
 
 def check_network(network: NetworkClient) -> Iterator[str]:
     """Check a client's network; may be called at any time."""
-    name, connections = network.config.client_id, network._connections
+    name, connections = network.config.client_id, network.connections
     known = len(network.cluster.brokers) + len(connections._bootstrap)
     # The connection to a broker that has left the metadata is closed only after a long idle time.
     if len(connections.nodes) > (known + 1) * _CHANNELS_MAX:
@@ -79,7 +79,7 @@ def check_producers(loop: asyncio.AbstractEventLoop) -> Iterator[str]:
 def check_producer(producer: Producer) -> Iterator[str]:
     """Check a producer; may be called at any time."""
     config, name = producer.config, producer.config.client_id
-    accumulator, sender = producer._accumulator, producer._sender
+    accumulator, sender = producer.accumulator, producer._sender
     if accumulator is None or sender is None:
         return
     reserved = sum(batch.reserved_bytes for batch in accumulator.incomplete)

@@ -19,7 +19,7 @@ from odradek_broker.server.server import Server
 def check_limits(server: Server) -> Iterator[str]:
     """Yield exceeded limits; may be called at any time."""
     limits = server._limits
-    sessions = list(server._sessions)
+    sessions = list(server.sessions)
     for session in sessions:
         if len(session._slots) > limits.in_flight_max:
             yield f"a connection has {len(session._slots)} requests in flight"
@@ -35,8 +35,8 @@ def check_limits(server: Server) -> Iterator[str]:
     if len(node.parked_fetches) > parked_max:
         yield f"{len(node.parked_fetches)} fetches are parked by {len(sessions)} connections"
     slots_max = node.config.max_incremental_fetch_session_cache_slots
-    if len(node.fetch_sessions._sessions) > slots_max:
-        yield f"{len(node.fetch_sessions._sessions)} fetch sessions, of at most {slots_max}"
+    if len(node.fetch_sessions.by_id) > slots_max:
+        yield f"{len(node.fetch_sessions.by_id)} fetch sessions, of at most {slots_max}"
     for topic, index, partition in node.replicas.partitions():
         gone = [each for each in partition.up_to_date_sessions if not _is_kept(node, each)]
         if gone:
@@ -49,14 +49,14 @@ def _is_kept(node: Node, requested: UpToDateSession) -> bool:
     if not isinstance(requested, RequestedPartition) or requested.session is None:
         return False
     session = requested.session
-    return node.fetch_sessions._sessions.get(session.id) is session
+    return node.fetch_sessions.by_id.get(session.id) is session
 
 
 def check_empty(server: Server) -> Iterator[str]:
     """Yield what still waits after all clients have ended and all deadlines have passed."""
     node = server.node
     waiting = {
-        "connections": len(server._sessions),
+        "connections": len(server.sessions),
         "bytes held by connections": server._limits.bytes_held,
         "bytes of unfinished requests": server._limits.unfinished_bytes,
         "connections that wait for memory": len(server._limits.waiting),
