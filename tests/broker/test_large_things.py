@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from logs import make_batch
+from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.request import Peer
 from odradek_broker.share.share_partition import AcknowledgeType
@@ -18,6 +19,7 @@ from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest
+from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
 from odradek_protocol.schemas.end_txn import EndTxnRequest
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
@@ -69,7 +71,8 @@ class LargeTopic(TimedBroker):
         self.topic_id = self.world.node.metadata.topic_id(TOPIC)
 
 
-def test_n57_no_large_transaction_holds_the_loop() -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_n57_no_large_transaction_holds_the_loop(deleted: bool) -> None:
     broker = LargeTopic(TRANSACTIONS_TOPIC)
     made = broker.ask(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4)
     added = broker.ask(
@@ -85,6 +88,8 @@ def test_n57_no_large_transaction_holds_the_loop() -> None:
     )
     (result,) = added.results_by_topic_v3_and_below
     assert {each.partition_error_code for each in result.results_by_partition} == {E.NONE}
+    if deleted:
+        broker.ask(DeleteTopicsRequest(topic_names=[TOPIC]), 5)
     ended = broker.ask(
         EndTxnRequest(
             transactional_id=ID,
@@ -96,6 +101,8 @@ def test_n57_no_large_transaction_holds_the_loop() -> None:
     )
     assert ended.error_code == E.NONE
     broker.wait(100)
+    transaction = broker.world.node.transactions.transaction(ID)
+    assert transaction is not None and transaction.state is TransactionState.COMPLETE_COMMIT
     assert broker.longest <= STEPS_MAX
 
 

@@ -81,7 +81,8 @@ class MarkerRequest:
     """A request to end one producer's transaction in these partitions (T-40).
 
     `commit` False aborts. `transaction_version` is 2 if the epoch was raised for this marker; then
-    the marker's epoch must be higher than the epoch of the data (T-41).
+    the marker's epoch must be higher than the epoch of the data (T-41). `absent`: the code of a
+    partition that does not exist.
     """
 
     producer_id: int
@@ -90,6 +91,7 @@ class MarkerRequest:
     commit: bool
     transaction_version: int
     partitions: Sequence[TopicPartition]
+    absent: ErrorCode = _E.UNKNOWN_TOPIC_OR_PARTITION
 
 
 MarkerResults = dict[TopicPartition, ErrorCode]
@@ -286,6 +288,8 @@ class MarkerProgress:
             if transaction.client_version >= VERSION_2
             else 1,
             partitions=tuple(self.remaining),
+            # A deleted topic needs no markers (T-43).
+            absent=_E.NONE,
         )
 
     def backoff_ms(self) -> int:
@@ -470,8 +474,8 @@ class MarkerWriter:
     def write(self, marker: MarkerRequest) -> Deferred[MarkerResults]:
         """Write a producer's markers; resolves when all of them are durable or refused.
 
-        The code of a partition is NONE if its marker is durable. The other codes are 3 for an
-        unknown partition, 6 if another broker leads the partition, 42 for a mirror topic (I-02),
+        The code of a partition is NONE if its marker is durable. The other codes are `absent` for
+        an unknown partition, 6 if another broker leads the partition, 42 for a mirror topic (I-02),
         47 if a newer producer has written, 52 if a newer coordinator has written (T-41), and 56
         after an error of the disk (T-43). The markers of many partitions are written in slices.
         """
@@ -497,9 +501,7 @@ class MarkerWriter:
         partition = self._partition(topic, index)
         if partition is None:
             led = self._metadata.leader_of(topic, index) is not None
-            return Deferred.of(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER if led else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            return Deferred.of(_E.NOT_LEADER_OR_FOLLOWER if led else marker.absent)
         if self._metadata.is_mirror(topic):
             return Deferred.of(ErrorCode.INVALID_REQUEST)
         self._fault_points.reach(FaultPoint.MARKER_TORN)
