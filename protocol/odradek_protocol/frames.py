@@ -181,6 +181,9 @@ class FrameReceiver:
     def _grow(self, frame: memoryview, arrived: memoryview) -> None:
         """Replace the full buffer of an unfinished frame by a larger one, with the bytes that have
         arrived after it."""
+        if self._former is not None:
+            # It had bytes of `uncut`, which may be more than were received since.
+            self._move(self._former, frame, len(self._former))
         filled = len(frame)
         received_bytes = filled + len(arrived)
         size = self._frame_bytes

@@ -68,6 +68,21 @@ def test_n14_a_few_frames_at_once_are_the_same_frames(at_once: int) -> None:
         assert receiver.idle
 
 
+@pytest.mark.parametrize("more", range(-20, 21, 5))
+def test_n14_a_frame_that_begins_with_uncut_bytes_is_whole(more: int) -> None:
+    frames = [b"first", _frame(21 * SCRATCH_BYTES + more)]
+    receiver = FrameReceiver(LIMIT)
+    receiver.frames_at_once = 1
+    data, got = memoryview(_stream(frames)), list[memoryview]()
+    while data:
+        buffer = receiver.get_buffer()
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        got += receiver.received(size)
+        data = data[size:]
+    assert got == frames
+
+
 @pytest.mark.parametrize("piece", [1, 2, 3, 5, 7, 4096])
 def test_n01_every_piece_size_gives_the_same_frames(piece: int) -> None:
     frames = [_frame(size) for size in (0, 1, 3, 4, 5, 100, 1000)] * 3

@@ -22,13 +22,13 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 122_014
+CORE_LINES_MAX = 122_019
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
     "odradek_broker": 5_420,
     "odradek_broker.config": 4_369,
-    "odradek_broker.coordinator": 17_053,
+    "odradek_broker.coordinator": 17_055,
     "odradek_broker.explain": 3_345,
     "odradek_broker.faults": 1_016,
     "odradek_broker.handlers": 9_372,
@@ -52,7 +52,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_demo": 516,
     "odradek_log_tools": 3_162,
     "odradek_mirror": 6_771,
-    "odradek_protocol": 16_316,
+    "odradek_protocol": 16_319,
     "odradek_records": 2_940,
     "odradek_testkit": 7_624,
     "pyspark_odradek": 6_262,
