@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from odradek_cli.commands import COMMANDS, CommandRow, installed_version, with_value
-from odradek_cli.options import option
+from odradek_cli.options import Commands, option
 from odradek_cli.say import say
 
 
@@ -75,9 +75,8 @@ def _register(app: typer.Typer, row: CommandRow, load: bool) -> None:
 def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     """The application, with only the subcommand in `arguments` loaded, or with all subcommands if
     `arguments` is None."""
-    app = typer.Typer(
+    app = Commands(
         name="odradek",
-        no_args_is_help=True,
         cls=_Sections,
         pretty_exceptions_enable=False,
         # Help is printed unchanged: Rich would drop brackets, and label flags as <bool>.

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -17,7 +18,8 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
@@ -43,6 +45,7 @@ __all__ = [
     "DEFAULT_BOOTSTRAP",
     "AsJson",
     "Bootstrap",
+    "BrokerOptions",
     "Client",
     "ClientSettings",
     "Compression",
@@ -54,11 +57,13 @@ __all__ = [
     "client_settings",
     "connected",
     "console",
+    "end_each",
     "end_plan",
     "end_with",
     "errors_but",
     "offset_of",
     "open_admin",
+    "print_json",
     "print_rows",
     "print_table",
     "progress",
@@ -97,6 +102,31 @@ Execute = Annotated[
     bool, option("--execute", "Carry out the plan; without this option it is only shown.")
 ]
 ValidateOnly = Annotated[bool, option("--validate-only", "Check, and change nothing.")]
+
+
+@dataclass(frozen=True)
+class BrokerOptions:
+    """The options -b and -X: the brokers that a command asks, and the settings of its client."""
+
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+    setting: ClientSettings = None
+
+    def ask(self, question: Callable[[Admin], Awaitable[T]]) -> T:
+        """The answer to a question; see `run` for failures."""
+
+        async def main() -> T:
+            async with self.admin() as admin:
+                return await question(admin)
+
+        return run(main())
+
+    def admin(self) -> AbstractAsyncContextManager[Admin]:
+        """An `Admin`; see `open_admin`."""
+        return open_admin(self.bootstrap, self.setting)
+
+    def settings(self, kind: str = "admin") -> dict[str, Any]:
+        """The settings of a client; see `client_settings`."""
+        return client_settings(self.bootstrap, self.setting, kind)
 
 
 class Client(Protocol):
@@ -247,17 +277,32 @@ def print_table(columns: list[str], rows: list[list[str]]) -> None:
     say(*table_lines([columns, *rows]))
 
 
-def print_rows(columns: list[str], rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    """A table of rows with a cell for each value; with `as_json` a line of JSON for each row."""
+def print_rows(
+    headings: str, rows: Sequence[Mapping[str, Any]], *, as_json: bool, nothing: str | None = ""
+) -> None:
+    """A table of rows: the column LOG-END-OFFSET has the value `log_end_offset`. With `as_json` a
+    line of JSON for each row. `nothing`: printed on stderr instead of a table without rows; None
+    for the headings alone."""
     if as_json:
-        for row in rows:
-            say(json.dumps(row))
-    elif rows:
-        print_table(columns, [[cell(value) for value in row.values()] for row in rows])
+        print_json(rows)
+    elif rows or nothing is None:
+        names = headings.split()
+        keys = [name.lower().replace("-", "_") for name in names]
+        print_table(names, [[cell(row.get(key)) for key in keys] for row in rows])
+    elif nothing:
+        tell(nothing)
+
+
+def print_json(rows: Iterable[object]) -> None:
+    """A line of JSON for each row."""
+    for row in rows:
+        say(json.dumps(row))
 
 
 def cell(value: Any) -> str:
     """A value in a table; an unknown or missing value is a dash, as in Kafka's tools."""
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
     return "-" if value is None or value == "" else str(value)
 
 
@@ -283,6 +328,28 @@ def end_with(errors: Iterable[object]) -> None:
     for error in errors:
         tell(f"odradek: {error}")
         failed = True
+    if failed:
+        raise typer.Exit(1)
+
+
+def end_each(
+    done: str,
+    names: Iterable[str],
+    errors: Mapping[str, OdradekError],
+    harmless: ErrorCode | None = None,
+) -> None:
+    """Print for each name that it is done, or its error; end the program with 1 if there are errors
+    of other codes than `harmless`."""
+    failed = False
+    for name in names:
+        error = errors.get(name)
+        if error is None:
+            tell(f"{done} {name}")
+        elif harmless is not None and error.code is harmless:
+            tell(f"left {name} as it is: nothing to do")
+        else:
+            tell(f"odradek: {error}")
+            failed = True
     if failed:
         raise typer.Exit(1)
 

@@ -6,8 +6,9 @@ which a command has as one parameter.
         bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
         limit: Limit = 10
 
+    app = Commands(help="Explain what happened, in words.")
+
     @app.command()
-    @with_option_groups
     def group(group_id: GroupId, *, options: HistoryOptions) -> None: ...
 
 Typer shows an option for each field.
@@ -38,10 +39,25 @@ def argument(placeholder: str, text: str | None = None, complete: Any = None, **
     return typer.Argument(metavar=placeholder, help=text, autocompletion=complete, **more)
 
 
-def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the fields of its dataclasses as parameters for typer."""
+class Commands(typer.Typer):
+    """A group of commands, whose functions may have groups of options as parameters."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**{"no_args_is_help": True} | more)
+
+    def command(self, *words: Any, **more: Any) -> Callable[[Callable[..., None]], Any]:
+        """The decorator of a command."""
+        register = super().command(*words, **more)
+        return lambda command: register(_ungrouped(command))
+
+
+def _ungrouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the fields of its dataclasses as parameters for typer. The settings of the
+    client come last in help."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    if not groups:
+        return command
     parameters = []
     for parameter in signature(command).parameters.values():
         group = groups.get(parameter.name)
@@ -50,6 +66,7 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
         else:
             parameters += _parameters_of(group)
+    parameters.sort(key=lambda each: each.name == "setting")
 
     @wraps(command)
     def call(**values: Any) -> None:

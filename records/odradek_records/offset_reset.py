@@ -96,15 +96,15 @@ def parse_duration_ms(text: str) -> int:
 
 def parse_target(
     *,
-    to_earliest: bool,
-    to_latest: bool,
-    to_current: bool,
-    to_offset: int | None,
-    to_datetime: str | None,
-    by_duration: str | None,
-    shift_by: int | None,
-    from_file: bool,
     now_ms: int,
+    to_earliest: bool = False,
+    to_latest: bool = False,
+    to_current: bool = False,
+    to_offset: int | None = None,
+    to_datetime: str | None = None,
+    by_duration: str | None = None,
+    shift_by: int | None = None,
+    from_file: bool = False,
 ) -> Target:
     """The one target that the options name. Raises OffsetError if they name none or several."""
     given: list[Target] = []

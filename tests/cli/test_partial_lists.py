@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from odradek_cli import common
 from odradek_cli.cluster import transactions
 from odradek_cli.groups import groups
 from odradek_client.admin.results import Results
@@ -64,8 +65,7 @@ async def stub(*_: object) -> AsyncIterator[StubAdmin]:
 def test_a_list_names_what_could_not_be_described(
     monkeypatch: pytest.MonkeyPatch, app: typer.Typer, command: list[str]
 ) -> None:
-    monkeypatch.setattr(transactions, "open_admin", stub)
-    monkeypatch.setattr(groups, "open_admin", stub)
+    monkeypatch.setattr(common, "open_admin", stub)
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 1
     assert "no coordinator of 'b'" in done.stderr

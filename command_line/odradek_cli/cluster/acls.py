@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from odradek_cli.cluster.acl_options import (
     Wanted,
@@ -20,27 +17,21 @@ from odradek_cli.cluster.acl_options import (
 )
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
-    open_admin,
-    print_table,
-    run,
+    BrokerOptions,
+    print_rows,
     tell,
 )
 from odradek_cli.completion import group_names, topic_names
-from odradek_cli.options import option, with_option_groups
-from odradek_cli.say import say
+from odradek_cli.options import Commands, option
 from odradek_protocol.acls import CLUSTER_NAME, AclResourceType, PatternType
 
 if TYPE_CHECKING:
-    from odradek_client.admin import AclBinding
+    from odradek_client.admin import AclBinding, Admin
 
-app = typer.Typer(
+app = Commands(
     help="List, add, delete ACLs: who may do what. The broker needs an authorizer"
-    " (authorizer.class.name).",
-    no_args_is_help=True,
+    " (authorizer.class.name)."
 )
 
 _ANY_NAMES = "; * for all. Repeatable."
@@ -148,16 +139,14 @@ class RightsOptions:
 
 
 @app.command("list")
-@with_option_groups
 def list_(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     *,
     resources: ResourceOptions,
     principal: Annotated[
         list[str] | None, option("--principal NAME", "Only ACLs of this principal; repeatable.")
     ] = None,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """List ACLs: all of them, or those that apply to a topic, group or other resource.
 
@@ -168,24 +157,21 @@ def list_(
     pattern = pattern_type_of(resources.pattern_type, PatternType.MATCH)
     filters = list(filters_to_list(resources.named(), pattern, principal))
 
-    async def main() -> list[AclBinding]:
-        async with open_admin(bootstrap, setting) as admin:
-            found: dict[AclBinding, None] = {}
-            for each in filters:
-                found |= dict.fromkeys(await admin.describe_acls(each))
-            return list(found)
+    async def main(admin: Admin) -> list[AclBinding]:
+        found: dict[AclBinding, None] = {}
+        for each in filters:
+            found |= dict.fromkeys(await admin.describe_acls(each))
+        return list(found)
 
-    _show(run(main()), as_json)
+    _show(brokers.ask(main), as_json)
 
 
 @app.command()
-@with_option_groups
 def add(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     *,
     rights: RightsOptions,
     resources: ResourceOptions,
-    setting: ClientSettings = None,
 ) -> None:
     """Allow or deny. A denial overrides every permission.
 
@@ -203,19 +189,14 @@ def add(
         rights.operations(),
     )
 
-    async def main() -> None:
-        async with open_admin(bootstrap, setting) as admin:
-            await admin.create_acls(acls)
-
-    run(main())
+    brokers.ask(lambda admin: admin.create_acls(acls))
     for acl in acls:
         tell(f"added: {acl}")
 
 
 @app.command()
-@with_option_groups
 def delete(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     *,
     rights: RightsOptions,
     resources: ResourceOptions,
@@ -223,7 +204,6 @@ def delete(
         bool, option("--all", "Delete every ACL; only without options that select some.")
     ] = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Delete the ACLs that match the options. Fewer options match more ACLs.
 
@@ -238,12 +218,11 @@ def delete(
     pattern = pattern_type_of(resources.pattern_type, PatternType.LITERAL)
     filters = filters_to_delete(whos, named, pattern, rights.operations())
 
-    async def main() -> list[AclBinding]:
-        async with open_admin(bootstrap, setting) as admin:
-            deleted = await admin.delete_acls(filters)
-            return list(dict.fromkeys(acl for acls in deleted.values() for acl in acls))
+    async def main(admin: Admin) -> list[AclBinding]:
+        deleted = await admin.delete_acls(filters)
+        return list(dict.fromkeys(acl for acls in deleted.values() for acl in acls))
 
-    gone = run(main())
+    gone = brokers.ask(main)
     if as_json:
         _show(gone, as_json)
         return
@@ -269,10 +248,5 @@ def _show(acls: list[AclBinding], as_json: bool) -> None:
         }
         for acl in acls
     ]
-    if as_json:
-        for row in rows:
-            say(json.dumps(row))
-    elif rows:
-        print_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows])
-    else:
-        tell("there are no ACLs")
+    headings = "PRINCIPAL PERMISSION OPERATION RESOURCE NAME PATTERN HOST"
+    print_rows(headings, rows, as_json=as_json, nothing="there are no ACLs")

@@ -9,35 +9,31 @@ import uuid
 from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
-    open_admin,
+    BrokerOptions,
+    print_json,
+    print_rows,
     print_table,
-    run,
     tell,
 )
-from odradek_cli.options import argument, option
+from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 
 if TYPE_CHECKING:
-    from odradek_client.admin.telemetry import ClientMetric, PushingClient
+    from odradek_client.admin import Admin
+    from odradek_client.admin.telemetry import PushingClient
 
-app = typer.Typer(help="Subscribe to metrics of clients, and show them.", no_args_is_help=True)
+app = Commands(help="Subscribe to metrics of clients, and show them.")
 
 Name = Annotated[str, argument("NAME", "The name of a subscription.")]
 
 
 @app.command("list")
 def list_(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """The names of the subscriptions.
 
@@ -45,11 +41,7 @@ def list_(
     odradek client-metrics list
     """
 
-    async def main() -> list[str]:
-        async with open_admin(bootstrap, setting) as admin:
-            return await admin.list_client_metrics()
-
-    names = run(main())
+    names = brokers.ask(lambda admin: admin.list_client_metrics())
     for name in names:
         say(json.dumps({"name": name}) if as_json else name)
     if not names and not as_json:
@@ -58,12 +50,11 @@ def list_(
 
 @app.command()
 def describe(
+    brokers: BrokerOptions,
     name: Annotated[
         str | None, argument("NAME", "The name of a subscription. [default: all]")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """The settings of subscriptions: which metrics, from which clients, how often.
 
@@ -72,47 +63,37 @@ def describe(
     odradek client-metrics describe producers --json
     """
 
-    async def main() -> list[dict[str, Any]]:
+    async def main(admin: Admin) -> list[dict[str, Any]]:
         from odradek_client.admin import ConfigResource
 
-        async with open_admin(bootstrap, setting) as admin:
-            names = await admin.list_client_metrics()
-            if name is not None:
-                if name not in names:
-                    fail(f"there is no subscription {name!r}; odradek client-metrics list has all")
-                names = [name]
-            if not names:
-                return []
-            resources = {each: ConfigResource.client_metrics(each) for each in names}
-            found = await admin.describe_configs(resources.values())
-            return [
-                {
-                    "name": each,
-                    **{entry.name: entry.value or "" for entry in found[resource].values()},
-                }
-                for each, resource in resources.items()
-            ]
+        names = await admin.list_client_metrics()
+        if name is not None:
+            if name not in names:
+                fail(f"there is no subscription {name!r}; odradek client-metrics list has all")
+            names = [name]
+        if not names:
+            return []
+        resources = {each: ConfigResource.client_metrics(each) for each in names}
+        found = await admin.describe_configs(resources.values())
+        return [
+            {
+                "name": each,
+                **{entry.name: entry.value or "" for entry in found[resource].values()},
+            }
+            for each, resource in resources.items()
+        ]
 
-    rows = run(main())
-    columns = ["name", "metrics", "interval.ms", "match"]
-    if as_json:
-        for row in rows:
-            say(json.dumps(row))
-    elif rows:
-        print_table(
-            [column.upper() for column in columns],
-            [[str(row.get(column) or "-") for column in columns] for row in rows],
-        )
-    else:
-        tell("there is no subscription; odradek client-metrics alter makes one")
+    rows = brokers.ask(main)
+    nothing = "there is no subscription; odradek client-metrics alter makes one"
+    print_rows("NAME METRICS INTERVAL.MS MATCH", rows, as_json=as_json, nothing=nothing)
 
 
 @app.command()
 def alter(
+    brokers: BrokerOptions,
     name: Annotated[
         str | None, argument("NAME", "The name of a new or existing subscription.")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     generate_name: Annotated[
         bool, option("--generate-name", "Generate a name, and print it.")
     ] = False,
@@ -137,7 +118,6 @@ def alter(
             " client_software_version, client_source_address, client_source_port; empty: all.",
         ),
     ] = None,
-    setting: ClientSettings = None,
 ) -> None:
     """Create or change a subscription. Settings that are not given stay as they are.
 
@@ -154,54 +134,49 @@ def alter(
     changes = {key: value or None for key, value in given.items() if value is not None}
     if not changes:
         fail("nothing to change: give --metrics, --interval or --match", 2)
-    _alter(name, changes, bootstrap, setting)
+    _alter(name, changes, brokers)
     if generate_name:
         say(name)
     tell(f"altered the subscription {name}")
 
 
 @app.command()
-def delete(
-    name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, setting: ClientSettings = None
-) -> None:
+def delete(name: Name, brokers: BrokerOptions) -> None:
     """Delete a subscription; its clients stop pushing at their next interval.
 
     \b
     odradek client-metrics delete producers
     """
-    _alter(name, dict.fromkeys(("interval.ms", "match", "metrics")), bootstrap, setting, known=True)
+    _alter(name, dict.fromkeys(("interval.ms", "match", "metrics")), brokers, known=True)
     tell(f"deleted the subscription {name}")
 
 
 def _alter(
     name: str,
     changes: dict[str, str | None],
-    bootstrap: str,
-    setting: list[str] | None,
+    brokers: BrokerOptions,
     *,
     known: bool = False,
 ) -> None:
     """Change a subscription. With `known`, the program ends if the subscription does not exist."""
 
-    async def main() -> None:
+    async def main(admin: Admin) -> None:
         from odradek_client.admin import ConfigResource
 
-        async with open_admin(bootstrap, setting) as admin:
-            if known and name not in await admin.list_client_metrics():
-                fail(f"there is no subscription {name!r}; odradek client-metrics list has all")
-            await admin.alter_configs({ConfigResource.client_metrics(name): changes})
+        if known and name not in await admin.list_client_metrics():
+            fail(f"there is no subscription {name!r}; odradek client-metrics list has all")
+        await admin.alter_configs({ConfigResource.client_metrics(name): changes})
 
-    run(main())
+    brokers.ask(main)
 
 
 @app.command()
 def show(
+    brokers: BrokerOptions,
     client_instance_id: Annotated[
         str | None, argument("CLIENT_INSTANCE_ID", "The id of a client instance. [default: all]")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """The clients that push metrics, or the metrics of one client.
 
@@ -212,20 +187,15 @@ def show(
     odradek client-metrics show mcWZLyBFQLaDCSRTR2Jn6A
     """
     if client_instance_id is None:
-        _show_clients(bootstrap, as_json, setting)
+        _show_clients(brokers, as_json)
     else:
-        _show_metrics(client_instance_id, bootstrap, as_json, setting)
+        _show_metrics(client_instance_id, brokers, as_json)
 
 
-def _show_clients(bootstrap: str, as_json: bool, setting: list[str] | None) -> None:
-    async def main() -> list[PushingClient]:
-        async with open_admin(bootstrap, setting) as admin:
-            return await admin.list_pushing_clients()
-
-    clients = run(main())
+def _show_clients(brokers: BrokerOptions, as_json: bool) -> None:
+    clients = brokers.ask(lambda admin: admin.list_pushing_clients())
     if as_json:
-        for client in clients:
-            say(json.dumps(dataclasses.asdict(client)))
+        print_json(map(dataclasses.asdict, clients))
     elif clients:
         print_table(
             ["CLIENT-INSTANCE-ID", "CLIENT-ID", "SOFTWARE", "HOST", "PUSHES", "LAST", "METRICS"],
@@ -253,18 +223,10 @@ def _last(client: PushingClient) -> str:
     return f"{text} (gone)" if client.gone else text
 
 
-def _show_metrics(
-    client_instance_id: str, bootstrap: str, as_json: bool, setting: list[str] | None
-) -> None:
-    async def main() -> tuple[PushingClient, list[ClientMetric]]:
-        async with open_admin(bootstrap, setting) as admin:
-            return await admin.describe_pushing_client(client_instance_id)
-
-    client, metrics = run(main())
+def _show_metrics(client_instance_id: str, brokers: BrokerOptions, as_json: bool) -> None:
+    client, metrics = brokers.ask(lambda admin: admin.describe_pushing_client(client_instance_id))
     if as_json:
-        say(json.dumps(dataclasses.asdict(client)))
-        for metric in metrics:
-            say(json.dumps(dataclasses.asdict(metric)))
+        print_json([dataclasses.asdict(client), *map(dataclasses.asdict, metrics)])
         return
     tell(
         f"{client.client_id or 'a client'} ({client.software_name} {client.software_version}) at"

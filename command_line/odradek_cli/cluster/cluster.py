@@ -6,15 +6,11 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
     cell,
     end_with,
-    open_admin,
     print_table,
-    run,
 )
 from odradek_cli.options import option
 from odradek_cli.say import say
@@ -26,29 +22,21 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def cluster(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     apis: Annotated[bool, option("--apis", "Show the APIs and versions of each node too.")] = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Nodes, controller, data directories and features of a cluster.
 
     With --json the output is one line, with sizes in bytes. `odradek config describe broker` shows
     settings.
     """
-    found, errors = run(_describe(bootstrap, setting))
+    found, errors = brokers.ask(cluster_row)
     if as_json:
         say(json.dumps(found))
     else:
         _print(found, apis)
     end_with(errors)
-
-
-async def _describe(
-    bootstrap: str, setting: list[str] | None
-) -> tuple[dict[str, Any], list[Exception]]:
-    async with open_admin(bootstrap, setting) as admin:
-        return await cluster_row(admin)
 
 
 async def cluster_row(admin: Admin) -> tuple[dict[str, Any], list[Exception]]:

@@ -3,39 +3,31 @@ loggers."""
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
     ValidateOnly,
     assignments,
     cell,
     end_with,
-    open_admin,
+    print_json,
     print_table,
-    run,
     tell,
 )
 from odradek_cli.completion import names_of_kind
 from odradek_cli.layout import wrap
-from odradek_cli.options import argument, option
+from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin, ConfigEntry, ConfigResource
     from odradek_client.errors import OdradekError
 
-app = typer.Typer(
-    help="Describe, set, delete settings of topics, brokers, groups.", no_args_is_help=True
-)
+app = Commands(help="Describe, set, delete settings of topics, brokers, groups.")
 
 
 class Kind(StrEnum):
@@ -66,6 +58,7 @@ Name = Annotated[
 
 @app.command()
 def describe(
+    brokers: BrokerOptions,
     kind: KindArgument,
     names: Annotated[
         list[str] | None,
@@ -73,7 +66,6 @@ def describe(
             "NAME", "Topics, node ids (or `default`), groups; all, if none is named.", names_of_kind
         ),
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     all_of_them: Annotated[
         bool, option("--all -a", "Also settings that have their default value.")
     ] = False,
@@ -84,7 +76,6 @@ def describe(
         bool, option("--doc", "Show the broker's description of each setting.")
     ] = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """The settings, and where each comes from.
 
@@ -98,12 +89,13 @@ def describe(
     odradek config describe topic orders --key retention.ms --json
     odradek config describe broker-logger 1
     """
-    rows, errors = run(_describe(bootstrap, setting, kind, names or [], keys, documentation))
+    rows, errors = brokers.ask(
+        lambda admin: _describe(admin, kind, names or [], keys, documentation)
+    )
     if not all_of_them and not keys:
         rows = [row for row in rows if not row["default"]]
     if as_json:
-        for row in rows:
-            say(json.dumps(row))
+        print_json(rows)
     elif rows and documentation:
         _print_documented(kind, rows)
     elif rows:
@@ -122,9 +114,8 @@ def set_(
     kind: KindArgument,
     name: Name,
     settings: Annotated[list[str], argument("KEY=VALUE", "Settings and their values.")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     validate_only: ValidateOnly = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Change settings while the brokers run.
 
@@ -135,7 +126,7 @@ def set_(
     odradek config set broker-logger 1 odradek.groups=DEBUG
     """
     changes: dict[str, str | None] = dict(assignments(settings, ""))
-    _alter(kind, name, changes, bootstrap, validate_only, setting)
+    _alter(brokers, kind, name, changes, validate_only)
 
 
 @app.command()
@@ -143,8 +134,7 @@ def delete(
     kind: KindArgument,
     name: Name,
     keys: Annotated[list[str], argument("KEY", "Settings.")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    setting: ClientSettings = None,
+    brokers: BrokerOptions,
 ) -> None:
     """Remove settings, so that their defaults hold again.
 
@@ -154,7 +144,7 @@ def delete(
     for key in keys:
         if "=" in key:
             fail(f"{key!r} must be the name of a setting, without a value", 2)
-    _alter(kind, name, dict.fromkeys(keys), bootstrap, False, setting)
+    _alter(brokers, kind, name, dict.fromkeys(keys))
 
 
 # --- Asking ---------------------------------------------------------------------------------------
@@ -188,26 +178,20 @@ async def _all_names(admin: Admin, kind: Kind) -> list[str]:
 
 
 async def _describe(
-    bootstrap: str,
-    setting: list[str] | None,
-    kind: Kind,
-    names: list[str],
-    keys: list[str] | None,
-    documentation: bool,
+    admin: Admin, kind: Kind, names: list[str], keys: list[str] | None, documentation: bool
 ) -> tuple[list[dict[str, Any]], list[OdradekError]]:
-    async with open_admin(bootstrap, setting) as admin:
-        names = names or await _all_names(admin, kind)
-        resources = {name: await _resource(admin, kind, name) for name in names}
-        if not resources:
-            return [], []
-        found = await admin.describe_configs(
-            resources.values(), names=keys, documentation=documentation, raise_errors=False
-        )
-        return [
-            _row(kind, name, entry)
-            for name, resource in resources.items()
-            for entry in sorted(found.get(resource, {}).values(), key=lambda each: each.name)
-        ], list(found.errors.values())
+    names = names or await _all_names(admin, kind)
+    resources = {name: await _resource(admin, kind, name) for name in names}
+    if not resources:
+        return [], []
+    found = await admin.describe_configs(
+        resources.values(), names=keys, documentation=documentation, raise_errors=False
+    )
+    return [
+        _row(kind, name, entry)
+        for name, resource in resources.items()
+        for entry in sorted(found.get(resource, {}).values(), key=lambda each: each.name)
+    ], list(found.errors.values())
 
 
 def _row(kind: Kind, name: str, entry: ConfigEntry) -> dict[str, Any]:
@@ -244,19 +228,17 @@ def _print_documented(kind: Kind, rows: list[dict[str, Any]]) -> None:
 
 
 def _alter(
+    brokers: BrokerOptions,
     kind: Kind,
     name: str,
     changes: dict[str, str | None],
-    bootstrap: str,
-    validate_only: bool,
-    setting: list[str] | None,
+    validate_only: bool = False,
 ) -> None:
-    async def main() -> None:
-        async with open_admin(bootstrap, setting) as admin:
-            resource = await _resource(admin, kind, name)
-            await admin.alter_configs({resource: changes}, validate_only=validate_only)
+    async def main(admin: Admin) -> None:
+        resource = await _resource(admin, kind, name)
+        await admin.alter_configs({resource: changes}, validate_only=validate_only)
 
-    run(main())
+    brokers.ask(main)
     for key, value in changes.items():
         done = "would set" if validate_only else "set" if value is not None else "took back"
         tell(f"{done} {key}{'' if value is None else f'={value}'} of {kind.value} {name}")

@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
-    open_admin,
-    run,
+    BrokerOptions,
     tell,
 )
 from odradek_cli.completion import group_names, partition_names, topic_names
-from odradek_cli.options import argument, option, with_option_groups
+from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_protocol.visible import json_line
 
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
     from odradek_client.admin import Admin
     from odradek_client.admin.history import HistoryDescription, HistoryEvent, Subject
 
-app = typer.Typer(help="Explain what happened, in words.", no_args_is_help=True)
+app = Commands(help="Explain what happened, in words.")
 
 #: The pause between two requests of --follow.
 _LOOK_EVERY_S = 0.5
@@ -44,14 +40,12 @@ Follow = Annotated[bool, option("--follow -f", "Also show new events, until Ctrl
 
 
 @dataclass(frozen=True)
-class HistoryOptions:
+class HistoryOptions(BrokerOptions):
     """The options of all subcommands of `odradek explain`."""
 
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
     limit: Limit = _ALL
     follow: Follow = False
     as_json: AsJson = False
-    setting: ClientSettings = None
 
 
 #: The command that helps if there is no history, by the kind of the subject.
@@ -67,7 +61,6 @@ _INSTEAD = {
 
 
 @app.command()
-@with_option_groups
 def txn(
     transactional_id: Annotated[str, argument("ID", "A transactional id.")],
     *,
@@ -81,7 +74,6 @@ def txn(
 
 
 @app.command()
-@with_option_groups
 def producer(
     producer_id: Annotated[
         str, argument("ID", "A producer id, or a transactional id that has the producer id.")
@@ -102,7 +94,6 @@ def producer(
 
 
 @app.command()
-@with_option_groups
 def group(
     group_id: Annotated[str, argument("GROUP", "A consumer group.", group_names)],
     *,
@@ -116,7 +107,6 @@ def group(
 
 
 @app.command()
-@with_option_groups
 def share(
     group_id: Annotated[str, argument("GROUP", "A share group.", group_names)],
     topic: Annotated[str | None, option("--topic TOPIC", "The topic of a record.")] = None,
@@ -146,7 +136,6 @@ def share(
 
 
 @app.command()
-@with_option_groups
 def partition(
     name: Annotated[str, argument("TOPIC-NUMBER", "A partition, as `orders-0`.", partition_names)],
     *,
@@ -161,7 +150,6 @@ def partition(
 
 
 @app.command()
-@with_option_groups
 def client(
     client_id: Annotated[str, argument("CLIENT_ID", "A client id.")],
     *,
@@ -175,7 +163,6 @@ def client(
 
 
 @app.command()
-@with_option_groups
 def mirror(
     topic: Annotated[
         str | None,
@@ -209,19 +196,16 @@ def _explain(
     """Show a history. `find`: asks the cluster for the subject's name in the protocol. If `find` is
     None, `name` is the name in the protocol."""
 
-    async def main() -> None:
-        async with open_admin(options.bootstrap, options.setting) as admin:
-            asked = name if find is None else await find(admin)
-            shown: _Shown = (
-                _Json(subject, asked) if options.as_json else _Words(subject, asked, name)
-            )
-            if options.follow:
-                await _follow(admin, subject, asked, options.limit, shown)
-                return
-            found = await _describe(admin, subject, asked, options.limit)
-            shown.history(found, _merged(found))
+    async def main(admin: Admin) -> None:
+        asked = name if find is None else await find(admin)
+        shown: _Shown = _Json(subject, asked) if options.as_json else _Words(subject, asked, name)
+        if options.follow:
+            await _follow(admin, subject, asked, options.limit, shown)
+            return
+        found = await _describe(admin, subject, asked, options.limit)
+        shown.history(found, _merged(found))
 
-    run(main())
+    options.ask(main)
 
 
 async def _only_partition(admin: Admin, topic: str) -> int:

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
     ValidateOnly,
     assignments,
-    open_admin,
-    print_table,
-    run,
+    print_rows,
     tell,
 )
-from odradek_cli.options import argument, option
-from odradek_cli.say import say
+from odradek_cli.options import Commands, argument, option
 
 if TYPE_CHECKING:
     from odradek_client.admin.quotas import QuotaEntity, QuotaName
 
-app = typer.Typer(
-    help="Describe, set, delete quotas of users, client ids, addresses.", no_args_is_help=True
-)
+app = Commands(help="Describe, set, delete quotas of users, client ids, addresses.")
 
 #: The name of a default entity in tables. Its quota applies to users, client ids or addresses
 #: without a quota of their own.
@@ -46,7 +36,7 @@ IpDefaults = Annotated[bool, option("--ip-defaults", "Addresses without a quota 
 
 @app.command()
 def describe(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     user: User = None,
     user_defaults: UserDefaults = False,
     client_id: ClientId = None,
@@ -61,7 +51,6 @@ def describe(
         ),
     ] = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Show the quotas that are set: all of them, or those of a user, client id or address.
 
@@ -71,10 +60,7 @@ def describe(
     """
     wanted = _entity(user, user_defaults, client_id, client_defaults, ip, ip_defaults)
 
-    async def main() -> dict[QuotaEntity, dict[str, float]]:
-        async with open_admin(bootstrap, setting) as admin:
-            return await admin.describe_client_quotas(wanted, strict=strict)
-
+    found = brokers.ask(lambda admin: admin.describe_client_quotas(wanted, strict=strict))
     rows = [
         {
             "user": _shown(entity.user),
@@ -83,21 +69,13 @@ def describe(
             "quota": key,
             "value": value,
         }
-        for entity, quotas in run(main()).items()
+        for entity, quotas in found.items()
         for key, value in quotas.items()
     ]
     rows.sort(key=lambda row: [str(cell) for cell in row.values()])
-    if as_json:
-        for row in rows:
-            say(json.dumps(row))
-    elif rows:
-        columns = ["user", "client_id", "ip", "quota", "value"]
-        print_table(
-            [name.upper().replace("_", "-") for name in columns],
-            [[_cell(row[name]) for name in columns] for row in rows],
-        )
-    else:
-        tell("no quota is set")
+    if not as_json:
+        rows = [{**row, "value": f"{row['value']:.15g}"} for row in rows]
+    print_rows("USER CLIENT-ID IP QUOTA VALUE", rows, as_json=as_json, nothing="no quota is set")
 
 
 @app.command("set")
@@ -111,7 +89,7 @@ def set_(
             " connection_creation_rate (per second).",
         ),
     ],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     user: User = None,
     user_defaults: UserDefaults = False,
     client_id: ClientId = None,
@@ -119,7 +97,6 @@ def set_(
     ip: Ip = None,
     ip_defaults: IpDefaults = False,
     validate_only: ValidateOnly = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Set quotas, which take effect immediately.
 
@@ -135,20 +112,19 @@ def set_(
         except ValueError:
             fail(f"{key} is {text!r}; it must be a number", 2)
     entity = _entity(user, user_defaults, client_id, client_defaults, ip, ip_defaults)
-    _alter(entity, changes, bootstrap, validate_only, setting)
+    _alter(brokers, entity, changes, validate_only)
 
 
 @app.command()
 def delete(
     keys: Annotated[list[str], argument("KEY", "Quotas.")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     user: User = None,
     user_defaults: UserDefaults = False,
     client_id: ClientId = None,
     client_defaults: ClientDefaults = False,
     ip: Ip = None,
     ip_defaults: IpDefaults = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Remove quotas.
 
@@ -159,7 +135,7 @@ def delete(
         if "=" in key:
             fail(f"{key!r} must be the name of a quota, without a value", 2)
     entity = _entity(user, user_defaults, client_id, client_defaults, ip, ip_defaults)
-    _alter(entity, dict.fromkeys(keys), bootstrap, False, setting)
+    _alter(brokers, entity, dict.fromkeys(keys))
 
 
 def _entity(
@@ -193,25 +169,18 @@ def _shown(name: str | QuotaName | None) -> str | None:
     return name if name is None or isinstance(name, str) else _DEFAULT
 
 
-def _cell(value: str | float | None) -> str:
-    return f"{value:.15g}" if isinstance(value, float) else value or "-"
-
-
 def _alter(
+    brokers: BrokerOptions,
     entity: QuotaEntity | None,
     changes: dict[str, float | None],
-    bootstrap: str,
-    validate_only: bool,
-    setting: list[str] | None,
+    validate_only: bool = False,
 ) -> None:
     if entity is None:
         fail("say whose quota it is: --user, --client-id, --ip or their defaults", 2)
 
-    async def main() -> None:
-        async with open_admin(bootstrap, setting) as admin:
-            await admin.alter_client_quotas({entity: changes}, validate_only=validate_only)
-
-    run(main())
+    brokers.ask(
+        lambda admin: admin.alter_client_quotas({entity: changes}, validate_only=validate_only)
+    )
     for key, limit in changes.items():
         done = "would set" if validate_only else "set" if limit is not None else "removed"
         tell(f"{done} {key}{'' if limit is None else f'={limit:.15g}'} of {entity}")

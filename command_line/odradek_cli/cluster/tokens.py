@@ -6,21 +6,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
-    open_admin,
+    BrokerOptions,
     print_rows,
     print_table,
-    run,
     tell,
 )
-from odradek_cli.options import argument, option
+from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError, utc_time
 from odradek_records.offset_reset import parse_duration_ms
@@ -28,10 +22,9 @@ from odradek_records.offset_reset import parse_duration_ms
 if TYPE_CHECKING:
     from odradek_client.admin import Admin, DelegationToken
 
-app = typer.Typer(
+app = Commands(
     help="Create, describe, renew, expire delegation tokens. Only create shows the HMAC, which is the password; the other commands"
-    " take the id.",
-    no_args_is_help=True,
+    " take the id."
 )
 
 #: The longest period that fits into a request.
@@ -43,7 +36,7 @@ TokenId = Annotated[str, argument("ID", "The id of the token.")]
 
 @app.command()
 def create(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     owner: Annotated[
         str | None, option("--owner NAME", "The owner of the token. [default: your own user]")
     ] = None,
@@ -60,7 +53,6 @@ def create(
         ),
     ] = None,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Create a token and print its id and its HMAC, which are the user name and password for SCRAM.
     The HMAC is not shown again.
@@ -71,16 +63,14 @@ def create(
     """
     lifetime_ms = _period_ms("--max-lifetime", max_lifetime, least_ms=1)
 
-    async def main() -> DelegationToken:
-        async with open_admin(bootstrap, setting) as admin:
-            return await admin.create_delegation_token(
+    try:
+        token = brokers.ask(
+            lambda admin: admin.create_delegation_token(
                 [_user(each) for each in renewer or ()],
                 owner=None if owner is None else _user(owner),
                 max_lifetime_ms=lifetime_ms,
             )
-
-    try:
-        token = run(main())
+        )
     except ValueError as error:
         fail(str(error))
     if as_json:
@@ -96,12 +86,11 @@ def create(
 
 @app.command()
 def describe(
+    brokers: BrokerOptions,
     owners: Annotated[
         list[str] | None, argument("[NAME]...", "Users whose tokens are shown. [default: all]")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Show tokens, without their HMACs: your own, and those that you may renew or describe.
 
@@ -110,26 +99,17 @@ def describe(
     odradek token describe alice --json
     """
 
-    async def main() -> list[DelegationToken]:
-        async with open_admin(bootstrap, setting) as admin:
-            names = [_user(each) for each in owners] if owners else None
-            return await admin.describe_delegation_token(names)
-
-    rows = [_row(token) for token in run(main())]
-    if as_json:
-        print_rows([], rows, as_json=True)
-    elif rows:
-        columns = ["TOKEN-ID", "OWNER", "REQUESTER", "RENEWERS", "ISSUED", "EXPIRES", "ENDS"]
-        shown = [{**row, "renewers": ",".join(row["renewers"])} for row in rows]
-        print_rows(columns, shown, as_json=False)
-    else:
-        tell("there are no delegation tokens that you may see")
+    names = [_user(each) for each in owners] if owners else None
+    rows = [_row(token) for token in brokers.ask(lambda a: a.describe_delegation_token(names))]
+    headings = "TOKEN-ID OWNER REQUESTER RENEWERS ISSUED EXPIRES ENDS"
+    nothing = "there are no delegation tokens that you may see"
+    print_rows(headings, rows, as_json=as_json, nothing=nothing)
 
 
 @app.command()
 def renew(
     token_id: TokenId,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     period: Annotated[
         str | None,
         option(
@@ -137,7 +117,6 @@ def renew(
             "Time from now until the token expires: 90m, 12h, 7d. [default: the broker's]",
         ),
     ] = None,
-    setting: ClientSettings = None,
 ) -> None:
     """Renew a token, at most until the end of its maximum lifetime.
 
@@ -146,25 +125,23 @@ def renew(
     """
     period_ms = _period_ms("--for", period, least_ms=1)
 
-    async def main() -> int:
-        async with open_admin(bootstrap, setting) as admin:
-            token = await _token(admin, token_id)
-            return await admin.renew_delegation_token(token.hmac, period_ms=period_ms)
+    async def main(admin: Admin) -> int:
+        token = await _token(admin, token_id)
+        return await admin.renew_delegation_token(token.hmac, period_ms=period_ms)
 
-    tell(f"token {token_id} expires at {utc_time(run(main()))}")
+    tell(f"token {token_id} expires at {utc_time(brokers.ask(main))}")
 
 
 @app.command()
 def expire(
     token_id: TokenId,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     period: Annotated[
         str | None,
         option(
             "--in TIME", "Time from now until the token expires, for example 90m. [default: now]"
         ),
     ] = None,
-    setting: ClientSettings = None,
 ) -> None:
     """Let a token expire, immediately or after some time.
 
@@ -173,12 +150,11 @@ def expire(
     """
     period_ms = _period_ms("--in", period, least_ms=0)
 
-    async def main() -> int:
-        async with open_admin(bootstrap, setting) as admin:
-            token = await _token(admin, token_id)
-            return await admin.expire_delegation_token(token.hmac, period_ms=period_ms)
+    async def main(admin: Admin) -> int:
+        token = await _token(admin, token_id)
+        return await admin.expire_delegation_token(token.hmac, period_ms=period_ms)
 
-    expiry_ms = run(main())
+    expiry_ms = brokers.ask(main)
     if period_ms is None:
         tell(f"expired token {token_id}")
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from odradek_cli.cluster.top_frame import Frame, GroupSample, OpenTransaction, Sample, make_frame
 from odradek_cli.cluster.top_view import SORTS, render
-from odradek_cli.common import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, open_admin, run
+from odradek_cli.common import AsJson, BrokerOptions, run
 from odradek_cli.options import option
 from odradek_cli.say import say
 from odradek_client.admin import Admin
@@ -42,11 +42,10 @@ Interval = Annotated[
 
 
 def top(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     interval: Interval = 2.0,
     once: Annotated[bool, option("--once", "Print one frame and exit.")] = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Watch a cluster: throughput, topics by rate, groups by lag, open transactions, slow requests.
 
@@ -56,13 +55,13 @@ def top(
     """
     watch = _Watch(interval)
     if once or as_json or not sys.stdout.isatty():
-        frame = run(_once(watch, bootstrap, setting), close_on_sigterm=True)
+        frame = run(_once(watch, brokers), close_on_sigterm=True)
         if as_json:
             say(json_line(frame.as_json()))
         else:
             _print(frame)
         return
-    run(_live(watch, bootstrap, setting), close_on_sigterm=True)
+    run(_live(watch, brokers), close_on_sigterm=True)
 
 
 def _print(frame: Frame) -> None:
@@ -72,8 +71,8 @@ def _print(frame: Frame) -> None:
     console.print(render(frame, height=_HEIGHT_WITHOUT_TERMINAL))
 
 
-async def _once(watch: _Watch, bootstrap: str, setting: list[str] | None) -> Frame:
-    async with open_admin(bootstrap, setting) as admin:
+async def _once(watch: _Watch, brokers: BrokerOptions) -> Frame:
+    async with brokers.admin() as admin:
         await watch.frame(admin)
         await asyncio.sleep(watch.interval_s)
         return await watch.frame(admin)
@@ -82,12 +81,12 @@ async def _once(watch: _Watch, bootstrap: str, setting: list[str] | None) -> Fra
 # --- Live -----------------------------------------------------------------------------------------
 
 
-async def _live(watch: _Watch, bootstrap: str, setting: list[str] | None) -> None:
+async def _live(watch: _Watch, brokers: BrokerOptions) -> None:
     from rich.console import Console
     from rich.live import Live
 
     console = Console()
-    async with open_admin(bootstrap, setting) as admin:
+    async with brokers.admin() as admin:
         with _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
             sort = SORTS[0]
             frame: Frame | None = None

@@ -10,25 +10,23 @@ import typer
 
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
+    cell,
     end_with,
     errors_but,
-    open_admin,
-    print_table,
-    run,
+    print_rows,
 )
 from odradek_cli.completion import topic_names
-from odradek_cli.options import argument, option
+from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 
 if TYPE_CHECKING:
+    from odradek_client.admin import Admin
     from odradek_client.admin.transactions import TransactionDescription
     from odradek_client.errors import OdradekError
 
-app = typer.Typer(help="List, describe, abort transactions.", no_args_is_help=True)
+app = Commands(help="List, describe, abort transactions.")
 
 Ids = Annotated[list[str], argument("ID", "Transactional ids.")]
 
@@ -54,19 +52,9 @@ def _row(described: TransactionDescription) -> dict[str, Any]:
     }
 
 
-def _cells(row: dict[str, Any], *names: str) -> list[str]:
-    cells = []
-    for name in names:
-        value = row[name]
-        if isinstance(value, list):
-            value = ",".join(value)
-        cells.append("-" if value is None or value == "" else str(value))
-    return cells
-
-
 @app.command("list")
 def list_(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     state: Annotated[
         list[str] | None,
         option(
@@ -78,66 +66,53 @@ def list_(
         option("--duration-ms MS", "Only transactions that have been open for longer than this."),
     ] = -1,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """List all transactional ids, and how long their transactions have been open."""
 
     from odradek_protocol.errors import ErrorCode
 
-    async def main() -> tuple[list[dict[str, Any]], list[OdradekError]]:
-        async with open_admin(bootstrap, setting) as admin:
-            listed = await admin.list_transactions(
-                states=state or (), longer_than_ms=longer_than_ms
-            )
-            ids = [each.transactional_id for each in listed]
-            found = await admin.describe_transactions(ids, raise_errors=False)
-            rows = [_row(found[name]) for name in ids if name in found]
-            return rows, errors_but(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, found)
+    async def main(admin: Admin) -> tuple[list[dict[str, Any]], list[OdradekError]]:
+        listed = await admin.list_transactions(states=state or (), longer_than_ms=longer_than_ms)
+        ids = [each.transactional_id for each in listed]
+        found = await admin.describe_transactions(ids, raise_errors=False)
+        rows = [_row(found[name]) for name in ids if name in found]
+        return rows, errors_but(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, found)
 
-    rows, errors = run(main())
-    if as_json:
-        for row in rows:
-            say(json.dumps(row))
-    else:
-        names = ("transactional_id", "coordinator", "producer_id", "epoch", "state", "age_ms")
-        print_table(
-            ["TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "EPOCH", "STATE", "AGE-MS"],
-            [_cells(row, *names) for row in rows],
-        )
+    rows, errors = brokers.ask(main)
+    headings = "TRANSACTIONAL-ID COORDINATOR PRODUCER-ID EPOCH STATE AGE-MS"
+    print_rows(headings, rows, as_json=as_json, nothing=None)
     end_with(errors)
 
 
 @app.command()
 def describe(
     transactional_ids: Ids,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Show state, identity and partitions of transactional ids."""
 
-    async def main() -> tuple[list[dict[str, Any]], list[OdradekError]]:
-        async with open_admin(bootstrap, setting) as admin:
-            found = await admin.describe_transactions(transactional_ids, raise_errors=False)
-            rows = [_row(found[name]) for name in transactional_ids if name in found]
-            return rows, list(found.errors.values())
+    async def main(admin: Admin) -> tuple[list[dict[str, Any]], list[OdradekError]]:
+        found = await admin.describe_transactions(transactional_ids, raise_errors=False)
+        rows = [_row(found[name]) for name in transactional_ids if name in found]
+        return rows, list(found.errors.values())
 
-    rows, errors = run(main())
+    rows, errors = brokers.ask(main)
     for row in rows:
         if as_json:
             say(json.dumps(row))
             continue
-        for name, value in zip(row, _cells(row, *row), strict=True):
-            say(f"{name.replace('_', '-')}: {value}")
+        for name, value in row.items():
+            say(f"{name.replace('_', '-')}: {cell(value)}")
     end_with(errors)
 
 
 @app.command()
 def abort(
+    brokers: BrokerOptions,
     transactional_ids: Annotated[
         list[str] | None, argument("ID", "Transactional ids.", show_default=False)
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     topic: Annotated[
         str | None,
         option(
@@ -151,7 +126,6 @@ def abort(
         int | None,
         option("--start-offset N", "The first offset of the hanging transaction.", min=0),
     ] = None,
-    setting: ClientSettings = None,
 ) -> None:
     """Abort open transactions, including prepared transactions, and fence their producers.
 
@@ -163,34 +137,32 @@ def abort(
     if bool(transactional_ids) == hanging or (not hanging and place != (None, None, None)):
         fail("give transactional ids; or --topic, --partition and --start-offset, all three", 2)
 
-    async def one_hanging() -> str:
+    async def one_hanging(admin: Admin) -> str:
         assert topic is not None and partition is not None and start_offset is not None
-        async with open_admin(bootstrap, setting) as admin:
-            found = await admin.abort_hanging_transaction((topic, partition), start_offset)
+        found = await admin.abort_hanging_transaction((topic, partition), start_offset)
         return (
             f"aborted the transaction of producer id {found.producer_id} at {topic}-{partition}, "
             f"offset {start_offset}"
         )
 
     if hanging:
-        say(run(one_hanging()), err=True)
+        say(brokers.ask(one_hanging), err=True)
         return
 
-    async def main() -> list[tuple[str, OdradekError | None]]:
+    async def main(admin: Admin) -> list[tuple[str, OdradekError | None]]:
         from odradek_client.errors import OdradekError
 
         outcomes: list[tuple[str, OdradekError | None]] = []
-        async with open_admin(bootstrap, setting) as admin:
-            for name in transactional_ids or []:
-                try:
-                    await admin.abort_transaction(name)
-                    outcomes.append((name, None))
-                except OdradekError as error:
-                    outcomes.append((name, error))
+        for name in transactional_ids or []:
+            try:
+                await admin.abort_transaction(name)
+                outcomes.append((name, None))
+            except OdradekError as error:
+                outcomes.append((name, error))
         return outcomes
 
     failed = False
-    for name, error in run(main()):
+    for name, error in brokers.ask(main):
         failed = failed or error is not None
         say(f"aborted {name}" if error is None else f"odradek: {error}", err=True)
     if failed:

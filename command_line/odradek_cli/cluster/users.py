@@ -3,7 +3,6 @@ passwords."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -12,26 +11,21 @@ import typer
 
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
-    open_admin,
-    print_table,
-    run,
+    BrokerOptions,
+    print_rows,
     tell,
 )
-from odradek_cli.options import argument, option
+from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
 
-app = typer.Typer(
+app = Commands(
     help="List, create, alter, delete SCRAM users; hash passwords for PLAIN. Passwords come "
     "from the terminal, a file, the environment or standard input; only salted hashes of "
-    "them are sent.",
-    no_args_is_help=True,
+    "them are sent."
 )
 
 _DEFAULT_MECHANISM = "SCRAM-SHA-512"
@@ -59,12 +53,11 @@ PasswordEnv = Annotated[
 
 @app.command("list")
 def list_(
+    brokers: BrokerOptions,
     names: Annotated[
         list[str] | None, argument("[NAME]...", "The names of users. [default: all]")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """List users and the mechanisms that they have a password for.
 
@@ -73,37 +66,24 @@ def list_(
     odradek user list alice --json
     """
 
-    async def main() -> list[tuple[str, str, int]]:
-        async with open_admin(bootstrap, setting) as admin:
-            found = await admin.describe_user_scram_credentials(names or None)
-            return [
-                (user, info.mechanism, info.iterations)
-                for user, infos in found.items()
-                for info in infos
-            ]
-
-    rows = run(main())
-    if as_json:
-        for user, mechanism, iterations in rows:
-            say(json.dumps({"user": user, "mechanism": mechanism, "iterations": iterations}))
-    elif rows:
-        print_table(
-            ["USER", "MECHANISM", "ITERATIONS"],
-            [[user, mechanism, str(iterations)] for user, mechanism, iterations in rows],
-        )
-    else:
-        tell("there are no users of SCRAM")
+    found = brokers.ask(lambda admin: admin.describe_user_scram_credentials(names or None))
+    rows = [
+        {"user": user, "mechanism": info.mechanism, "iterations": info.iterations}
+        for user, infos in found.items()
+        for info in infos
+    ]
+    nothing = "there are no users of SCRAM"
+    print_rows("USER MECHANISM ITERATIONS", rows, as_json=as_json, nothing=nothing)
 
 
 @app.command()
 def create(
     name: Name,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     mechanism: Mechanisms = None,
     iterations: Iterations = _DEFAULT_ITERATIONS,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
-    setting: ClientSettings = None,
 ) -> None:
     """Give a new user a password.
 
@@ -111,36 +91,34 @@ def create(
     odradek user create alice
     odradek user create loader --mechanism SCRAM-SHA-256 --password-env LOADER_PASSWORD
     """
-    _store(name, bootstrap, mechanism, iterations, password_file, password_env, setting, new=True)
+    _store(name, brokers, mechanism, iterations, password_file, password_env, new=True)
 
 
 @app.command()
 def alter(
     name: Name,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     mechanism: Mechanisms = None,
     iterations: Iterations = _DEFAULT_ITERATIONS,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
-    setting: ClientSettings = None,
 ) -> None:
     """Give a user another password. Open connections stay open.
 
     \b
     odradek user alter alice --password-file /run/secrets/alice
     """
-    _store(name, bootstrap, mechanism, iterations, password_file, password_env, setting, new=False)
+    _store(name, brokers, mechanism, iterations, password_file, password_env, new=False)
 
 
 @app.command()
 def delete(
     name: Name,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     mechanism: Annotated[
         list[str] | None,
         option("--mechanism -m NAME", "Only the password for this mechanism; repeatable."),
     ] = None,
-    setting: ClientSettings = None,
 ) -> None:
     """Remove a user's passwords. Open connections stay open until their session ends.
 
@@ -151,16 +129,15 @@ def delete(
 
     wanted = _mechanisms(mechanism, default=())
 
-    async def main() -> list[str]:
-        async with open_admin(bootstrap, setting) as admin:
-            mechanisms = wanted or await _mechanisms_of(admin, name)
-            if not mechanisms:
-                fail(f"user {name!r} has no password; `odradek user list` shows who has")
-            for each in mechanisms:
-                await admin.alter_user_scram_credentials(UserScramCredentialDeletion(name, each))
-            return mechanisms
+    async def main(admin: Admin) -> list[str]:
+        mechanisms = wanted or await _mechanisms_of(admin, name)
+        if not mechanisms:
+            fail(f"user {name!r} has no password; `odradek user list` shows who has")
+        for each in mechanisms:
+            await admin.alter_user_scram_credentials(UserScramCredentialDeletion(name, each))
+        return mechanisms
 
-    for each in run(main()):
+    for each in brokers.ask(main):
         tell(f"deleted the password of {name} for {each}")
 
 
@@ -179,12 +156,11 @@ def hash_(name: Name, password_file: PasswordFile = None, password_env: Password
 
 def _store(
     name: str,
-    bootstrap: str,
+    brokers: BrokerOptions,
     mechanism: list[str] | None,
     iterations: int,
     password_file: str | None,
     password_env: str | None,
-    setting: list[str] | None,
     *,
     new: bool,
 ) -> None:
@@ -193,21 +169,20 @@ def _store(
     mechanisms = _mechanisms(mechanism, default=(_DEFAULT_MECHANISM,))
     password = _password(name, password_file, password_env)
 
-    async def main() -> None:
-        async with open_admin(bootstrap, setting) as admin:
-            present = await _mechanisms_of(admin, name)
-            for each in mechanisms:
-                if (each in present) == new:
-                    fail(_other_command(name, each, new))
-            # Each credential has its own request, because brokers accept one credential of a user
-            # in a request.
-            for each in mechanisms:
-                await admin.alter_user_scram_credentials(
-                    UserScramCredentialUpsertion(name, password, each, iterations)
-                )
+    async def main(admin: Admin) -> None:
+        present = await _mechanisms_of(admin, name)
+        for each in mechanisms:
+            if (each in present) == new:
+                fail(_other_command(name, each, new))
+        # Each credential has its own request, because brokers accept one credential of a user
+        # in a request.
+        for each in mechanisms:
+            await admin.alter_user_scram_credentials(
+                UserScramCredentialUpsertion(name, password, each, iterations)
+            )
 
     try:
-        run(main())
+        brokers.ask(main)
     except ValueError as error:
         fail(str(error), 2)
     for each in mechanisms:

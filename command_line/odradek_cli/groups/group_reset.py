@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
     Execute,
     end_plan,
-    open_admin,
     print_rows,
-    run,
     tell,
 )
 from odradek_cli.completion import group_names, topic_names
@@ -78,7 +74,7 @@ FromFile = Annotated[
 
 def reset_offsets(
     groups: Groups,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     topic: TopicSpecs = None,
     all_topics: AllTopics = False,
     to_earliest: Annotated[bool, option("--to-earliest", "The first record.")] = False,
@@ -99,7 +95,6 @@ def reset_offsets(
         bool, option("--export", "Print CSV for --from-file instead of a table.")
     ] = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Move the positions of groups; their members must have stopped.
 
@@ -132,8 +127,13 @@ def reset_offsets(
     if from_file is not None and unlisted:
         fail(f"{from_file} has no offsets of group {unlisted[0]!r}")
     reset = Reset(groups, topics, target, listed, execute)
-    rows, errors = run(_reset(bootstrap, setting, reset))
-    _print_reset(rows, as_json, export, len(groups) > 1)
+    rows, errors = brokers.ask(lambda admin: _reset(admin, reset))
+    if export:
+        cells = [(row["group"], row["topic"], row["partition"], row["new_offset"]) for row in rows]
+        say(*write_csv(cells, with_group=len(groups) > 1).splitlines())
+    else:
+        headings = "GROUP TOPIC PARTITION CURRENT-OFFSET NEW-OFFSET"
+        print_rows(headings, rows, as_json=as_json)
     if not rows and not errors:
         fail("there is nothing to reset: the groups have no position anywhere")
     end_plan(rows, errors, "nothing was changed", execute=execute)
@@ -150,21 +150,18 @@ class Reset:
     execute: bool
 
 
-async def _reset(
-    bootstrap: str, setting: list[str] | None, reset: Reset
-) -> tuple[list[dict[str, Any]], list[Exception]]:
+async def _reset(admin: Admin, reset: Reset) -> tuple[list[dict[str, Any]], list[Exception]]:
     """A row for each partition that has, or would get, a new offset; and the errors of other
     partitions and groups."""
     from odradek_client.errors import OdradekError
 
     rows: list[dict[str, Any]] = []
     errors: list[Exception] = []
-    async with open_admin(bootstrap, setting) as admin:
-        for group in dict.fromkeys(reset.groups):
-            try:
-                await _reset_group(admin, group, reset, rows, errors)
-            except (OdradekError, OffsetError) as error:
-                errors.append(error)
+    for group in dict.fromkeys(reset.groups):
+        try:
+            await _reset_group(admin, group, reset, rows, errors)
+        except (OdradekError, OffsetError) as error:
+            errors.append(error)
     return rows, errors
 
 
@@ -193,12 +190,19 @@ async def plan_of_group(
     }
     partitions = await _partitions(admin, group, reset, committed)
     ranges = await ranges_of(admin, partitions, errors)
-    at_time: dict[Partition, int | None] = {}
-    if reset.target.where is Where.TIME:
-        found = await admin.list_offsets(dict.fromkeys(ranges, reset.target.value))
-        at_time.update({tp: None if at is None else at.offset for tp, at in found.items()})
+    at_time = await offsets_at(admin, ranges, reset.target)
     made = plan(reset.target, ranges, committed, at_time, reset.listed.get(group, {}))
     return Plan(made.offsets, [*missing, *made.notes]), committed
+
+
+async def offsets_at(
+    admin: Admin, partitions: Iterable[Partition], target: Target
+) -> dict[Partition, int | None]:
+    """The offset of each partition at the target's time; empty if the target is no time."""
+    if target.where is not Where.TIME:
+        return {}
+    found = await admin.list_offsets(dict.fromkeys(partitions, target.value))
+    return {tp: None if at is None else at.offset for tp, at in found.items()}
 
 
 def rows_of_plan(
@@ -274,15 +278,6 @@ async def ranges_of(
         if start is not None and end is not None:
             found[place[0], place[1]] = Range(start.offset, end.offset)
     return found
-
-
-def _print_reset(rows: list[dict[str, Any]], as_json: bool, export: bool, with_group: bool) -> None:
-    if export and not as_json:
-        cells = [(r["group"], r["topic"], r["partition"], r["new_offset"]) for r in rows]
-        say(*write_csv(cells, with_group=with_group).splitlines())
-    else:
-        columns = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"]
-        print_rows(columns, rows, as_json=as_json)
 
 
 def _read(path: Path) -> str:

@@ -3,29 +3,24 @@ kafka-consumer-groups."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import typer
-
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
     cell,
+    end_each,
     end_with,
     errors_but,
-    open_admin,
+    print_json,
     print_table,
-    run,
     tell,
 )
 from odradek_cli.completion import group_names
 from odradek_cli.groups.group_reset import AllTopics, Groups, TopicSpecs, reset_offsets
-from odradek_cli.options import argument, option
+from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError
 from odradek_records.offset_reset import Partition, parse_topics
@@ -39,7 +34,7 @@ if TYPE_CHECKING:
 
     Offsets: TypeAlias = dict[TopicPartition, OffsetAndMetadata | None]
 
-app = typer.Typer(help="List, describe, reset, delete consumer groups.", no_args_is_help=True)
+app = Commands(help="List, describe, reset, delete consumer groups.")
 
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
@@ -49,7 +44,7 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
 
 @app.command("list")
 def list_(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     state: Annotated[
         list[str] | None,
         option("--state STATE", "Only groups in this state, such as Stable; repeatable."),
@@ -62,28 +57,23 @@ def list_(
         bool, option("--verbose -v", "Show type, protocol, state and coordinator too.")
     ] = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Print the ids of all groups, one in each line."""
 
-    async def main() -> list[dict[str, Any]]:
-        async with open_admin(bootstrap, setting) as admin:
-            found = await admin.list_groups(states=state or (), types=kind or ())
-            return [
-                {
-                    "group": each.group_id,
-                    "type": each.type,
-                    "protocol_type": each.protocol_type,
-                    "state": each.state,
-                    "coordinator_id": each.coordinator,
-                }
-                for each in found
-            ]
-
-    rows = run(main())
+    rows: list[dict[str, Any]] = [
+        {
+            "group": each.group_id,
+            "type": each.type,
+            "protocol_type": each.protocol_type,
+            "state": each.state,
+            "coordinator_id": each.coordinator,
+        }
+        for each in brokers.ask(
+            lambda admin: admin.list_groups(states=state or (), types=kind or ())
+        )
+    ]
     if as_json:
-        for row in rows:
-            say(json.dumps(row))
+        print_json(rows)
     elif verbose:
         print_table(
             ["GROUP", "TYPE", "PROTOCOL", "STATE", "COORDINATOR-ID"],
@@ -99,10 +89,10 @@ def list_(
 
 @app.command()
 def describe(
+    brokers: BrokerOptions,
     groups: Annotated[
         list[str] | None, argument("NAME", "Group ids. [default: all groups]", group_names)
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     members: Annotated[
         bool, option("--members", "Show the members instead of the offsets.")
     ] = False,
@@ -116,7 +106,6 @@ def describe(
         ),
     ] = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Show committed offsets, lag and members of groups.
 
@@ -125,22 +114,14 @@ def describe(
     """
     if members and state:
         fail("--members and --state are two tables; choose one", 2)
-    rows, errors = run(_describe(bootstrap, groups, setting))
+    rows, errors = brokers.ask(lambda admin: group_rows(admin, groups))
     if as_json:
-        for row in rows:
-            say(json.dumps(row))
+        print_json(rows)
     elif state:
         _print_states(rows)
     else:
         _print_groups(rows, members, verbose)
     end_with(errors)
-
-
-async def _describe(
-    bootstrap: str, groups: list[str] | None, setting: list[str] | None
-) -> tuple[list[dict[str, Any]], list[OdradekError]]:
-    async with open_admin(bootstrap, setting) as admin:
-        return await group_rows(admin, groups)
 
 
 async def group_rows(
@@ -195,7 +176,9 @@ def _address(broker: BrokerAddress | None) -> str | None:
 
 
 def _group_row(
-    group: GroupDescription, committed: Offsets, ends: Mapping[TopicPartition, int | None]
+    group: GroupDescription,
+    committed: Offsets,
+    ends: Mapping[TopicPartition, int | None],
 ) -> dict[str, Any]:
     owners = {tp: member for member in group.members for tp in member.assignment}
     return {
@@ -350,10 +333,9 @@ app.command("reset-offsets")(reset_offsets)
 @app.command("delete-offsets")
 def delete_offsets(
     group: Annotated[str, argument("GROUP", "Group id.", group_names)],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     topic: TopicSpecs = None,
     all_topics: AllTopics = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Delete committed offsets of a group in topics that it does not consume now."""
     try:
@@ -363,29 +345,27 @@ def delete_offsets(
     if bool(topics) == all_topics:
         fail("say which: --topic TOPIC[:P,...] or --all-topics", 2)
 
-    async def main() -> tuple[list[Partition], list[str]]:
-        async with open_admin(bootstrap, setting) as admin:
-            held = list(await admin.list_group_offsets(group))
-            if not held:
-                await admin.describe_groups(group)  # raises if there is no such group
-            wanted, missing = _chosen(held, topics, all_topics)
-            deleted = await admin.delete_group_offsets(group, wanted, raise_errors=False)
-            problems = [f"group {group!r} has no position in {place}" for place in missing]
-            return sorted(deleted), problems + [str(error) for error in deleted.errors.values()]
+    async def main(admin: Admin) -> tuple[list[Partition], list[str]]:
+        held = list(await admin.list_group_offsets(group))
+        if not held:
+            await admin.describe_groups(group)  # raises if there is no such group
+        wanted, missing = _chosen(held, topics, all_topics)
+        deleted = await admin.delete_group_offsets(group, wanted, raise_errors=False)
+        problems = [f"group {group!r} has no position in {place}" for place in missing]
+        return sorted(deleted), [*problems, *map(str, deleted.errors.values())]
 
-    deleted, problems = run(main())
+    deleted, problems = brokers.ask(main)
     for name, index in deleted:
         tell(f"deleted the offset of {group} for {name}-{index}")
-    for problem in problems:
-        tell(f"odradek: {problem}")
     if not deleted and not problems:
         tell(f"group {group!r} has no positions")
-    if problems:
-        raise typer.Exit(1)
+    end_with(problems)
 
 
 def _chosen(
-    held: Sequence[Partition], topics: Mapping[str, list[int] | None], all_topics: bool
+    held: Sequence[Partition],
+    topics: Mapping[str, list[int] | None],
+    all_topics: bool,
 ) -> tuple[list[Partition], list[str]]:
     """The positions to delete, and the names that no position matches."""
     if all_topics:
@@ -406,29 +386,14 @@ def _chosen(
 @app.command()
 def delete(
     groups: Groups,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     if_exists: Annotated[
         bool, option("--if-exists", "Do not fail if a group does not exist.")
     ] = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Delete groups that have no members, and all of their committed offsets."""
     from odradek_protocol.errors import ErrorCode
 
-    async def main() -> dict[str, OdradekError]:
-        async with open_admin(bootstrap, setting) as admin:
-            return (await admin.delete_groups(groups, raise_errors=False)).errors
-
-    errors = run(main())
-    failed = False
-    for name in dict.fromkeys(groups):
-        error = errors.get(name)
-        if error is None:
-            tell(f"deleted {name}")
-        elif if_exists and error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            tell(f"left {name} as it is: nothing to do")
-        else:
-            tell(f"odradek: {error}")
-            failed = True
-    if failed:
-        raise typer.Exit(1)
+    done = brokers.ask(lambda admin: admin.delete_groups(groups, raise_errors=False))
+    harmless = ErrorCode.GROUP_ID_NOT_FOUND if if_exists else None
+    end_each("deleted", dict.fromkeys(groups), done.errors, harmless)

@@ -3,37 +3,32 @@ delete`: the work of kafka-share-groups and kafka-console-share-consumer, and de
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
     cell,
     end_with,
-    open_admin,
+    print_json,
     print_rows,
     print_table,
-    run,
     tell,
 )
 from odradek_cli.completion import group_names, topic_names
 from odradek_cli.groups.share_reset import reset_offsets
-from odradek_cli.options import argument, option
+from odradek_cli.options import Commands, argument, option
 from odradek_cli.records.share_consume import consume
 from odradek_cli.records.share_letters import dead_letters, redeliver
 from odradek_cli.say import say
 
 if TYPE_CHECKING:
+    from odradek_client.admin import Admin
     from odradek_client.admin.groups import GroupDescription
     from odradek_client.errors import OdradekError
 
-app = typer.Typer(help="List, describe, consume, reset, delete share groups.", no_args_is_help=True)
+app = Commands(help="List, describe, consume, reset, delete share groups.")
 app.command("consume")(consume)
 app.command("dead-letters")(dead_letters)
 app.command("redeliver")(redeliver)
@@ -47,37 +42,23 @@ Groups = Annotated[list[str], argument("GROUP", "Group ids.", group_names)]
 
 @app.command("list")
 def list_(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     state: Annotated[
         list[str] | None,
         option("--state STATE", "Only groups in this state, such as Stable; repeatable."),
     ] = None,
     verbose: Annotated[bool, option("--verbose -v", "Show state and coordinator too.")] = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Print the ids of all share groups, one in each line."""
 
-    async def main() -> list[dict[str, Any]]:
-        async with open_admin(bootstrap, setting) as admin:
-            return [
-                {
-                    "group": each.group_id,
-                    "state": each.state,
-                    "coordinator_id": each.coordinator,
-                }
-                for each in await admin.list_groups(states=state or (), types=["share"])
-            ]
-
-    rows = run(main())
-    if as_json:
-        for row in rows:
-            say(json.dumps(row))
-    elif verbose:
-        print_table(
-            ["GROUP", "STATE", "COORDINATOR-ID"],
-            [[cell(value) for value in row.values()] for row in rows],
-        )
+    found = brokers.ask(lambda admin: admin.list_groups(states=state or (), types=["share"]))
+    rows: list[dict[str, Any]] = [
+        {"group": each.group_id, "state": each.state, "coordinator_id": each.coordinator}
+        for each in found
+    ]
+    if verbose or as_json:
+        print_rows("GROUP STATE COORDINATOR-ID", rows, as_json=as_json, nothing=None)
     else:
         for row in rows:
             say(row["group"])
@@ -92,32 +73,29 @@ _Named = Annotated[
 
 @app.command()
 def describe(
+    brokers: BrokerOptions,
     groups: _Named = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """State and members of share groups, with the partitions of each member."""
-    rows, errors = run(_describe(bootstrap, groups, setting))
+    rows, errors = brokers.ask(lambda admin: _describe(admin, groups))
     if as_json:
-        for row in rows:
-            say(json.dumps(row))
+        print_json(rows)
     elif rows:
         _print_members(rows)
     end_with(errors)
 
 
 async def _describe(
-    bootstrap: str, groups: list[str] | None, setting: list[str] | None
+    admin: Admin, groups: list[str] | None
 ) -> tuple[list[dict[str, Any]], list[OdradekError]]:
-    async with open_admin(bootstrap, setting) as admin:
-        names = groups or [each.group_id for each in await admin.list_groups(types=["share"])]
-        described = await admin.describe_share_groups(names, raise_errors=False)
-        # If all groups are described, a group that was deleted after they were listed is no error.
-        errors = list(described.errors.values()) if groups else []
-        return [
-            _group_row(described[name]) for name in dict.fromkeys(names) if name in described
-        ], errors
+    names = groups or [each.group_id for each in await admin.list_groups(types=["share"])]
+    described = await admin.describe_share_groups(names, raise_errors=False)
+    # If all groups are described, a group that was deleted after they were listed is no error.
+    errors = list(described.errors.values()) if groups else []
+    return [
+        _group_row(described[name]) for name in dict.fromkeys(names) if name in described
+    ], errors
 
 
 def _group_row(group: GroupDescription) -> dict[str, Any]:
@@ -168,10 +146,9 @@ def _print_members(rows: list[dict[str, Any]]) -> None:
 
 @app.command()
 def offsets(
+    brokers: BrokerOptions,
     groups: _Named = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Show the first offset that each share group has not finished, and its lag.
 
@@ -179,33 +156,32 @@ def offsets(
     member, or not read yet.
     """
 
-    async def main() -> tuple[list[dict[str, Any]], list[Exception]]:
+    async def main(admin: Admin) -> tuple[list[dict[str, Any]], list[Exception]]:
         from odradek_client.errors import OdradekError
 
         rows: list[dict[str, Any]] = []
         errors: list[Exception] = []
-        async with open_admin(bootstrap, setting) as admin:
-            names = groups or [each.group_id for each in await admin.list_groups(types=["share"])]
-            for name in dict.fromkeys(names):
-                try:
-                    found = await admin.list_share_group_offsets(name)
-                except OdradekError as error:
-                    errors.append(error)
-                    continue
-                rows += [
-                    {
-                        "group": name,
-                        "topic": topic,
-                        "partition": partition,
-                        "start_offset": None if at is None else at.start_offset,
-                        "lag": None if at is None else at.lag,
-                    }
-                    for (topic, partition), at in found.items()
-                ]
+        names = groups or [each.group_id for each in await admin.list_groups(types=["share"])]
+        for name in dict.fromkeys(names):
+            try:
+                found = await admin.list_share_group_offsets(name)
+            except OdradekError as error:
+                errors.append(error)
+                continue
+            rows += [
+                {
+                    "group": name,
+                    "topic": topic,
+                    "partition": partition,
+                    "start_offset": None if at is None else at.start_offset,
+                    "lag": None if at is None else at.lag,
+                }
+                for (topic, partition), at in found.items()
+            ]
         return rows, errors
 
-    rows, errors = run(main())
-    print_rows(["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"], rows, as_json=as_json)
+    rows, errors = brokers.ask(main)
+    print_rows("GROUP TOPIC PARTITION START-OFFSET LAG", rows, as_json=as_json)
     end_with(errors)
 
 
@@ -219,38 +195,32 @@ def delete_offsets(
         list[str] | None,
         option("--topic -t TOPIC", "The name of a topic; repeatable.", topic_names),
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    setting: ClientSettings = None,
+    *,
+    brokers: BrokerOptions,
 ) -> None:
     """Delete the state of topics in a share group that has no members."""
     if not topic:
         fail("say which topics: --topic TOPIC", 2)
 
-    async def main() -> tuple[list[str], list[OdradekError]]:
-        async with open_admin(bootstrap, setting) as admin:
-            done = await admin.delete_share_group_offsets(group, topic, raise_errors=False)
-            return list(done), list(done.errors.values())
-
-    deleted, errors = run(main())
+    deleted = brokers.ask(
+        lambda admin: admin.delete_share_group_offsets(group, topic, raise_errors=False)
+    )
     for name in deleted:
         tell(f"deleted the offsets of {group} for {name}")
-    end_with(errors)
+    end_with(deleted.errors.values())
 
 
 @app.command()
-def delete(
-    groups: Groups, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, setting: ClientSettings = None
-) -> None:
+def delete(groups: Groups, brokers: BrokerOptions) -> None:
     """Delete share groups that have no members, and all of their state."""
 
-    async def main() -> tuple[list[str], list[OdradekError]]:
-        async with open_admin(bootstrap, setting) as admin:
-            # DeleteGroups deletes groups of any type, so it is checked that these are share groups.
-            described = await admin.describe_share_groups(groups, raise_errors=False)
-            done = await admin.delete_groups(list(described), raise_errors=False)
-            return list(done), [*described.errors.values(), *done.errors.values()]
+    async def main(admin: Admin) -> tuple[list[str], list[OdradekError]]:
+        # DeleteGroups deletes groups of any type, so it is checked that these are share groups.
+        described = await admin.describe_share_groups(groups, raise_errors=False)
+        done = await admin.delete_groups(list(described), raise_errors=False)
+        return list(done), [*described.errors.values(), *done.errors.values()]
 
-    deleted, errors = run(main())
+    deleted, errors = brokers.ask(main)
     for name in deleted:
         tell(f"deleted {name}")
     end_with(errors)

@@ -7,22 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
     Execute,
     end_plan,
-    open_admin,
     print_rows,
-    run,
     tell,
 )
 from odradek_cli.completion import group_names, topic_names
-from odradek_cli.groups.group_reset import ToDatetime, ranges_of
+from odradek_cli.groups.group_reset import ToDatetime, offsets_at, ranges_of
 from odradek_cli.options import argument, option
 from odradek_records.offset_grammar import OffsetError
-from odradek_records.offset_reset import Partition, Target, Where, parse_target, plan
+from odradek_records.offset_reset import Partition, Target, parse_target, plan
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -34,14 +30,14 @@ def reset_offsets(
         list[str] | None,
         option("--topic -t TOPIC", "A topic with all of its partitions; repeatable.", topic_names),
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    *,
+    brokers: BrokerOptions,
     to_earliest: Annotated[bool, option("--to-earliest", "The first record.")] = False,
     to_latest: Annotated[bool, option("--to-latest", "After the last record.")] = False,
     to_offset: Annotated[int | None, option("--to-offset N", "This offset.", min=0)] = None,
     to_datetime: ToDatetime = None,
     execute: Execute = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Set the offsets at which a share group continues; its members must have stopped.
 
@@ -54,69 +50,48 @@ def reset_offsets(
         target = parse_target(
             to_earliest=to_earliest,
             to_latest=to_latest,
-            to_current=False,
             to_offset=to_offset,
             to_datetime=to_datetime,
-            by_duration=None,
-            shift_by=None,
-            from_file=False,
             now_ms=int(time.time() * 1000),
         )
     except OffsetError as error:
         fail(str(error), 2)
-    rows, errors = run(_reset(bootstrap, setting, group, topic, target, execute))
-    columns = ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "NEW-OFFSET"]
-    print_rows(columns, rows, as_json=as_json)
+    rows, errors = brokers.ask(lambda admin: _reset(admin, group, topic, target, execute))
+    headings = "GROUP TOPIC PARTITION START-OFFSET NEW-OFFSET"
+    print_rows(headings, rows, as_json=as_json)
     end_plan(rows, errors, "nothing was changed", execute=execute)
 
 
 async def _reset(
-    bootstrap: str,
-    setting: list[str] | None,
-    group: str,
-    topics: list[str],
-    target: Target,
-    execute: bool,
+    admin: Admin, group: str, topics: list[str], target: Target, execute: bool
 ) -> tuple[list[dict[str, Any]], list[Exception]]:
     """A row for each partition that has, or would get, a new offset; and the errors."""
     errors: list[Exception] = []
-    async with open_admin(bootstrap, setting) as admin:
-        partitions = [
-            (topic, each.partition)
-            for topic, described in (await admin.describe_topics(topics)).items()
-            for each in described.partitions
-        ]
-        held = await admin.list_share_group_offsets(group, partitions)
-        before: dict[Partition, int | None] = {
-            tp: None if at is None else at.start_offset for tp, at in held.items()
-        }
-        new = await _new_offsets(admin, partitions, target, errors)
-        done = set(new)
-        if execute:
-            altered = await admin.alter_share_group_offsets(group, new, raise_errors=False)
-            errors += altered.errors.values()
-            done = {(topic, number) for topic, number in altered}
+    partitions = [
+        (topic, each.partition)
+        for topic, described in (await admin.describe_topics(topics)).items()
+        for each in described.partitions
+    ]
+    held = await admin.list_share_group_offsets(group, partitions)
+    before: dict[Partition, int | None] = {
+        tp: None if at is None else at.start_offset for tp, at in held.items()
+    }
+    ranges = await ranges_of(admin, partitions, errors)
+    made = plan(target, ranges, {}, await offsets_at(admin, ranges, target), {})
+    for note in made.notes:
+        tell(note)
+    done = set(made.offsets)
+    if execute:
+        altered = await admin.alter_share_group_offsets(group, made.offsets, raise_errors=False)
+        errors += altered.errors.values()
+        done = {(topic, number) for topic, number in altered}
     return [
         {
             "group": group,
             "topic": topic,
             "partition": number,
             "start_offset": before.get((topic, number)),
-            "new_offset": new[topic, number],
+            "new_offset": made.offsets[topic, number],
         }
         for topic, number in sorted(done)
     ], errors
-
-
-async def _new_offsets(
-    admin: Admin, partitions: list[Partition], target: Target, errors: list[Exception]
-) -> dict[Partition, int]:
-    ranges = await ranges_of(admin, partitions, errors)
-    at_time: dict[Partition, int | None] = {}
-    if target.where is Where.TIME:
-        found = await admin.list_offsets(dict.fromkeys(ranges, target.value))
-        at_time = {tp: None if at is None else at.offset for tp, at in found.items()}
-    made = plan(target, ranges, {}, at_time, {})
-    for note in made.notes:
-        tell(note)
-    return made.offsets

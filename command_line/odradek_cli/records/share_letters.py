@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,15 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
     Execute,
-    client_settings,
     connected,
     end_plan,
-    open_admin,
+    print_json,
     print_rows,
     print_table,
     run,
@@ -26,7 +22,6 @@ from odradek_cli.common import (
 )
 from odradek_cli.completion import group_names, topic_names
 from odradek_cli.options import argument, option
-from odradek_cli.say import say
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.primitives import uuid_text
 from odradek_records.offset_grammar import utc_time
@@ -165,10 +160,9 @@ def told_apart(letters: Iterable[Letter]) -> tuple[list[Letter], list[str]]:
 
 def dead_letters(
     group: Group,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     limit: Limit = _DEFAULT_LIMIT,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """The records that a share group has given up, from its dead letter topic.
 
@@ -177,13 +171,12 @@ def dead_letters(
     """
 
     async def main() -> list[Letter]:
-        async with _reader(bootstrap, setting) as consumer:
-            return await _letters(consumer, await _topic(bootstrap, setting, group), group, limit)
+        async with _reader(brokers) as consumer:
+            return await _letters(consumer, await _topic(brokers, group), group, limit)
 
     rows = [letter.row() for letter in run(main())]
     if as_json:
-        for row in rows:
-            say(json.dumps(row))
+        print_json(rows)
     elif rows:
         print_table(
             ["TOPIC", "PARTITION", "OFFSET", "DELIVERIES", "TIME", "REASON"],
@@ -203,12 +196,12 @@ def dead_letters(
         tell(f"{group} has no dead letters")
 
 
-async def _topic(bootstrap: str, setting: list[str] | None, group: str) -> str:
+async def _topic(brokers: BrokerOptions, group: str) -> str:
     """The dead letter topic of a group. Ends the program if there is none."""
     from odradek_client.admin import ConfigResource
 
     resource = ConfigResource.group(group)
-    async with open_admin(bootstrap, setting) as admin:
+    async with brokers.admin() as admin:
         found = (await admin.describe_configs(resource, names=[_TOPIC_SETTING]))[resource]
         entry = found.get(_TOPIC_SETTING)
         if entry is None:
@@ -240,11 +233,11 @@ async def _check_topic(admin: Admin, group: str, topic: str) -> None:
 
 
 @asynccontextmanager
-async def _reader(bootstrap: str, setting: list[str] | None) -> AsyncIterator[Consumer]:
+async def _reader(brokers: BrokerOptions) -> AsyncIterator[Consumer]:
     from odradek_client.consumer.consumer import Consumer
 
     # Reading must not create the topic.
-    settings = {**client_settings(bootstrap, setting), "allow_auto_create_topics": False}
+    settings = {**brokers.settings(), "allow_auto_create_topics": False}
     async with connected(Consumer, settings) as consumer:
         yield consumer
 
@@ -285,11 +278,11 @@ def redeliver(
         str | None, option("--topic-id ID", "Only dead letters of the topic with this id.")
     ] = None,
     everything: Annotated[bool, option("--all", "All records that have a dead letter.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    *,
+    brokers: BrokerOptions,
     limit: Limit = _DEFAULT_LIMIT,
     execute: Execute = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Take records that a share group has given up, and produce them to their topics again.
 
@@ -306,16 +299,14 @@ def redeliver(
     if not everything and None in one:
         fail("say which record: --topic T --partition P --offset N, or --all", 2)
     rows, errors = run(
-        _redeliver(bootstrap, setting, group, None if everything else one, topic_id, limit, execute)
+        _redeliver(brokers, group, None if everything else one, topic_id, limit, execute)
     )
-    columns = ["TOPIC", "PARTITION", "OFFSET", "FROM", "NEW-OFFSET"]
-    print_rows(columns, rows, as_json=as_json)
+    print_rows("TOPIC PARTITION OFFSET FROM NEW-OFFSET", rows, as_json=as_json)
     end_plan(rows, errors, "nothing was produced", execute=execute)
 
 
 async def _redeliver(
-    bootstrap: str,
-    setting: list[str] | None,
+    brokers: BrokerOptions,
     group: str,
     one: tuple[str | None, int | None, int | None] | None,
     topic_id: str | None,
@@ -328,9 +319,9 @@ async def _redeliver(
     from odradek_client.producer.producer import Producer
 
     rows: list[dict[str, Any]] = []
-    async with _reader(bootstrap, setting) as consumer:
-        letters, errors = await _chosen(bootstrap, setting, consumer, group, one, topic_id, limit)
-        known = await _partitions(bootstrap, setting, letters)
+    async with _reader(brokers) as consumer:
+        letters, errors = await _chosen(brokers, consumer, group, one, topic_id, limit)
+        known = await _partitions(brokers, letters)
         chosen: list[tuple[Letter, ConsumerRecord]] = []
         for letter in letters:
             try:
@@ -339,7 +330,7 @@ async def _redeliver(
                 errors.append(f"{letter.name} cannot be redelivered: {error}")
     if not execute:
         return [_row(letter, None) for letter, _ in chosen], errors
-    async with connected(Producer, client_settings(bootstrap, setting)) as producer:
+    async with connected(Producer, brokers.settings()) as producer:
         for letter, record in chosen:
             try:
                 written = await producer.send_and_wait(
@@ -357,8 +348,7 @@ async def _redeliver(
 
 
 async def _chosen(
-    bootstrap: str,
-    setting: list[str] | None,
+    brokers: BrokerOptions,
     consumer: Consumer,
     group: str,
     one: tuple[str | None, int | None, int | None] | None,
@@ -368,7 +358,7 @@ async def _chosen(
     """The selected dead letters, each record once, and the errors of others. Ends the program if
     `one` was asked for and is missing, or if several records have this place; prints a note if the
     group has none at all."""
-    topic = await _topic(bootstrap, setting, group)
+    topic = await _topic(brokers, group)
     letters = [
         each
         for each in await _letters(consumer, topic, group, limit)
@@ -392,10 +382,10 @@ async def _chosen(
 
 
 async def _partitions(
-    bootstrap: str, setting: list[str] | None, letters: Sequence[Letter]
+    brokers: BrokerOptions, letters: Sequence[Letter]
 ) -> dict[tuple[str, int], str]:
     """The existing partitions of the topics that the dead letters name, with the topics' ids."""
-    async with open_admin(bootstrap, setting) as admin:
+    async with brokers.admin() as admin:
         names = {letter.topic for letter in letters}.intersection(await admin.list_topics())
         described = await admin.describe_topics(sorted(names)) if names else {}
         return {

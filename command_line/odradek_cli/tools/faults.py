@@ -7,15 +7,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-import typer
-
 from odradek_cli.commands import fail as end_with
 from odradek_cli.common import AsJson, print_table
-from odradek_cli.options import argument, option, with_option_groups
+from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_testkit.faults import FaultRefused, Faults
 
-app = typer.Typer(help="Inject faults into a broker under test.", no_args_is_help=True)
+app = Commands(help="Inject faults into a broker under test.")
 
 Http = Annotated[
     str,
@@ -86,7 +84,6 @@ def _call(what: Callable[[], Any]) -> Any:
 
 
 @app.command()
-@with_option_groups
 def fail(
     api: Api,
     code: Annotated[str, argument("ERROR", "The error, by Kafka's name or number.")],
@@ -100,7 +97,6 @@ def fail(
 
 
 @app.command()
-@with_option_groups
 def delay(
     api: Api,
     ms: Ms,
@@ -113,7 +109,6 @@ def delay(
 
 
 @app.command("drop-reply")
-@with_option_groups
 def drop_reply(
     api: Api,
     http: Http,
@@ -125,7 +120,6 @@ def drop_reply(
 
 
 @app.command()
-@with_option_groups
 def cut(
     api: Api,
     http: Http,

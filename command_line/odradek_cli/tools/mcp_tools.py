@@ -265,7 +265,7 @@ class Tools:
         """
         options = _target_options(to)
         try:
-            target = parse_target(**_NO_TARGET | options, now_ms=int(time.time() * 1000))
+            target = parse_target(**options, now_ms=int(time.time() * 1000))
             wanted = parse_topics(topics or [])
         except ValueError as error:
             raise ToolRefused(str(error)) from None
@@ -465,18 +465,6 @@ def _bytes(shown: Any) -> bytes | None:
     if shown is None or isinstance(shown, str):
         return None if shown is None else shown.encode()
     return json.dumps(shown, ensure_ascii=False).encode()
-
-
-_NO_TARGET: dict[str, Any] = {
-    "to_earliest": False,
-    "to_latest": False,
-    "to_current": False,
-    "to_offset": None,
-    "to_datetime": None,
-    "by_duration": None,
-    "shift_by": None,
-    "from_file": False,
-}
 
 
 def _target_options(to: str) -> dict[str, Any]:

@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from odradek_cli.broker.disk_room import full_disks
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
     Execute,
     end_plan,
     offset_of,
-    open_admin,
     print_rows,
-    run,
 )
 from odradek_cli.completion import topic_names
 from odradek_cli.options import argument, option
@@ -41,7 +37,7 @@ def trim(
             topic_names,
         ),
     ],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     to_offset: Annotated[
         int | None, option("--to-offset N", "Delete all records before this offset.", min=0)
     ] = None,
@@ -56,7 +52,6 @@ def trim(
     everything: Annotated[bool, option("--all", "Delete all records; the topic stays.")] = False,
     execute: Execute = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Delete the oldest records of a topic, for good.
 
@@ -72,10 +67,9 @@ def trim(
     if (to_offset is not None) + (until_ms is not None) + everything != 1:
         fail("say up to where, once: --to-offset, --before or --all", 2)
     job = Trim(name, partitions, to_offset, until_ms, execute)
-    rows, errors = run(_trim(bootstrap, setting, job))
-    start_columns = ["LOG-START-OFFSET", "NEW-START-OFFSET", "LOG-END-OFFSET"]
-    columns = ["TOPIC", "PARTITION", *start_columns, "GONE"]
-    print_rows(columns, rows, as_json=as_json)
+    rows, errors = brokers.ask(lambda admin: _trim(admin, job))
+    headings = "TOPIC PARTITION LOG-START-OFFSET NEW-START-OFFSET LOG-END-OFFSET GONE"
+    print_rows(headings, rows, as_json=as_json)
     end_plan(rows, errors, "nothing was deleted", execute=execute)
 
 
@@ -90,42 +84,37 @@ class Trim:
     execute: bool
 
 
-async def _trim(
-    bootstrap: str, setting: list[str] | None, job: Trim
-) -> tuple[list[dict[str, Any]], list[OdradekError]]:
+async def _trim(admin: Admin, job: Trim) -> tuple[list[dict[str, Any]], list[OdradekError]]:
     """A row for each partition, with its new start, or the start that it would get."""
     from odradek_client.admin import EARLIEST, LATEST
     from odradek_client.errors import OffsetOutOfRange, StorageFailed
 
     errors: list[OdradekError] = []
-    async with open_admin(bootstrap, setting) as admin:
-        partitions = await _partitions(admin, job)
-        starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
-        ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
-        wanted: dict[tuple[str, int], int] = {}
-        for tp, offset in (await _first_offsets(admin, partitions, job)).items():
-            end = offset_of(ends[tp])
-            if offset is not None and offset > end:
-                name = f"{tp.topic}-{tp.partition}"
-                errors.append(
-                    OffsetOutOfRange(f"{name} ends at {end}: there is no offset {offset}")
+    partitions = await _partitions(admin, job)
+    starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
+    wanted: dict[tuple[str, int], int] = {}
+    for tp, offset in (await _first_offsets(admin, partitions, job)).items():
+        end = offset_of(ends[tp])
+        if offset is not None and offset > end:
+            name = f"{tp.topic}-{tp.partition}"
+            errors.append(OffsetOutOfRange(f"{name} ends at {end}: there is no offset {offset}"))
+        else:
+            wanted[tp] = end if offset is None else offset
+    firsts: Mapping[Any, int] = wanted
+    if job.execute:
+        done = await admin.delete_records(wanted, raise_errors=False)
+        firsts = done
+        unwritten = [e for e in done.errors.values() if isinstance(e, StorageFailed)]
+        errors += [e for e in done.errors.values() if e not in unwritten]
+        if unwritten:
+            full = await full_disks(admin)
+            errors.append(
+                StorageFailed(
+                    f"where {counted(len(unwritten), 'partition')} would begin cannot be written"
+                    f" down: {full or unwritten[0]}"
                 )
-            else:
-                wanted[tp] = end if offset is None else offset
-        firsts: Mapping[Any, int] = wanted
-        if job.execute:
-            done = await admin.delete_records(wanted, raise_errors=False)
-            firsts = done
-            unwritten = [e for e in done.errors.values() if isinstance(e, StorageFailed)]
-            errors += [e for e in done.errors.values() if e not in unwritten]
-            if unwritten:
-                full = await full_disks(admin)
-                errors.append(
-                    StorageFailed(
-                        f"where {counted(len(unwritten), 'partition')} would begin cannot be written"
-                        f" down: {full or unwritten[0]}"
-                    )
-                )
+            )
     return [
         _row(tp, offset_of(starts[tp]), first, offset_of(ends[tp])) for tp, first in firsts.items()
     ], errors

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
     assignments,
+    end_each,
     offset_of,
-    open_admin,
+    print_rows,
     print_table,
-    run,
     tell,
 )
 from odradek_cli.completion import topic_names
 from odradek_cli.layout import columns, wrap
-from odradek_cli.options import argument, option
+from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_cli.topic_patterns import is_pattern, matching, nothing_matches
 from odradek_cli.topics.topic_trim import trim
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 
 Errors: TypeAlias = "dict[str, OdradekError]"
 
-app = typer.Typer(help="List, create, alter, trim, delete topics.", no_args_is_help=True)
+app = Commands(help="List, create, alter, trim, delete topics.")
 
 NewTopics = Annotated[list[str], argument("TOPIC", "Topic names.")]
 Topics = Annotated[list[str], argument("TOPIC", "Topic names.", topic_names)]
@@ -45,7 +42,7 @@ Configs = Annotated[list[str] | None, option("--config KEY=VALUE", "A topic sett
 @app.command()
 def create(
     topics: NewTopics,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     partitions: Annotated[int, option("--partitions -n N", "-1: the broker's default.")] = -1,
     replication_factor: Annotated[
         int, option("--replication-factor -r N", "-1: the broker's default.")
@@ -55,7 +52,6 @@ def create(
         bool, option("--if-not-exists", "Do not fail if a topic exists already.")
     ] = False,
     validate_only: Annotated[bool, option("--validate-only", "Check, and create nothing.")] = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Create topics.
 
@@ -65,64 +61,52 @@ def create(
     odradek topic create a b c --config retention.ms=86400000
     """
     from odradek_client.admin import NewTopic
-    from odradek_client.errors import TopicAlreadyExists
+    from odradek_protocol.errors import ErrorCode
 
     configs = assignments(config, "--config")
 
-    async def main() -> Errors:
-        async with open_admin(bootstrap, setting) as admin:
-            created = await admin.create_topics(
-                [NewTopic(name, partitions, replication_factor, configs) for name in topics],
-                validate_only=validate_only,
-                raise_errors=False,
-            )
-            return created.errors
-
-    errors = run(main())
+    new = [NewTopic(name, partitions, replication_factor, configs) for name in topics]
+    created = brokers.ask(
+        lambda admin: admin.create_topics(new, validate_only=validate_only, raise_errors=False)
+    )
     done = "would create" if validate_only else "created"
-    _tell(done, topics, errors, (TopicAlreadyExists,) if if_not_exists else ())
+    harmless = ErrorCode.TOPIC_ALREADY_EXISTS if if_not_exists else None
+    end_each(done, topics, created.errors, harmless)
 
 
 @app.command("list")
 def list_(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     internal: Annotated[bool, option("--internal", "Also internal topics.")] = False,
     names_only: Annotated[
         bool, option("--names", "Print only the names, one in each line.")
     ] = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """List all topics, with the number of their partitions and replicas."""
 
-    async def main() -> list[dict[str, Any]]:
-        async with open_admin(bootstrap, setting) as admin:
-            names = await admin.list_topics(internal=internal)
-            # A topic that was deleted after the names were listed is left out.
-            found = await admin.describe_topics(names, raise_errors=False)
-            return [
-                {
-                    "topic": name,
-                    "partitions": len(found[name].partitions),
-                    "replication_factor": _replicas(found[name]),
-                    "internal": found[name].is_internal,
-                }
-                for name in names
-                if name in found
-            ]
+    async def main(admin: Admin) -> list[dict[str, Any]]:
+        names = await admin.list_topics(internal=internal)
+        # A topic that was deleted after the names were listed is left out.
+        found = await admin.describe_topics(names, raise_errors=False)
+        return [
+            {
+                "topic": name,
+                "partitions": len(found[name].partitions),
+                "replication_factor": _replicas(found[name]),
+                "internal": found[name].is_internal,
+            }
+            for name in names
+            if name in found
+        ]
 
-    rows = run(main())
-    if as_json or names_only:
+    rows = brokers.ask(main)
+    if names_only and not as_json:
         for row in rows:
-            say(json.dumps(row) if as_json else row["topic"])
+            say(row["topic"])
         return
-    if not rows:
-        tell("there are no topics; `odradek topic create NAME` makes one")
-        return
-    print_table(
-        ["TOPIC", "PARTITIONS", "REPLICATION-FACTOR"],
-        [[row["topic"], str(row["partitions"]), str(row["replication_factor"])] for row in rows],
-    )
+    nothing = "there are no topics; `odradek topic create NAME` makes one"
+    print_rows("TOPIC PARTITIONS REPLICATION-FACTOR", rows, as_json=as_json, nothing=nothing)
 
 
 def _replicas(topic: TopicDescription) -> int:
@@ -131,6 +115,7 @@ def _replicas(topic: TopicDescription) -> int:
 
 @app.command()
 def describe(
+    brokers: BrokerOptions,
     topics: Annotated[
         list[str] | None,
         argument(
@@ -139,12 +124,10 @@ def describe(
             topic_names,
         ),
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     all_configs: Annotated[
         bool, option("--all-configs", "Also settings that have their default value.")
     ] = False,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Show partitions, leaders, offsets and settings of topics.
 
@@ -152,11 +135,10 @@ def describe(
     odradek topic describe orders
     odradek topic describe 'orders.*' --all-configs
     """
-    described = run(_describe(bootstrap, topics, setting))
     failed = False
-    for name, row in described.items():
+    for name, row in brokers.ask(lambda admin: _describe(admin, topics)).items():
         if isinstance(row, Exception):
-            say(f"odradek: {row}", err=True)
+            tell(f"odradek: {row}")
             failed = True
             continue
         if not all_configs:
@@ -169,19 +151,16 @@ def describe(
         raise typer.Exit(1)
 
 
-async def _describe(
-    bootstrap: str, topics: list[str] | None, setting: list[str] | None
-) -> dict[str, Any]:
+async def _describe(admin: Admin, topics: list[str] | None) -> dict[str, Any]:
     from odradek_client.admin import ConfigResource
 
-    async with open_admin(bootstrap, setting) as admin:
-        names, unmatched = await _names_of(admin, topics)
-        found = await admin.describe_topics(names, raise_errors=False)
-        configs = await admin.describe_configs([ConfigResource.topic(name) for name in found])
-        rows: dict[str, Any] = {**found.errors, **unmatched}
-        for name, topic in found.items():
-            rows[name] = await _row(admin, topic, configs[ConfigResource.topic(name)])
-        return {name: rows[name] for name in [*names, *unmatched]}
+    names, unmatched = await _names_of(admin, topics)
+    found = await admin.describe_topics(names, raise_errors=False)
+    configs = await admin.describe_configs([ConfigResource.topic(name) for name in found])
+    rows: dict[str, Any] = {**found.errors, **unmatched}
+    for name, topic in found.items():
+        rows[name] = await _row(admin, topic, configs[ConfigResource.topic(name)])
+    return {name: rows[name] for name in [*names, *unmatched]}
 
 
 async def _names_of(
@@ -269,7 +248,7 @@ def _print_topic(name: str, row: dict[str, Any]) -> None:
 @app.command()
 def alter(
     topics: Topics,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     partitions: Annotated[
         int | None,
         option("--partitions -n N", "The new number of partitions, which can only grow."),
@@ -279,7 +258,6 @@ def alter(
         list[str] | None,
         option("--delete-config KEY", "A setting to reset to its default; repeatable."),
     ] = None,
-    setting: ClientSettings = None,
 ) -> None:
     """Add partitions to topics, or change their settings."""
     from odradek_client.admin import ConfigChange, ConfigOperation, ConfigResource
@@ -289,19 +267,18 @@ def alter(
     if partitions is None and not changes:
         fail("nothing to alter; give --partitions, --config or --delete-config", 2)
 
-    async def main() -> Errors:
+    async def main(admin: Admin) -> Errors:
         errors: Errors = {}
-        async with open_admin(bootstrap, setting) as admin:
-            if partitions is not None:
-                counts = dict.fromkeys(topics, partitions)
-                errors.update((await admin.create_partitions(counts, raise_errors=False)).errors)
-            resources = {ConfigResource.topic(n): changes for n in topics if n not in errors}
-            if changes and resources:
-                altered = await admin.alter_configs(resources, raise_errors=False)
-                errors.update({resource.name: e for resource, e in altered.errors.items()})
+        if partitions is not None:
+            counts = dict.fromkeys(topics, partitions)
+            errors.update((await admin.create_partitions(counts, raise_errors=False)).errors)
+        resources = {ConfigResource.topic(n): changes for n in topics if n not in errors}
+        if changes and resources:
+            altered = await admin.alter_configs(resources, raise_errors=False)
+            errors.update({resource.name: e for resource, e in altered.errors.items()})
         return errors
 
-    _tell("altered", topics, run(main()))
+    end_each("altered", topics, brokers.ask(main))
 
 
 app.command()(trim)
@@ -310,40 +287,14 @@ app.command()(trim)
 @app.command()
 def delete(
     topics: Topics,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     if_exists: Annotated[
         bool, option("--if-exists", "Do not fail if a topic does not exist.")
     ] = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Delete topics, with everything in them."""
-    from odradek_client.errors import UnknownTopicOrPartition
+    from odradek_protocol.errors import ErrorCode
 
-    async def main() -> Errors:
-        async with open_admin(bootstrap, setting) as admin:
-            return (await admin.delete_topics(topics, raise_errors=False)).errors
-
-    errors = run(main())
-    _tell("deleted", topics, errors, (UnknownTopicOrPartition,) if if_exists else ())
-
-
-def _tell(
-    done: str,
-    topics: Sequence[str],
-    errors: Errors,
-    harmless: tuple[type[OdradekError], ...] = (),
-) -> None:
-    """Print a line for each topic. Ends the program with 1 if there are errors of other classes
-    than `harmless`."""
-    failed = False
-    for name in topics:
-        error = errors.get(name)
-        if error is None:
-            say(f"{done} {name}", err=True)
-        elif isinstance(error, harmless):
-            say(f"left {name} as it is: nothing to do", err=True)
-        else:
-            say(f"odradek: {error}", err=True)
-            failed = True
-    if failed:
-        raise typer.Exit(1)
+    done = brokers.ask(lambda admin: admin.delete_topics(topics, raise_errors=False))
+    harmless = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if if_exists else None
+    end_each("deleted", topics, done.errors, harmless)
