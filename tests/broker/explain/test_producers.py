@@ -3,6 +3,7 @@ rules P)."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from acl_rules import Rule, RuleList
@@ -32,10 +33,16 @@ async def new_id(client: RawClient) -> int:
     return int(answer.producer_id)
 
 
-async def produce(client: RawClient, who: int, epoch: int, sequence: int, records: int = 1) -> int:
-    """Produce to t-0; returns the error."""
+async def produce(
+    client: RawClient, who: int, epoch: int, sequence: int, records: int = 1, *, old: bool = False
+) -> int:
+    """Produce to t-0; returns the error. The producer of an old batch expires at the next check."""
     batch = batch_of(
-        *[b"x"] * records, producer_id=who, producer_epoch=epoch, base_sequence=sequence
+        *[b"x"] * records,
+        timestamp_ms=1_700_000_000_000 if old else time.time_ns() // 1_000_000,
+        producer_id=who,
+        producer_epoch=epoch,
+        base_sequence=sequence,
     )
     response = await client.call(produce_request("t", batch), 11)
     return int(response.responses[0].partition_responses[0].error_code)
@@ -100,7 +107,7 @@ async def test_p24_the_expiry_of_a_producer_id_is_in_the_history(start_broker: S
     client = await broker.client()
     await client.create_topic("t")
     who = await new_id(client)
-    await produce(client, who, 0, 0)  # an old timestamp, so that the producer expires
+    await produce(client, who, 0, 0, old=True)
     finished(broker.node.logs.remove_expired_producers(broker.node.clock.wall_ms()))
     answer = await ask(client, who)
     assert answer.events[-1].text == (
@@ -118,7 +125,7 @@ async def test_p24_the_expiration_of_producer_ids_may_be_changed_at_run_time(
     client = await broker.client()
     await client.create_topic("t")
     who = await new_id(client)
-    await produce(client, who, 0, 0)  # an old timestamp, so that the producer expires
+    await produce(client, who, 0, 0, old=True)
     log = broker.node.logs.get("t", 0)
     assert log is not None and log.producers.expiration_ms == 86_400_000
     await client.set_for_brokers(producer_id_expiration_ms="60000")
