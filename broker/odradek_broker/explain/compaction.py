@@ -3,8 +3,8 @@ partition`)."""
 
 from __future__ import annotations
 
-from odradek_broker.explain.history import CurrentState, History
-from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.explain.history import CurrentState, History, remark
+from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
 from odradek_broker.storage.cleaner.policy import LogToClean, log_to_clean
 from odradek_broker.storage.cleaner.statistics import LogCleaned
@@ -61,27 +61,27 @@ def state_of_compaction(
     where = (log.topic, log.partition)
     problem = cleaner.statistics.uncleanable.get(where)
     if not log.config.compacted:
-        return _nothing(f"it is not compacted: cleanup.policy is {_policy(log)}")
+        return remark(f"it is not compacted: cleanup.policy is {_policy(log)}")
     if not settings.enabled:
-        return _nothing("nothing is compacted: log.cleaner.enable is false")
+        return remark("nothing is compacted: log.cleaner.enable is false")
     if problem is not None:
-        return _nothing(f"it is not compacted any more until the next start: {problem}")
+        return remark(f"it is not compacted any more until the next start: {problem}")
     try:
         if not log.loaded:
             log.load(now_ms)
         found = log_to_clean(log, cleaned_to, now_ms)
     except (StorageError, OSError) as trouble:
-        return _nothing(f"its state of compaction cannot be determined: {trouble}")
-    total_bytes = found.clean_bytes + found.cleanable_bytes
-    fields: dict[str, Value | None] = {
-        "offset": found.first_dirty_offset,
-        "end": log.log_end_offset,
-        "dirty": f"{found.cleanable_bytes:,}",
-        "total": f"{total_bytes:,}",
-        "share": f"{found.ratio:.3f}",
-        "reason": "; ".join(_reasons(log, cleaner, settings, found)),
-    }
-    return CurrentState.of(EventKind.NOW_COMPACTION, fields, (where,))
+        return remark(f"its state of compaction cannot be determined: {trouble}")
+    return CurrentState.of(
+        EventKind.NOW_COMPACTION,
+        partitions=(where,),
+        offset=found.first_dirty_offset,
+        end=log.log_end_offset,
+        dirty=f"{found.cleanable_bytes:,}",
+        total=f"{found.clean_bytes + found.cleanable_bytes:,}",
+        share=f"{found.ratio:.3f}",
+        reason="; ".join(_reasons(log, cleaner, settings, found)),
+    )
 
 
 def _reasons(
@@ -121,7 +121,3 @@ def _reasons(
 
 def _policy(log: PartitionLog) -> str:
     return ",".join(sorted(log.config.cleanup_policy)) or "empty"
-
-
-def _nothing(reason: str) -> CurrentState:
-    return CurrentState.of(EventKind.NOW_NOTHING, {"reason": reason})

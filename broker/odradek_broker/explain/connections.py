@@ -7,9 +7,8 @@ SASL, of the first request after authentication. Connections without such a requ
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 
-from odradek_broker.explain.history import LIST_MAX, CurrentState, History
+from odradek_broker.explain.history import LIST_MAX, CurrentState, History, left_out, remark
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.request import ANONYMOUS, Peer
 
@@ -69,14 +68,9 @@ class Connections:
         mine = [
             peer for number, peer in self.peers.items() if self._subjects.get(number) == client_id
         ]
-        states = [_state(peer, now_ms) for peer in islice(mine, LIST_MAX)]
-        more = len(mine) - len(states)
-        if more:
-            states.append(CurrentState(EventKind.NOW_NOTHING, {"reason": f"and {more} more"}))
-        if not states:
-            reason = "the client has no open connection"
-            states.append(CurrentState(EventKind.NOW_NOTHING, {"reason": reason}))
-        return states
+        if not mine:
+            return [remark("the client has no open connection")]
+        return [*(_state(peer, now_ms) for peer in mine[:LIST_MAX]), *left_out(len(mine), "more")]
 
 
 def matches(peer: Peer, text: str) -> bool:
@@ -95,14 +89,12 @@ def _software(peer: Peer) -> str | None:
 def _state(peer: Peer, now_ms: int) -> CurrentState:
     return CurrentState.of(
         EventKind.NOW_CONNECTED,
-        {
-            "connection": peer.connection_id,
-            "host": peer.host,
-            "listener": peer.listener or None,
-            "user": _user(peer),
-            "software": _software(peer),
-            "age": duration_text(now_ms - peer.opened_ms),
-            "requests": peer.requests,
-            "request": peer.api_name or None,
-        },
+        connection=peer.connection_id,
+        host=peer.host,
+        listener=peer.listener or None,
+        user=_user(peer),
+        software=_software(peer),
+        age=duration_text(now_ms - peer.opened_ms),
+        requests=peer.requests,
+        request=peer.api_name or None,
     )

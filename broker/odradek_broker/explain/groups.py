@@ -37,10 +37,19 @@ from odradek_broker.coordinator.groups.events import (
 )
 from odradek_broker.coordinator.groups.modern.group import ModernMember
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
-from odradek_broker.explain.history import LIST_MAX, CurrentState, History
-from odradek_broker.explain.modern_groups import members_left_out, record_replayed
-from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
+from odradek_broker.explain.history import (
+    LIST_MAX,
+    CurrentState,
+    Fields,
+    History,
+    left_out,
+    remark,
+)
+from odradek_broker.explain.modern_groups import record_replayed
+from odradek_broker.explain.sentences import EventKind, describe_client, duration_text
 from odradek_protocol.errors import ErrorCode
+
+_K = EventKind
 
 #: The removal reasons of members that left at their own request. Only the client knows the cause.
 LEAVES = {RemovalReason.LEFT, RemovalReason.LEFT_BY_HEARTBEAT}
@@ -112,8 +121,8 @@ def why_rebalanced(cause: RebalanceCause) -> str:
     )
 
 
-def why_left(removal: Removal, rebalance_timeout_ms: int) -> tuple[str | None, str | None]:
-    """(the reason why a member left, a note if only the client knows the reason).
+def why_left(removal: Removal, rebalance_timeout_ms: int) -> Fields:
+    """The reason why a member left, or a note if only the client knows the reason.
 
     `rebalance_timeout_ms`: the rebalance timeout of the member; clients send their
     max.poll.interval.ms (G-72).
@@ -122,12 +131,12 @@ def why_left(removal: Removal, rebalance_timeout_ms: int) -> tuple[str | None, s
     if rebalance_timeout_ms > 0:
         missed += f" = {duration_text(rebalance_timeout_ms)}"
     if removal.reason is RemovalReason.LEFT_BY_HEARTBEAT:
-        return None, f"closed, or {missed}: its protocol does not say which"
+        return {"note": f"closed, or {missed}: its protocol does not say which"}
     if removal.stated is None:
-        return None, f"closed, or {missed}: it did not say which"
+        return {"note": f"closed, or {missed}: it did not say which"}
     if any(words in removal.stated.lower() for words in _NO_POLL):
-        return f"its application {missed}", None
-    return None, None
+        return {"reason": f"its application {missed}"}
+    return {}
 
 
 def why_removed(removal: Removal, settings: GroupSettings) -> str:
@@ -197,183 +206,121 @@ class GroupRecorder:
 
     def record(self, event: GroupEvent) -> None:
         """Record an event, with its reason as text."""
+        add, settings = self._history.record, self._settings
         match event:
-            case GroupLoaded():
-                self._loaded(event.group)
-            case MemberIdGiven():
-                self._member_id_given(event)
-            case MemberIdExpired(group_id, member_id):
-                self._history.record(group_id, EventKind.MEMBER_ID_UNUSED, member=member_id)
-            case MemberJoined(group_id, member):
-                self._joined(group_id, member)
-            case MemberRejoined():
-                self._rejoined(event)
-            case MemberReplaced():
-                self._replaced(event)
-            case MemberRemoved():
-                self._removed(event)
-            case RebalanceStarted():
-                self._rebalance_started(event)
-            case GenerationStarted():
-                self._generation_started(event)
-            case GroupStabilized():
-                self._stabilized(event)
-            case GroupEmptied():
-                self._emptied(event)
             case RecordReplayed():
                 record_replayed(self._history, self._topics, event)
+            case MemberIdGiven(group_id, member_id, call):
+                client = describe_client(call.client_id, call.client_host)
+                add(group_id, _K.MEMBER_ID_GIVEN, client=client, member=member_id)
+            case MemberIdExpired(group_id, member_id):
+                add(group_id, _K.MEMBER_ID_UNUSED, member=member_id)
+            case MemberJoined(group_id, member):
+                protocols = tuple(name for name, _ in member.protocols)
+                add(group_id, _K.MEMBER_JOINED, _who(member), protocols=protocols)
+            case MemberRejoined(group_id, member_id, waited_ms):
+                waited = duration_text(waited_ms) if waited_ms > 0 else None
+                add(group_id, _K.MEMBER_REJOINED, member=member_id, waited=waited)
+            case MemberReplaced(group_id, member, fenced_id):
+                add(
+                    group_id,
+                    _K.MEMBER_REPLACED,
+                    client=describe_client(member.client_id, member.client_host),
+                    instance=member.instance_id,
+                    member=member.member_id,
+                    fenced_member=fenced_id,
+                )
+            case MemberRemoved(group_id, member, removal) if removal.reason in LEAVES:
+                why = why_left(removal, getattr(member, "rebalance_timeout_ms", 0))
+                add(group_id, _K.MEMBER_LEFT, _who(member) | why, stated=removal.stated)
+            case MemberRemoved(group_id, member, removal):
+                reason, stated = why_removed(removal, settings), removal.stated
+                add(group_id, _K.MEMBER_REMOVED, _who(member), reason=reason, stated=stated)
             case RequestRefused():
-                self._refused(event)
-            case GroupConverted(group_id, protocol, reason):
-                words = CONVERSIONS[reason]
-                self._history.record(
-                    group_id, EventKind.GROUP_CONVERTED, protocol=protocol, reason=words
-                )
+                # Without a valid group id there is no group for which the event could be recorded.
+                if event.error is not ErrorCode.INVALID_GROUP_ID:
+                    fields = _of_refused(event, settings)
+                    add(event.group_id, _K.GROUP_REFUSED, fields, error=event.error)
+            case GroupConverted(group_id, protocol, conversion):
+                reason = CONVERSIONS[conversion]
+                add(group_id, _K.GROUP_CONVERTED, protocol=protocol, reason=reason)
             case OffsetsDeleted(group_id, partitions, deletion):
-                words = OFFSET_DELETIONS[deletion]
-                self._history.record(
-                    group_id, EventKind.OFFSETS_DELETED, partitions=partitions, reason=words
-                )
+                reason = OFFSET_DELETIONS[deletion]
+                add(group_id, _K.OFFSETS_DELETED, partitions=partitions, reason=reason)
             case GroupRemoved(group_id):
-                words = "it has neither members nor offsets"
-                self._history.record(group_id, EventKind.GROUP_GONE, reason=words)
+                add(group_id, _K.GROUP_GONE, reason="it has neither members nor offsets")
+            case GroupLoaded(group):
+                add(group.group_id, _K.GROUP_RESTORED, _of_loaded(group))
+            case RebalanceStarted():
+                add(event.group.group_id, _K.REBALANCE_BEGAN, _of_rebalance(event))
+            case GenerationStarted():
+                add(event.group.group_id, _K.GENERATION_BEGAN, _of_generation(event))
+            case GroupStabilized(group, before, generation):
+                change = {"leader": group.leader_id} | _change(before, group)
+                add(group.group_id, _K.GROUP_STABLE, change, generation=generation)
+            case GroupEmptied(group, before, generation):
+                add(group.group_id, _K.GROUP_EMPTIED, _change(before, group), generation=generation)
             case _:
                 assert_never(event)
 
-    # --- Members ---
 
-    def _member_id_given(self, event: MemberIdGiven) -> None:
-        self._history.record(
-            event.group_id,
-            EventKind.MEMBER_ID_GIVEN,
-            client=describe_client(event.call.client_id, event.call.client_host),
-            member=event.member_id,
-        )
+def _who(member: Member | ModernMember) -> Fields:
+    return {
+        "member": member.member_id,
+        "instance": getattr(member, "instance_id", None),
+        "client": describe_client(member.client_id, member.client_host),
+    }
 
-    def _joined(self, group_id: str, member: Member) -> None:
-        self._history.record(
-            group_id,
-            EventKind.MEMBER_JOINED,
-            member=member.member_id,
-            instance=member.instance_id,
-            client=_client(member),
-            protocols=tuple(name for name, _ in member.protocols),
-        )
 
-    def _rejoined(self, event: MemberRejoined) -> None:
-        self._history.record(
-            event.group_id,
-            EventKind.MEMBER_REJOINED,
-            member=event.member_id,
-            waited=duration_text(event.waited_ms) if event.waited_ms > 0 else None,
-        )
+def _change(before: GroupState, group: ClassicGroup) -> Fields:
+    return {"before": before.value, "after": group.state.value}
 
-    def _replaced(self, event: MemberReplaced) -> None:
-        member = event.member
-        self._history.record(
-            event.group_id,
-            EventKind.MEMBER_REPLACED,
-            client=_client(member),
-            instance=member.instance_id,
-            member=member.member_id,
-            fenced_member=event.fenced_member_id,
-        )
 
-    def _removed(self, event: MemberRemoved) -> None:
-        member, removal = event.member, event.removal
-        left = removal.reason in LEAVES
-        if left:
-            reason, note = why_left(removal, getattr(member, "rebalance_timeout_ms", 0))
-        else:
-            reason, note = why_removed(removal, self._settings), None
-        self._history.record(
-            event.group_id,
-            EventKind.MEMBER_LEFT if left else EventKind.MEMBER_REMOVED,
-            member=member.member_id,
-            instance=getattr(member, "instance_id", None),
-            client=_client(member),
-            reason=reason,
-            note=note,
-            stated=removal.stated,
-        )
+def _of_refused(event: RequestRefused, settings: GroupSettings) -> Fields:
+    return {
+        "request": event.request,
+        "member": event.member_id or None,
+        "instance": event.instance_id,
+        "client": None if event.client is None else describe_client(*event.client),
+        "reason": why_refused(event, settings),
+    }
 
-    def _refused(self, event: RequestRefused) -> None:
-        if event.error is ErrorCode.INVALID_GROUP_ID:
-            return  # There is no group for which the event could be recorded.
-        self._history.record(
-            event.group_id,
-            EventKind.GROUP_REFUSED,
-            error=event.error,
-            request=event.request,
-            member=event.member_id or None,
-            instance=event.instance_id,
-            client=None if event.client is None else describe_client(*event.client),
-            reason=why_refused(event, self._settings),
-        )
 
-    # --- Classic groups ---
+def _of_loaded(group: ClassicGroup) -> Fields:
+    return {
+        "generation": group.generation,
+        "state": group.state.value,
+        "protocol": group.protocol,
+        "leader": group.leader_id,
+        "members": tuple(group.members),
+    }
 
-    def _loaded(self, group: ClassicGroup) -> None:
-        self._history.record(
-            group.group_id,
-            EventKind.GROUP_RESTORED,
-            generation=group.generation,
-            state=group.state.value,
-            protocol=group.protocol,
-            leader=group.leader_id,
-            members=tuple(group.members),
-        )
 
-    def _rebalance_started(self, event: RebalanceStarted) -> None:
-        awaited: Sequence[str] = event.awaited
-        if event.before is GroupState.EMPTY and event.timeout_ms > 0:
-            awaited = ["more members (group.initial.rebalance.delay.ms)"]
-        self._history.record(
-            event.group.group_id,
-            EventKind.REBALANCE_BEGAN,
-            before=event.before.value,
-            after=event.group.state.value,
-            reason=why_rebalanced(event.cause),
-            waiting_for=tuple(awaited) or None,
-            timeout=duration_text(event.timeout_ms) if awaited else None,
-        )
+def _of_rebalance(event: RebalanceStarted) -> Fields:
+    awaited: Sequence[str] = event.awaited
+    if event.before is GroupState.EMPTY and event.timeout_ms > 0:
+        awaited = ["more members (group.initial.rebalance.delay.ms)"]
+    return _change(event.before, event.group) | {
+        "reason": why_rebalanced(event.cause),
+        "waiting_for": tuple(awaited) or None,
+        "timeout": duration_text(event.timeout_ms) if awaited else None,
+    }
 
-    def _generation_started(self, event: GenerationStarted) -> None:
-        group, last = event.group, None
-        if event.last_to_join is not None:
-            member_id, after_ms = event.last_to_join
-            last = f"{member_id}, {duration_text(after_ms)} after the rebalance had begun"
-        self._history.record(
-            group.group_id,
-            EventKind.GENERATION_BEGAN,
-            generation=event.generation,
-            waited=duration_text(event.waited_ms),
-            before=event.before.value,
-            after=group.state.value,
-            leader=group.leader_id,
-            protocol=event.protocol,
-            members=tuple(group.members),
-            last=last,
-        )
 
-    def _stabilized(self, event: GroupStabilized) -> None:
-        self._history.record(
-            event.group.group_id,
-            EventKind.GROUP_STABLE,
-            leader=event.group.leader_id,
-            before=event.before.value,
-            after=event.group.state.value,
-            generation=event.generation,
-        )
-
-    def _emptied(self, event: GroupEmptied) -> None:
-        self._history.record(
-            event.group.group_id,
-            EventKind.GROUP_EMPTIED,
-            before=event.before.value,
-            after=event.group.state.value,
-            generation=event.generation,
-        )
+def _of_generation(event: GenerationStarted) -> Fields:
+    last = None
+    if event.last_to_join is not None:
+        member_id, after_ms = event.last_to_join
+        last = f"{member_id}, {duration_text(after_ms)} after the rebalance had begun"
+    return {
+        "generation": event.generation,
+        "waited": duration_text(event.waited_ms),
+        **_change(event.before, event.group),
+        "leader": event.group.leader_id,
+        "protocol": event.protocol,
+        "members": tuple(event.group.members),
+        "last": last,
+    }
 
 
 # --- Current states -------------------------------------------------------------------------------
@@ -382,25 +329,25 @@ class GroupRecorder:
 def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> list[CurrentState]:
     """The states of the group, of its first members, and of the member ids that have not joined."""
     if group is None:
-        return [CurrentState(EventKind.NOW_NOTHING, {"reason": "there is no such group"})]
-    fields: dict[str, Value | None] = {
-        "state": group.state.value,
-        "generation": group.generation,
-        "protocol": group.protocol,
-        "leader": group.leader_id if group.members else None,
-        "members": len(group.members),
-        "offsets": offsets,
-        # A group that has only committed offsets has never changed its state.
-        "updated": duration_text(wall_ms - group.state_since_ms) if group.state_since_ms else None,
-    }
-    states = [CurrentState.of(EventKind.NOW_GROUP, fields)]
+        return [remark("there is no such group")]
     members = list(group.members.values())
-    states += [_state_of_member(group, member) for member in members[:LIST_MAX]]
-    states += members_left_out(len(members))
+    state = CurrentState.of(
+        _K.NOW_GROUP,
+        state=group.state.value,
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader_id if members else None,
+        members=len(members),
+        offsets=offsets,
+        # A group that has only committed offsets has never changed its state.
+        updated=duration_text(wall_ms - group.state_since_ms) if group.state_since_ms else None,
+    )
+    states = [state, *(_state_of_member(group, member) for member in members[:LIST_MAX])]
+    states += left_out(len(members), "members")
     if group.pending:
         first, *others = group.pending
         reason = f"{len(group.pending)} ids were handed out and have not joined: {first}"
-        states.append(CurrentState.of(EventKind.NOW_NOTHING, {"reason": (reason, *others)}))
+        states.append(remark((reason, *others)))
     return states
 
 
@@ -414,15 +361,5 @@ def _state_of_member(group: ClassicGroup, member: Member) -> CurrentState:
         note = "waits for its assignment"
     elif member.member_id in group.pending_syncs:
         note = "has not requested its assignment yet"
-    fields: dict[str, Value | None] = {
-        "member": member.member_id,
-        "instance": member.instance_id,
-        "client": _client(member),
-        "timeout": duration_text(member.session_timeout_ms),
-        "note": note,
-    }
-    return CurrentState.of(EventKind.NOW_MEMBER, fields)
-
-
-def _client(member: Member | ModernMember) -> str:
-    return describe_client(member.client_id, member.client_host)
+    timeout = duration_text(member.session_timeout_ms)
+    return CurrentState.of(_K.NOW_MEMBER, _who(member), timeout=timeout, note=note)

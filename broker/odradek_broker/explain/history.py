@@ -23,6 +23,10 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
 
+#: The fields of an event or a state, in the order in which they are shown. Fields that are None are
+#: left out.
+Fields = dict[str, Value | None]
+
 EVENTS_MAX = 5_000
 SUBJECT_EVENTS_MAX = 500
 BYTES_MAX = 8 * 1024 * 1024
@@ -76,13 +80,25 @@ class CurrentState(NamedTuple):
     def of(
         cls,
         kind: EventKind,
-        fields: Mapping[str, Value | None],
+        first: Mapping[str, Value | None] | None = None,
+        /,
+        *,
         partitions: Iterable[TopicPartition] = (),
+        **fields: Value | None,
     ) -> CurrentState:
-        """A state with those of the fields that are not None. Long texts and lists are cut, as in
-        events."""
-        shown = {name: _cut(value) for name, value in fields.items() if value is not None}
-        return cls(kind, shown, tuple(sorted(partitions)))
+        """A state with the fields `first` and those in `fields`. Fields that are None are left out,
+        and long texts and lists are cut, as in events."""
+        return cls(kind, _shown(first, fields), tuple(sorted(partitions)))
+
+
+def remark(reason: Value) -> CurrentState:
+    """A state that is only a sentence."""
+    return CurrentState.of(EventKind.NOW_NOTHING, reason=reason)
+
+
+def left_out(count: int, what: str) -> list[CurrentState]:
+    """A remark on the number of those things that are not shown; empty if all `count` are."""
+    return [remark(f"and {count - LIST_MAX} {what}")] if count > LIST_MAX else []
 
 
 class Kept(Protocol):
@@ -210,20 +226,22 @@ class History(Ring[str, Event]):
         self,
         subject: str,
         kind: EventKind,
+        first: Mapping[str, Value | None] | None = None,
+        /,
         *,
         error: ErrorCode = ErrorCode.NONE,
         partitions: Iterable[TopicPartition] = (),
         **fields: Value | None,
     ) -> None:
-        """Record an event of this subject at the present time. Fields that are None are left out.
+        """Record an event of this subject at the present time, with the fields `first` and those in
+        `fields`. Fields that are None are left out.
 
         Texts and lists are cut (`TEXT_MAX`, `LIST_MAX`). If the event equals the subject's last
         event, only the count of the last event is increased.
         """
         now_ms = self.now_ms()
         kept, more = _cut_partitions(partitions)
-        values = {name: _cut(value) for name, value in fields.items() if value is not None}
-        event = Event(now_ms, kind, error, kept, more, values, now_ms)
+        event = Event(now_ms, kind, error, kept, more, _shown(first, fields), now_ms)
         last = self.last_of(subject)
         if last is not None and last.is_again(event):
             last.times += 1
@@ -237,6 +255,14 @@ def _cut_partitions(partitions: Iterable[TopicPartition]) -> tuple[tuple[TopicPa
     if len(listed) < 2:
         return listed, 0
     return tuple(nsmallest(LIST_MAX, listed)), max(len(listed) - LIST_MAX, 0)
+
+
+def _shown(first: Mapping[str, Value | None] | None, fields: Fields) -> dict[str, Value]:
+    return {
+        name: _cut(value)
+        for name, value in {**(first or {}), **fields}.items()
+        if value is not None
+    }
 
 
 def _cut(value: Value) -> Value:

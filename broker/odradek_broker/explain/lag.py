@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from heapq import nsmallest
 
 from odradek_broker.explain.history import CurrentState
-from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
@@ -82,9 +82,10 @@ async def oldest_unread(
 def state_of_lag(unread: Unread) -> CurrentState:
     """The age of the oldest unread record, as a sentence for people and in milliseconds for
     programs."""
-    fields: dict[str, Value | None] = {
-        "age": duration_text(unread.age_ms),
-        "age_ms": unread.age_ms,
-        "bound": "or older" if unread.at_least else None,
-    }
-    return CurrentState.of(EventKind.NOW_LAG, fields, [unread.partition])
+    return CurrentState.of(
+        EventKind.NOW_LAG,
+        partitions=[unread.partition],
+        age=duration_text(unread.age_ms),
+        age_ms=unread.age_ms,
+        bound="or older" if unread.at_least else None,
+    )

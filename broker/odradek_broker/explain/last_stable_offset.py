@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Sequence
 
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
-from odradek_broker.explain.history import CurrentState
-from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.explain.history import CurrentState, Fields
+from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -52,8 +52,7 @@ def blocked_partition(log: PartitionLog) -> BlockedPartition | None:
 
 def state_of_everything_stable(log: PartitionLog) -> CurrentState:
     """The state of a partition whose last stable offset is the high watermark."""
-    fields = {"offset": log.high_watermark}
-    return CurrentState.of(EventKind.NOW_STABLE, fields)
+    return CurrentState.of(EventKind.NOW_STABLE, offset=log.high_watermark)
 
 
 def state_of_blocked(
@@ -70,7 +69,7 @@ def state_of_blocked(
     `may_read`: true if the producer id may be shown; `may_describe`: the transactional ids that may
     be shown.
     """
-    fields: dict[str, Value | None] = {
+    fields: Fields = {
         "offset": blocked.last_stable_offset,
         "end": blocked.high_watermark,
         "more": blocked.open_behind or None,
@@ -90,7 +89,7 @@ def state_of_blocked(
 
 def _of_owner(
     blocked: BlockedPartition, owners: Sequence[Transaction], may_describe: bool, wall_ms: int
-) -> dict[str, Value | None]:
+) -> Fields:
     owner = next((each for each in owners if _is_open_in(each, blocked.where)), None)
     topic, partition = blocked.where
     if owner is None:
@@ -103,7 +102,7 @@ def _of_owner(
         }
     if not may_describe:
         return {"reason": "only clients that may DESCRIBE its transactional id see its producer"}
-    fields: dict[str, Value | None] = {
+    fields: Fields = {
         "transactional_id": owner.transactional_id,
         "age": duration_text(wall_ms - owner.start_ms),
         "start_ms": owner.start_ms,

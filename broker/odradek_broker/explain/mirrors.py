@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import nsmallest
 
-from odradek_broker.explain.history import CurrentState, History
-from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.explain.history import CurrentState, Fields, History, remark
+from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.mirror.events import MirrorDecision, MirrorEvent, SourceState
 from odradek_broker.slices import paced
 from odradek_broker.storage.log import PartitionLog
@@ -60,9 +60,8 @@ class MirrorRecorder:
 def state_of_mirror(topic: str, source: str | None, partitions: int) -> CurrentState:
     """The state of a topic; `source` is None for an ordinary topic."""
     if source is None:
-        return CurrentState.of(EventKind.NOW_NO_MIRROR, {"topic": topic})
-    fields: dict[str, Value | None] = {"topic": topic, "source": source, "count": partitions}
-    return CurrentState.of(EventKind.NOW_MIRROR, fields)
+        return CurrentState.of(EventKind.NOW_NO_MIRROR, topic=topic)
+    return CurrentState.of(EventKind.NOW_MIRROR, topic=topic, source=source, count=partitions)
 
 
 async def states_of_mirrored(
@@ -77,8 +76,8 @@ async def states_of_mirrored(
     furthest = nsmallest(_PARTITIONS_MAX, ranked)
     shown = [_state_of_mirrored(log, source, now_ms) for _, _, log, source in furthest]
     if len(logs) > len(furthest):
-        more = f"{len(logs) - len(furthest)} more partitions are not further behind"
-        shown.append(CurrentState(EventKind.NOW_NOTHING, {"reason": more}))
+        more = len(logs) - len(furthest)
+        shown.append(remark(f"{more} more partitions are not further behind"))
     return shown
 
 
@@ -90,13 +89,10 @@ def records_behind(log: PartitionLog, source: SourceState | None) -> int:
 
 
 def _state_of_mirrored(log: PartitionLog, source: SourceState | None, now_ms: int) -> CurrentState:
-    fields: dict[str, Value | None] = {
-        "start": log.log_start_offset,
-        "offset": log.high_watermark,
-    }
+    fields: Fields = {"start": log.log_start_offset, "offset": log.high_watermark}
     behind = records_behind(log, source)
     if source is not None and behind >= 0:
-        fields["end"] = source.high_watermark
-        fields["behind"] = behind
-        fields["told"] = duration_text(now_ms - source.told_ms)
-    return CurrentState.of(EventKind.NOW_MIRRORED, fields, ((log.topic, log.partition),))
+        told = duration_text(now_ms - source.told_ms)
+        fields |= {"end": source.high_watermark, "behind": behind, "told": told}
+    where = (log.topic, log.partition)
+    return CurrentState.of(EventKind.NOW_MIRRORED, fields, partitions=(where,))

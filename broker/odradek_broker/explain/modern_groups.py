@@ -3,6 +3,7 @@ state."""
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import nsmallest
 from typing import Any
 
@@ -23,44 +24,41 @@ from odradek_broker.coordinator.groups.streams.group import (
     StreamsMemberState,
 )
 from odradek_broker.coordinator.groups.streams.tasks import HeldTasks, TaskSet
-from odradek_broker.explain.history import LIST_MAX, CurrentState, History
-from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
+from odradek_broker.explain.history import (
+    LIST_MAX,
+    CurrentState,
+    Fields,
+    History,
+    left_out,
+    remark,
+)
+from odradek_broker.explain.sentences import EventKind, describe_client, duration_text
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import LEAVE_EPOCH
 
+_K = EventKind
 Group = ModernGroup[Any, Any]
 Member = ConsumerMember | ShareMember | StreamsMember
 
 
 def record_replayed(history: History, topics: Topics, event: RecordReplayed) -> None:
     """Add the event of a change that a replayed record has made to a group."""
-    group, kind = event.group, event.kind.name
+    group, kind, state = event.group, event.kind.name, event.group.state.value
     after: Member | None = event.after
+    add = partial(history.record, group.group_id)
     if kind == "GROUP":
-        state = group.state.value
-        history.record(group.group_id, EventKind.CONSUMER_EPOCH, epoch=group.epoch, state=state)
+        add(_K.CONSUMER_EPOCH, epoch=group.epoch, state=state)
     elif kind == "TARGET_EPOCH":
-        history.record(
-            group.group_id,
-            EventKind.CONSUMER_ASSIGNED,
-            epoch=group.assignment_epoch,
-            members=_assigned(group),
-            state=group.state.value,
-        )
+        epoch, members = group.assignment_epoch, _assigned(group)
+        add(_K.CONSUMER_ASSIGNED, epoch=epoch, members=members, state=state)
     elif kind == "MEMBER" and after is not None:
-        history.record(
-            group.group_id,
-            EventKind.CONSUMER_JOINED if event.before is None else EventKind.CONSUMER_CHANGED,
-            member=after.member_id,
-            instance=_instance_id(after),
-            client=describe_client(after.client_id, after.client_host),
-            topics=_subscription(after),
-        )
+        joined = event.before is None
+        topics_of = _subscription(after)
+        add(_K.CONSUMER_JOINED if joined else _K.CONSUMER_CHANGED, _who(after), topics=topics_of)
     elif kind == "CURRENT" and after is not None and after.epoch != 0:
-        history.record(
-            group.group_id,
-            EventKind.CONSUMER_MOVED,
-            state=group.state.value,
+        add(
+            _K.CONSUMER_MOVED,
+            state=state,
             partitions=_partitions(after.assigned, topics),
             member=after.member_id,
             epoch=after.epoch,
@@ -68,10 +66,15 @@ def record_replayed(history: History, topics: Topics, event: RecordReplayed) -> 
             pending=_pending(after),
         )
     elif kind == "STATE_PARTITIONS" and isinstance(group, ShareGroup) and group.states is not None:
-        made, making, deleting = _counts(group.states)
-        history.record(
-            group.group_id, EventKind.SHARE_STATES, made=made, making=making, deleting=deleting
-        )
+        add(_K.SHARE_STATES, _counts(group.states))
+
+
+def _who(member: Member) -> Fields:
+    return {
+        "member": member.member_id,
+        "instance": None if isinstance(member, ShareMember) else member.instance_id,
+        "client": describe_client(member.client_id, member.client_host),
+    }
 
 
 def _assigned(group: Group) -> tuple[str, ...]:
@@ -79,10 +82,6 @@ def _assigned(group: Group) -> tuple[str, ...]:
     ids = list(group.members)
     shown = [f"{each} ({_amount(group.target(each))})" for each in ids[:LIST_MAX]]
     return (*shown, *ids[LIST_MAX:])
-
-
-def _instance_id(member: Member) -> str | None:
-    return None if isinstance(member, ShareMember) else member.instance_id
 
 
 def _subscription(member: Member) -> tuple[str, ...] | None:
@@ -150,13 +149,14 @@ def _progress(group: Group, member: Member) -> str:
     return "with all that it is to have"
 
 
-def _counts(states: StatePartitions) -> tuple[int, int | None, int | None]:
+def _counts(states: StatePartitions) -> Fields:
     """The numbers of partitions with a state, of partitions without a state yet, and of topics
     whose states are being deleted. The second and third number are None instead of 0."""
-    made, making = (
-        _count(partitions_in(each)) for each in (states.initialized, states.initializing)
-    )
-    return made, making or None, len(states.deleting) or None
+    return {
+        "made": _count(partitions_in(states.initialized)),
+        "making": _count(partitions_in(states.initializing)) or None,
+        "deleting": len(states.deleting) or None,
+    }
 
 
 def states_of_modern_group(
@@ -164,37 +164,27 @@ def states_of_modern_group(
 ) -> list[CurrentState]:
     """The states of the group, of a problem with its topology, and of its first members.
     `session_ms`: the session timeout of members that have no session timeout of their own."""
-    fields: dict[str, Value | None] = {
+    fields: Fields = {
         "state": group.state.value,
         "epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "members": len(group.members),
     }
     if isinstance(group, ShareGroup):
-        made, making, deleting = _counts(group.states or StatePartitions())
-        fields |= {"made": made, "making": making, "deleting": deleting}
-        states = [CurrentState.of(EventKind.NOW_SHARE_GROUP, fields)]
+        fields |= _counts(group.states or StatePartitions())
+        states = [CurrentState.of(_K.NOW_SHARE_GROUP, fields)]
     else:
-        states = [CurrentState.of(EventKind.NOW_CONSUMER_GROUP, {**fields, "offsets": offsets})]
+        states = [CurrentState.of(_K.NOW_CONSUMER_GROUP, fields, offsets=offsets)]
     if isinstance(group, StreamsGroup) and group.configured and group.configured.problem:
-        reason = group.configured.problem.detail
-        states.append(CurrentState.of(EventKind.NOW_NOTHING, {"reason": reason}))
+        states.append(remark(group.configured.problem.detail))
     for member in list(group.members.values())[:LIST_MAX]:
         timeout_ms = member.own_session_timeout_ms
-        of_member: dict[str, Value | None] = {
-            "member": member.member_id,
-            "instance": _instance_id(member),
-            "client": describe_client(member.client_id, member.client_host),
-            "timeout": duration_text(session_ms if timeout_ms is None else timeout_ms),
-            "note": f"epoch {member.epoch}, {_progress(group, member)}",
-        }
-        held = _partitions(member.assigned, topics)
-        states.append(CurrentState.of(EventKind.NOW_MEMBER, of_member, held))
-    return [*states, *members_left_out(len(group.members))]
-
-
-def members_left_out(count: int) -> list[CurrentState]:
-    """A note on the number of members that are not listed; empty if all `count` members are."""
-    if count <= LIST_MAX:
-        return []
-    return [CurrentState.of(EventKind.NOW_NOTHING, {"reason": f"and {count - LIST_MAX} members"})]
+        state = CurrentState.of(
+            _K.NOW_MEMBER,
+            _who(member),
+            timeout=duration_text(session_ms if timeout_ms is None else timeout_ms),
+            note=f"epoch {member.epoch}, {_progress(group, member)}",
+            partitions=_partitions(member.assigned, topics),
+        )
+        states.append(state)
+    return [*states, *left_out(len(group.members), "members")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from odradek_broker.explain.history import CurrentState, History
-from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.explain.history import CurrentState, History, remark
+from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.producers.state import Duplicate, ProducerEntry
 from odradek_broker.topic_partition import TopicPartition
@@ -13,18 +13,16 @@ from odradek_protocol.records.batch import BatchHeader, next_sequence
 
 #: The state of a present or former producer id of a transactional id, if no partition knows the
 #: producer id.
-NOT_IN_ANY_PARTITION = CurrentState(
-    EventKind.NOW_NOTHING,
-    {"reason": "no partition has its state: it has written nothing here, or its state has expired"},
+NOT_IN_ANY_PARTITION = remark(
+    "no partition has its state: it has written nothing here, or its state has expired"
 )
 
 
 def partitions_not_opened(count: int) -> CurrentState:
     """The state of partitions whose logs were not opened."""
-    reason = (
+    return remark(
         f"{count} partitions were not used since the start; run the command again to search more"
     )
-    return CurrentState(EventKind.NOW_NOTHING, {"reason": reason})
 
 
 def state_of_producer(
@@ -36,18 +34,18 @@ def state_of_producer(
     note = None
     if last is not None and last.last_offset < restored_to:
         note = "rebuilt at the start from its snapshot and the log"
-    fields: dict[str, Value | None] = {
-        "epoch": entry.epoch,
-        "last_sequence": None if last is None else last.last_sequence,
-        "offset": None if last is None else last.last_offset,
-        "next_sequence": 0 if last is None else next_sequence(last.last_sequence, 1),
-        "transaction_offset": entry.transaction_first_offset,
-        "updated": duration_text(wall_ms - entry.last_timestamp)
-        if entry.last_timestamp >= 0
-        else None,
-        "note": note,
-    }
-    return CurrentState.of(EventKind.NOW_PRODUCER, fields, (where,))
+    age_ms = wall_ms - entry.last_timestamp
+    return CurrentState.of(
+        EventKind.NOW_PRODUCER,
+        partitions=(where,),
+        epoch=entry.epoch,
+        last_sequence=None if last is None else last.last_sequence,
+        offset=None if last is None else last.last_offset,
+        next_sequence=0 if last is None else next_sequence(last.last_sequence, 1),
+        transaction_offset=entry.transaction_first_offset,
+        updated=duration_text(age_ms) if entry.last_timestamp >= 0 else None,
+        note=note,
+    )
 
 
 class ProducerRecorder:

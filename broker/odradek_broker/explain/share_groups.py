@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek_broker.explain.history import LIST_MAX, CurrentState
-from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.explain.history import LIST_MAX, CurrentState, left_out
+from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.share.events import NothingReason
 from odradek_broker.share.fetching import why_nothing
 from odradek_broker.share.in_flight import RecordState, Run, ShareSettings
@@ -15,6 +15,7 @@ from odradek_broker.share.statistics import PartitionStatistics
 from odradek_broker.share_state import ShareKey, ShareState
 from odradek_broker.storage.log import PartitionLog
 
+_K = EventKind
 _WHY_NOTHING = {
     NothingReason.LOCKS_USED_UP: (
         "fetches bring no new records, because {in_flight} are in flight and"
@@ -38,16 +39,17 @@ def state_of_share_partition(
     counts = state.count_by_state()
     empty = counted.empty_fetches if counted is not None else {}
     reasons = [f"{number} {reason.value}" for reason, number in empty.items()]
-    fields: dict[str, Value | None] = {
-        "offset": state.start_offset,
-        "end": led.partition.log.high_watermark,
-        "acquired": counts[RecordState.ACQUIRED],
-        "available": counts[RecordState.AVAILABLE],
-        "finished": counts[RecordState.ACKNOWLEDGED] + counts[RecordState.ARCHIVED],
-        "empty": f"fetches without records: {', '.join(reasons)}" if reasons else None,
-        "reason": _why_nothing(led, settings),
-    }
-    return CurrentState.of(EventKind.NOW_SHARE_PARTITION, fields, [(led.topic, led.key.partition)])
+    return CurrentState.of(
+        _K.NOW_SHARE_PARTITION,
+        partitions=[(led.topic, led.key.partition)],
+        offset=state.start_offset,
+        end=led.partition.log.high_watermark,
+        acquired=counts[RecordState.ACQUIRED],
+        available=counts[RecordState.AVAILABLE],
+        finished=counts[RecordState.ACKNOWLEDGED] + counts[RecordState.ARCHIVED],
+        empty=f"fetches without records: {', '.join(reasons)}" if reasons else None,
+        reason=_why_nothing(led, settings),
+    )
 
 
 def _why_nothing(led: LedPartition, settings: ShareSettings) -> str | None:
@@ -66,14 +68,11 @@ def states_of_share_partitions(
 ) -> list[CurrentState]:
     """The states of those share partitions of a group that are in memory. If there are many, only
     the first ones are shown, and the number of the others."""
-    found = [
-        state_of_share_partition(each, settings, counted(each.key))
-        for each in sorted(led, key=lambda each: (each.topic, each.key.partition))[:LIST_MAX]
+    first = sorted(led, key=lambda each: (each.topic, each.key.partition))[:LIST_MAX]
+    return [
+        *(state_of_share_partition(each, settings, counted(each.key)) for each in first),
+        *left_out(len(led), "share partitions"),
     ]
-    if len(led) > LIST_MAX:
-        reason = f"and {len(led) - LIST_MAX} share partitions"
-        found.append(CurrentState.of(EventKind.NOW_NOTHING, {"reason": reason}))
-    return found
 
 
 def state_of_share_record(
@@ -87,26 +86,31 @@ def state_of_share_record(
     """The present state of one record. `led`: the share partition in memory; None if no member has
     a session, and then `stored` is used. `now_ms`: the leader's monotonic time."""
     state = _restored(stored) if led is None else led.state
-    fields: dict[str, Value | None]
     run = None if state is None else state.run_at(offset)
+    count: int | None = None
+    member: str | None = None
+    reason: str | None = None
     if offset >= log.high_watermark:
-        fields = _note(f"there is no such record yet: the next offset is {log.high_watermark}")
+        note = f"there is no such record yet: the next offset is {log.high_watermark}"
     elif state is None:
-        fields = _note("no member has fetched from this partition yet")
+        note = "no member has fetched from this partition yet"
     elif offset < state.start_offset:
-        fields = _note(f"the group is done with it: its start offset is {state.start_offset}")
-    elif run is None and state.gaps is not None and offset <= state.gaps.end:
-        fields = _note("it is available to the next fetch: no delivery of it has ended")
-    elif run is None:
-        fields = _note("it was not delivered yet")
-        fields["reason"] = None if led is None else _why_nothing(led, settings)
+        note = f"the group is done with it: its start offset is {state.start_offset}"
+    elif run is not None:
+        note, member = _of_run(run, now_ms)
+        count = run.count or None
+    elif state.gaps is not None and offset <= state.gaps.end:
+        note = "it is available to the next fetch: no delivery of it has ended"
     else:
-        fields = _of_run(run, now_ms)
+        note = "it was not delivered yet"
+        reason = None if led is None else _why_nothing(led, settings)
     if offset < log.log_start_offset:
-        fields["reason"] = f"it is not in the log any more, which begins at {log.log_start_offset}"
+        reason = f"it is not in the log any more, which begins at {log.log_start_offset}"
     elif led is None and state is not None:
-        fields["reason"] = "no member has a session now"
-    return CurrentState.of(EventKind.NOW_SHARE_RECORD, fields)
+        reason = "no member has a session now"
+    return CurrentState.of(
+        _K.NOW_SHARE_RECORD, count=count, note=note, member=member, reason=reason
+    )
 
 
 def _restored(stored: ShareState | None) -> SharePartition | None:
@@ -120,29 +124,21 @@ def _restored(stored: ShareState | None) -> SharePartition | None:
         return None
 
 
-def _note(text: str) -> dict[str, Value | None]:
-    return {"note": text}
-
-
-def _of_run(run: Run, now_ms: int) -> dict[str, Value | None]:
-    """The fields that explain the state of a run of records."""
-    fields: dict[str, Value | None] = {"count": run.count or None}
-    if run.change is not None and not run.change.member_id:
-        fields["note"] = "it was given up, and its dead letter is being written"
-    elif run.change is not None:
-        fields["note"] = f"an acknowledgement of {run.change.member_id} is being stored"
-        fields["member"] = run.change.member_id
-    elif run.state is RecordState.ACQUIRED:
-        left_ms = max(0, (run.deadline_ms or 0) - now_ms)
-        fields["note"] = f"{run.member_id} has it, and its lock lasts {duration_text(left_ms)} more"
-        fields["member"] = run.member_id
-    elif run.state is RecordState.ACKNOWLEDGED:
-        fields["note"] = "it was accepted"
-    elif run.state is RecordState.ARCHIVED:
-        fields["note"] = "it is archived, and is not delivered any more"
-    elif run.due_ms is not None:
-        left_ms = max(0, run.due_ms - now_ms)
-        fields["note"] = f"it is available in {duration_text(left_ms)}, after a pause"
-    else:
-        fields["note"] = "it is available to the next fetch"
-    return fields
+def _of_run(run: Run, now_ms: int) -> tuple[str, str | None]:
+    """The state of a run of records in words, and the member that has the records."""
+    if run.change is not None:
+        member_id = run.change.member_id
+        if not member_id:
+            return "it was given up, and its dead letter is being written", None
+        return f"an acknowledgement of {member_id} is being stored", member_id
+    if run.state is RecordState.ACQUIRED:
+        left = duration_text(max(0, (run.deadline_ms or 0) - now_ms))
+        return f"{run.member_id} has it, and its lock lasts {left} more", run.member_id
+    if run.state is RecordState.ACKNOWLEDGED:
+        return "it was accepted", None
+    if run.state is RecordState.ARCHIVED:
+        return "it is archived, and is not delivered any more", None
+    if run.due_ms is not None:
+        left = duration_text(max(0, run.due_ms - now_ms))
+        return f"it is available in {left}, after a pause", None
+    return "it is available to the next fetch", None

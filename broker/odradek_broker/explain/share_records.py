@@ -8,11 +8,13 @@ search for the events about its offset.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import cast, get_args
 
-from odradek_broker.explain.history import Event, Ring
+from odradek_broker.explain.history import Event, Fields, Ring
 from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
+from odradek_broker.share.acquisition import Acquired
 from odradek_broker.share.events import (
     AcknowledgementsRefused,
     DeadLettered,
@@ -37,6 +39,8 @@ from odradek_broker.share_state import ShareKey, StateBatch
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+
+_K = EventKind
 
 EVENTS_MAX = 20_000
 PARTITION_EVENTS_MAX = 1_000
@@ -82,6 +86,15 @@ _VERBS = {
     AcknowledgeType.RELEASE: "release",
     AcknowledgeType.REJECT: "rejection",
     AcknowledgeType.RENEW: "renewal",
+}
+_FINISHED = {
+    AcknowledgeType.ACCEPT: _K.SHARE_RECORD_ACCEPTED,
+    AcknowledgeType.REJECT: _K.SHARE_RECORD_REJECTED,
+    AcknowledgeType.GAP: _K.SHARE_RECORD_GAP,
+}
+_LOADED = {
+    RecordState.ACKNOWLEDGED: "it was accepted",
+    RecordState.ARCHIVED: "it was archived",
 }
 
 
@@ -190,229 +203,147 @@ def _size_bytes(event: ShareEvent) -> int:
 
 
 class _Story:
-    """The events of one offset. `cause`: the reason why the record may be delivered again."""
+    """The events of one offset. `cause`: the reason why the record may be delivered again;
+    `holder`: the member that has the record."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.events: list[Event] = []
-        self._holder: tuple[str | None, str | None] = None, None
+        self._holder: Fields = {}
         self._cause: str | None = None
         self._open = False
 
     def add(self, entry: ShareEntry) -> None:
         """Add an event of the share partition, if it is about this record."""
-        event = entry.event
-        if isinstance(event, RecordsAcquired):
-            self._acquired(entry, event)
-        elif isinstance(event, RecordsAcknowledged):
-            self._acknowledged(entry, event)
-        elif isinstance(event, AcknowledgementsRefused):
-            if _kind_of(event.acknowledgements, self.offset) is not None:
-                self._tell(
-                    entry,
-                    EventKind.SHARE_RECORD_REFUSED,
-                    error=event.error,
-                    member=event.member_id,
-                    client=entry.client,
-                    reason=event.message,
-                )
-        elif isinstance(event, RecordsReturned):
-            self._returned(entry, event)
-        elif isinstance(event, LocksExpired):
-            self._expired(entry, event)
-        else:
-            self._moved(entry, event)
+        event, offset = entry.event, self.offset
+        who: Fields = {"member": getattr(event, "member_id", None), "client": entry.client}
+        tell = partial(self._tell, entry)
+        match event:
+            case RecordsAcquired(_, _, acquired, lock_ms):
+                run = next((each for each in acquired if each[0] <= offset <= each[1]), None)
+                if run is not None:
+                    self._acquired(entry, who, run, duration_text(lock_ms))
+            case RecordsAcknowledged():
+                self._acknowledged(entry, who, event)
+            case AcknowledgementsRefused(_, _, acknowledgements, error, message):
+                if _kind_of(acknowledgements, offset) is not None:
+                    tell(_K.SHARE_RECORD_REFUSED, who | {"reason": message}, error=error)
+            case RecordsReturned(_, _, end, batches, _, error):
+                stored = _stored_at(batches, offset)
+                if stored is not None and error is not ErrorCode.NONE:
+                    request = "return at the end of the session"
+                    tell(_K.SHARE_RECORD_NOT_RECORDED, who, error=error, request=request)
+                elif stored is not None:
+                    self._back(entry, stored, who, how=_ENDS[end])
+            case LocksExpired(_, batches, _):
+                stored = _stored_at(batches, offset)
+                if stored is not None:
+                    self._back(entry, stored, self._holder, how=None)
+            case RecordsRemoved(_, removed):
+                if removed.first_offset <= offset <= removed.last_offset:
+                    tell(_K.SHARE_RECORD_REMOVED, reason=_REMOVALS[removed.reason])
+                    self._open = False
+            case LogStartMoved(_, before, log_start_offset):
+                if before <= offset < log_start_offset:
+                    tell(_K.SHARE_RECORD_LOG_START, offset=log_start_offset)
+            case DeadLettered(_, first, last, _, _, topic, partition, letter_offset):
+                if first <= offset <= last:
+                    letter, where = letter_offset + offset - first, ((topic, partition),)
+                    tell(_K.SHARE_RECORD_DEAD_LETTERED, partitions=where, offset=letter)
+            case NotDeadLettered(_, first, last, _, _, problem):
+                if first <= offset <= last:
+                    tell(_K.SHARE_RECORD_NOT_DEAD_LETTERED, reason=problem)
+            case OffsetsReset():
+                self._reset(entry, event)
+            case Loaded():
+                self._loaded(entry, event)
+            case Dropped(_, error) if self._open:
+                tell(_K.SHARE_RECORD_FORGOTTEN, reason=_DROPS.get(error, error.name))
 
     def _tell(
         self,
         entry: ShareEntry,
         kind: EventKind,
-        who: Mapping[str, Value | None] | None = None,
+        first: Fields | None = None,
+        /,
         *,
         error: ErrorCode = ErrorCode.NONE,
         partitions: tuple[TopicPartition, ...] = (),
         **fields: Value | None,
     ) -> None:
-        fields |= who or {}
-        shown = {name: value for name, value in fields.items() if value is not None}
+        given = {**fields, **(first or {})}
+        shown = {name: value for name, value in given.items() if value is not None}
         event = Event(entry.at_ms, kind, error, partitions, 0, shown, entry.last_ms, entry.times)
         self.events.append(event)
 
-    def _acquired(self, entry: ShareEntry, event: RecordsAcquired) -> None:
-        for first, last, count in event.acquired:
-            if first <= self.offset <= last:
-                self._holder = event.member_id, entry.client
-                self._tell(
-                    entry,
-                    EventKind.SHARE_RECORD_ACQUIRED,
-                    member=event.member_id,
-                    client=entry.client,
-                    count=count,
-                    lock=duration_text(event.lock_ms),
-                    because=self._cause,
-                    range=f"{first} to {last}" if first != last else None,
-                )
-                self._cause, self._open = None, True
-                return
+    def _acquired(self, entry: ShareEntry, who: Fields, run: Acquired, lock: str) -> None:
+        first, last, count = run
+        together = f"{first} to {last}" if first != last else None
+        fields: Fields = {"count": count, "lock": lock, "because": self._cause, "range": together}
+        self._tell(entry, _K.SHARE_RECORD_ACQUIRED, who | fields)
+        self._holder, self._cause, self._open = who, None, True
 
-    def _acknowledged(self, entry: ShareEntry, event: RecordsAcknowledged) -> None:
+    def _acknowledged(self, entry: ShareEntry, who: Fields, event: RecordsAcknowledged) -> None:
         number = _kind_of(event.acknowledgements, self.offset)
         if number is None:
             return
-        kind = AcknowledgeType(number)
-        who: dict[str, Value | None] = {"member": event.member_id, "client": entry.client}
+        kind, stored = AcknowledgeType(number), _stored_at(event.stored, self.offset)
         if event.error is not ErrorCode.NONE:
-            self._tell(
-                entry,
-                EventKind.SHARE_RECORD_NOT_RECORDED,
-                who,
-                error=event.error,
-                request=_VERBS[kind],
-            )
+            verb = _VERBS[kind]
+            self._tell(entry, _K.SHARE_RECORD_NOT_RECORDED, who, error=event.error, request=verb)
         elif kind is AcknowledgeType.RENEW:
-            self._tell(entry, EventKind.SHARE_RECORD_RENEWED, who)
-        else:
-            stored = _stored_at(event.stored, self.offset)
-            if stored is None:
-                return
-            self._end(entry, kind, stored, who)
-
-    def _end(
-        self,
-        entry: ShareEntry,
-        kind: AcknowledgeType,
-        stored: StateBatch,
-        who: Mapping[str, Value | None],
-    ) -> None:
-        """Add the sentence of an acknowledgement that ends the delivery."""
-        if kind is AcknowledgeType.RELEASE:
+            self._tell(entry, _K.SHARE_RECORD_RENEWED, who)
+        elif stored is not None and kind is AcknowledgeType.RELEASE:
             self._back(entry, stored, who, how="released it")
-            return
-        kinds = {
-            AcknowledgeType.ACCEPT: EventKind.SHARE_RECORD_ACCEPTED,
-            AcknowledgeType.REJECT: EventKind.SHARE_RECORD_REJECTED,
-            AcknowledgeType.GAP: EventKind.SHARE_RECORD_GAP,
-        }
-        self._tell(entry, kinds[kind], who, count=stored.delivery_count)
-        self._open = False
+        elif stored is not None:
+            self._tell(entry, _FINISHED[kind], who, count=stored.delivery_count)
+            self._open = False
 
-    def _returned(self, entry: ShareEntry, event: RecordsReturned) -> None:
-        stored = _stored_at(event.stored, self.offset)
-        if stored is None:
-            return
-        who: dict[str, Value | None] = {"member": event.member_id, "client": entry.client}
-        if event.error is not ErrorCode.NONE:
-            self._tell(
-                entry,
-                EventKind.SHARE_RECORD_NOT_RECORDED,
-                who,
-                error=event.error,
-                request="return at the end of the session",
-            )
-            return
-        self._back(entry, stored, who, how=_ENDS[event.end])
-
-    def _expired(self, entry: ShareEntry, event: LocksExpired) -> None:
-        stored = _stored_at(event.stored, self.offset)
-        if stored is not None:
-            member, client = self._holder
-            self._back(entry, stored, {"member": member, "client": client}, how=None)
-
-    def _back(
-        self,
-        entry: ShareEntry,
-        stored: StateBatch,
-        who: Mapping[str, Value | None],
-        *,
-        how: str | None,
-    ) -> None:
+    def _back(self, entry: ShareEntry, stored: StateBatch, who: Fields, *, how: str | None) -> None:
         """Add the sentence of a delivery without a result: the record is available again, or has
         reached the limit of deliveries. `how`: the member's action; None if the lock expired."""
-        member, client = who["member"], who["client"]
+        member, client = who.get("member"), who.get("client")
         archived = stored.delivery_state == RecordState.ARCHIVED
-        by_client = f" of {client}" if client else ""
         if how is None:
-            lock = f"the lock of {member}" if member else "its lock"
-            cause, text = f"{lock} expired", f"{lock}{by_client} expired"
-        else:
-            cause, text = f"{member} {how}", f"{member}{by_client} {how}"
-        self._cause = None if archived else cause
-        self._open = not archived
-        kind = EventKind.SHARE_RECORD_GIVEN_UP if archived else EventKind.SHARE_RECORD_BACK
+            member, how = f"the lock of {member}" if member else "its lock", "expired"
+        by_client = f" of {client}" if client else ""
+        kind = _K.SHARE_RECORD_GIVEN_UP if archived else _K.SHARE_RECORD_BACK
+        text = f"{member}{by_client} {how}"
         self._tell(entry, kind, who, how=text, count=stored.delivery_count)
-        self._holder = None, None
-
-    def _moved(self, entry: ShareEntry, event: ShareEvent) -> None:
-        """Add the sentence of an event that no member caused."""
-        if isinstance(event, RecordsRemoved):
-            removed = event.removed
-            if removed.first_offset <= self.offset <= removed.last_offset:
-                self._tell(entry, EventKind.SHARE_RECORD_REMOVED, reason=_REMOVALS[removed.reason])
-                self._open = False
-        elif isinstance(event, LogStartMoved):
-            if event.before <= self.offset < event.log_start_offset:
-                self._tell(entry, EventKind.SHARE_RECORD_LOG_START, offset=event.log_start_offset)
-        elif isinstance(event, DeadLettered | NotDeadLettered):
-            if event.first_offset <= self.offset <= event.last_offset:
-                self._dead_lettered(entry, event)
-        elif isinstance(event, OffsetsReset):
-            self._reset(entry, event)
-        elif isinstance(event, Loaded):
-            self._loaded(entry, event)
-        elif isinstance(event, Dropped) and self._open:
-            reason = _DROPS.get(event.error, event.error.name)
-            self._tell(entry, EventKind.SHARE_RECORD_FORGOTTEN, reason=reason)
-
-    def _dead_lettered(self, entry: ShareEntry, event: DeadLettered | NotDeadLettered) -> None:
-        if isinstance(event, NotDeadLettered):
-            self._tell(entry, EventKind.SHARE_RECORD_NOT_DEAD_LETTERED, reason=event.problem)
-            return
-        self._tell(
-            entry,
-            EventKind.SHARE_RECORD_DEAD_LETTERED,
-            partitions=((event.topic, event.partition),),
-            offset=event.letter_offset + self.offset - event.first_offset,
-        )
+        self._cause = None if archived else f"{member} {how}"
+        self._holder, self._open = {}, not archived
 
     def _reset(self, entry: ShareEntry, event: OffsetsReset) -> None:
         behind, delivered = self.offset < event.start_offset, bool(self.events)
         note = "it is passed over" if behind else "whatever became of it before, it is delivered"
+        start: int | None = event.start_offset
         if event.start_offset < 0:
-            note = "the group starts again where share.auto.offset.reset says"
-        self._tell(
-            entry,
-            EventKind.SHARE_RECORD_RESET,
-            offset=event.start_offset if event.start_offset >= 0 else None,
-            note=note,
-        )
+            start, note = None, "the group starts again where share.auto.offset.reset says"
+        self._tell(entry, _K.SHARE_RECORD_RESET, offset=start, note=note)
         self._cause = "the offsets of the group were reset" if delivered else None
-        self._holder, self._open = (None, None), not behind
+        self._holder, self._open = {}, not behind
 
     def _loaded(self, entry: ShareEntry, event: Loaded) -> None:
-        stored = _stored_at(event.batches, self.offset)
+        stored, count = _stored_at(event.batches, self.offset), None
         if self.offset < event.start_offset:
-            note, count = "it was finished", None
+            note = "it was finished"
         elif stored is not None:
-            names = {
-                RecordState.ACKNOWLEDGED: "it was accepted",
-                RecordState.ARCHIVED: "it was archived",
-            }
             state = RecordState(stored.delivery_state)
-            note, count = names.get(state, "it is available again"), stored.delivery_count
+            note, count = _LOADED.get(state, "it is available again"), stored.delivery_count
         elif len(event.batches) == LOADED_BATCHES_MAX and (
             self.offset > event.batches[-1].last_offset
         ):
             # One of the stored batches beyond LOADED_BATCHES_MAX, which the event lacks, may have
             # the record.
-            note, count = "what was stored of it is not kept", None
+            note = "what was stored of it is not kept"
         elif self.events:
-            note, count = "it is available: no delivery of it had ended", None
+            note = "it is available: no delivery of it had ended"
         else:
             return
-        self._tell(entry, EventKind.SHARE_RECORD_LOADED, note=note, count=count)
-        if self._open and self._holder[0] is not None:
+        self._tell(entry, _K.SHARE_RECORD_LOADED, note=note, count=count)
+        if self._open and self._holder.get("member") is not None:
             self._cause = "the leader no longer knew which member had it"
-        self._holder = None, None
+        self._holder = {}
 
 
 def _kind_of(acknowledgements: Iterable[Acknowledgement], offset: int) -> int | None:

@@ -6,7 +6,8 @@ histories of the transactional id and of its producer ids.
 
 from __future__ import annotations
 
-from typing import TypedDict, assert_never
+from functools import partial
+from typing import assert_never
 
 from odradek_broker.coordinator.transactions.decisions import AddCall, Call, EndCall, InitCall
 from odradek_broker.coordinator.transactions.events import (
@@ -25,27 +26,18 @@ from odradek_broker.coordinator.transactions.events import (
     TransactionTimedOut,
 )
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
-from odradek_broker.explain.history import CurrentState, History
-from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.explain.history import CurrentState, Fields, History, remark
+from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
 
 _E = ErrorCode
+_K = EventKind
 _S = TransactionState
 
 _BY_LEADER = "AddPartitionsToTxn by a partition's leader"
 
-
-class _Fenced(TypedDict):
-    """The fenced client with its producer id and epoch; all are None if no client was fenced."""
-
-    fenced: str | None
-    fenced_id: int | None
-    fenced_epoch: int | None
-
-
-_NOBODY: _Fenced = {"fenced": None, "fenced_id": None, "fenced_epoch": None}
 
 _MARKERS_STOPPED = {
     MarkerAnswer.STALE: "a newer coordinator is at work: leave this transaction to it",
@@ -62,131 +54,126 @@ class TransactionRecorder:
 
     def record(self, event: TransactionEvent) -> None:
         """Record an event, with its reason as text."""
+        add = partial(self._transactions.record, event.transactional_id)
         match event:
             case StepDecided():
                 self._step_decided(event)
-            case StepNotRecorded():
-                self._transactions.record(
-                    event.transactional_id,
-                    EventKind.TRANSACTION_NOT_RECORDED,
-                    error=event.error,
-                    request=event.cause.value,
-                    client=_client(event.call),
-                )
+            case StepNotRecorded(_, cause, call, error):
+                client = _client(call)
+                add(_K.TRANSACTION_NOT_RECORDED, error=error, request=cause.value, client=client)
             case RequestRefused():
                 self._refused(event)
             case TransactionTimedOut():
                 self._timed_out(event)
-            case MarkersSent():
-                self._markers_sent(event)
-            case MarkersRetried(name, partitions, error, pause_ms):
-                self._transactions.record(
-                    name,
-                    EventKind.MARKERS_AGAIN,
-                    error=error,
-                    partitions=partitions,
-                    pause=duration_text(pause_ms),
-                )
-            case MarkersStopped(name, partitions, error, answer):
-                self._transactions.record(
-                    name,
-                    EventKind.MARKERS_STOPPED,
-                    error=error,
-                    partitions=partitions,
-                    reason=_MARKERS_STOPPED[answer],
-                )
-            case TransactionCompleted():
-                self._completed(event)
-            case CompletionResumed():
-                self._resumed(event)
-            case IdExpired():
-                self._expired(event)
+            case MarkersSent(_, current, partitions):
+                marker = "COMMIT" if current.state is _S.PREPARE_COMMIT else "ABORT"
+                add(_K.MARKERS_SENT, partitions=partitions, marker=marker, epoch=current.epoch)
+            case MarkersRetried(_, partitions, error, pause_ms):
+                pause = duration_text(pause_ms)
+                add(_K.MARKERS_AGAIN, error=error, partitions=partitions, pause=pause)
+            case MarkersStopped(_, partitions, error, answer):
+                reason = _MARKERS_STOPPED[answer]
+                add(_K.MARKERS_STOPPED, error=error, partitions=partitions, reason=reason)
+            case TransactionCompleted(_, current, after):
+                moved = after.identity != (current.producer_id, current.epoch)
+                fields = _change(current, after) | _identity(after.identity if moved else None)
+                add(_K.TRANSACTION_COMPLETE, fields)
+            case CompletionResumed(_, current, partitions):
+                identity = _identity((current.producer_id, current.epoch))
+                fields = {"before": current.state.label, **identity}
+                add(_K.TRANSACTION_RESUMED, fields, partitions=partitions)
+            case IdExpired(_, current, wall_ms):
+                age = duration_text(wall_ms - current.last_update_ms)
+                identity = _identity((current.producer_id, current.epoch))
+                fields = {"before": current.state.label, "age": age, **identity}
+                add(_K.TRANSACTION_EXPIRED, fields)
             case _:
                 assert_never(event)
-
-    # --- Requests ---
 
     def _step_decided(self, event: StepDecided) -> None:
         before, after, call = event.before, event.after, event.call
         added: tuple[TopicPartition, ...] = ()
         if isinstance(call, AddCall):
-            known = (
-                before.partitions if before is not None and before.state is _S.ONGOING else set()
-            )
+            known = before.partitions if before and before.state is _S.ONGOING else ()
             added = tuple(after.partitions.difference(known))
         moved = before is None or before.identity != after.identity or isinstance(call, InitCall)
         fenced = self._fenced(before, after, call)
+        fields: Fields = {
+            "request": _request(event.cause, call),
+            "client": _client(call),
+            **_change(before, after),
+            **_identity(after.identity if moved else None),
+            "group": call.group or None if isinstance(call, AddCall) else None,
+            "note": _note(before, after, call),
+        }
         self._transactions.record(
-            event.transactional_id,
-            EventKind.TRANSACTION_STEP,
-            partitions=added,
-            request=_request(event.cause, call),
-            client=_client(call),
-            before=_label(before),
-            after=after.state.label,
-            producer_id=after.identity[0] if moved else None,
-            epoch=after.identity[1] if moved else None,
-            group=call.group or None if isinstance(call, AddCall) else None,
-            note=_note(before, after, call),
-            **fenced,
+            event.transactional_id, _K.TRANSACTION_STEP, fields | fenced, partitions=added
         )
         if isinstance(call, InitCall):
             self._record_for_producers(event.cause, call, after, fenced)
 
+    def _timed_out(self, event: TransactionTimedOut) -> None:
+        current, after = event.before, event.after
+        fenced = self._holder(current)
+        fields: Fields = {
+            **_change(current, after),
+            "age": duration_text(event.wall_ms - current.start_ms),
+            "timeout": duration_text(current.timeout_ms),
+            **_identity(after.identity),
+        }
+        self._transactions.record(event.transactional_id, _K.TRANSACTION_TIMEOUT, fields | fenced)
+        self._record_for_producers(Cause.TIMEOUT, None, after, fenced)
+
     def _record_for_producers(
-        self, cause: Cause, call: Call | None, after: Transaction, fenced: _Fenced
+        self, cause: Cause, call: Call | None, after: Transaction, fenced: Fields
     ) -> None:
-        concerned = {after.identity[0], fenced["fenced_id"]} - {None}
-        for producer_id in concerned:
-            self._producers.record(
-                str(producer_id),
-                EventKind.PRODUCER_OF_TRANSACTION,
-                request=cause.value,
-                client=_client(call),
-                transactional_id=after.transactional_id,
-                epoch=after.identity[1],
-                **fenced,
-            )
+        fields: Fields = {
+            "request": cause.value,
+            "client": _client(call),
+            "transactional_id": after.transactional_id,
+            "epoch": after.identity[1],
+        }
+        for producer_id in {after.identity[0], fenced.get("fenced_id")} - {None}:
+            self._producers.record(str(producer_id), _K.PRODUCER_OF_TRANSACTION, fields | fenced)
 
-    def _fenced(self, before: Transaction | None, after: Transaction, call: Call) -> _Fenced:
-        """The producer that a step fences. A new producer fences the previous producer with this
-        transactional id. A producer that requests its next epoch (KIP-360), or ends its
-        transaction, fences only its own late requests."""
+    def _fenced(self, before: Transaction | None, after: Transaction, call: Call) -> Fields:
+        """The producer that a step fences, with the id and epoch; empty if it fences none. A new
+        producer fences the previous producer with this transactional id. A producer that requests
+        its next epoch (KIP-360), or ends its transaction, fences only its own late requests."""
         if before is None or not isinstance(call, InitCall) or call.producer_id != NO_PRODUCER_ID:
-            return _NOBODY
-        return _NOBODY if after.identity == before.identity else self._holder(before)
+            return {}
+        return {} if after.identity == before.identity else self._holder(before)
 
-    def _holder(self, current: Transaction) -> _Fenced:
+    def _holder(self, current: Transaction) -> Fields:
         """The client to which the present producer id and epoch were assigned, if the history of
         the transactional id still has that event."""
         producer_id, epoch = current.identity
         holder: str | None = "whoever had it"
         for event in reversed(self._transactions.about(current.transactional_id).events):
-            if event.kind not in (EventKind.TRANSACTION_STEP, EventKind.TRANSACTION_TIMEOUT):
+            if event.kind not in (_K.TRANSACTION_STEP, _K.TRANSACTION_TIMEOUT):
                 continue
             if (event.fields.get("producer_id"), event.fields.get("epoch")) != (producer_id, epoch):
                 continue
-            fenced_only = event.kind is EventKind.TRANSACTION_TIMEOUT or (
+            fenced_only = event.kind is _K.TRANSACTION_TIMEOUT or (
                 event.fields.get("request") == Cause.INIT.value
                 and event.fields.get("after") == _S.PREPARE_ABORT.label
             )
             if fenced_only:
-                return _NOBODY  # An epoch that only fences is given to no client (T-14).
+                return {}  # An epoch that only fences is given to no client (T-14).
             holder = str(event.fields.get("client", holder))
             break
         return {"fenced": holder, "fenced_id": producer_id, "fenced_epoch": epoch}
 
     def _refused(self, event: RequestRefused) -> None:
-        call = event.call
-        request = _request(event.cause, call)
-        reason = why_refused(event.transaction, call, event.error, event.pending)
+        call, error, partitions = event.call, event.error, event.partitions
+        who: Fields = {"request": _request(event.cause, call), "client": _client(call)}
+        reason = why_refused(event.transaction, call, error, event.pending)
         self._transactions.record(
             event.transactional_id,
-            EventKind.TRANSACTION_REFUSED,
-            error=event.error,
-            partitions=event.partitions,
-            request=request,
-            client=_client(call),
+            _K.TRANSACTION_REFUSED,
+            who,
+            error=error,
+            partitions=partitions,
             producer_id=call.producer_id if call.producer_id >= 0 else "none",
             epoch=call.epoch if call.epoch >= 0 else "none",
             reason=reason,
@@ -194,77 +181,14 @@ class TransactionRecorder:
         if call.producer_id >= 0:
             self._producers.record(
                 str(call.producer_id),
-                EventKind.PRODUCER_REFUSED,
-                error=event.error,
-                partitions=event.partitions,
-                request=request,
-                client=_client(call),
+                _K.PRODUCER_REFUSED,
+                who,
+                error=error,
+                partitions=partitions,
                 transactional_id=event.transactional_id,
                 epoch=call.epoch,
                 reason=reason,
             )
-
-    # --- Steps of the coordinator itself ---
-
-    def _markers_sent(self, event: MarkersSent) -> None:
-        commit = event.transaction.state is _S.PREPARE_COMMIT
-        self._transactions.record(
-            event.transactional_id,
-            EventKind.MARKERS_SENT,
-            partitions=event.partitions,
-            marker="COMMIT" if commit else "ABORT",
-            epoch=event.transaction.epoch,
-        )
-
-    def _completed(self, event: TransactionCompleted) -> None:
-        current, after = event.before, event.after
-        moved = after.identity != (current.producer_id, current.epoch)
-        self._transactions.record(
-            event.transactional_id,
-            EventKind.TRANSACTION_COMPLETE,
-            before=current.state.label,
-            after=after.state.label,
-            producer_id=after.producer_id if moved else None,
-            epoch=after.epoch if moved else None,
-        )
-
-    def _resumed(self, event: CompletionResumed) -> None:
-        current = event.transaction
-        self._transactions.record(
-            event.transactional_id,
-            EventKind.TRANSACTION_RESUMED,
-            partitions=event.partitions,
-            before=current.state.label,
-            producer_id=current.producer_id,
-            epoch=current.epoch,
-        )
-
-    def _expired(self, event: IdExpired) -> None:
-        current = event.transaction
-        self._transactions.record(
-            event.transactional_id,
-            EventKind.TRANSACTION_EXPIRED,
-            before=current.state.label,
-            age=duration_text(event.wall_ms - current.last_update_ms),
-            producer_id=current.producer_id,
-            epoch=current.epoch,
-        )
-
-    def _timed_out(self, event: TransactionTimedOut) -> None:
-        current, after = event.before, event.after
-        fenced = self._holder(current)
-        self._transactions.record(
-            event.transactional_id,
-            EventKind.TRANSACTION_TIMEOUT,
-            before=current.state.label,
-            after=after.state.label,
-            age=duration_text(event.wall_ms - current.start_ms),
-            timeout=duration_text(current.timeout_ms),
-            producer_id=after.identity[0],
-            epoch=after.identity[1],
-            **fenced,
-        )
-        self._record_for_producers(Cause.TIMEOUT, None, after, fenced)
 
 
 # --- Words ---
@@ -335,26 +259,22 @@ def state_of_transaction(
     """The current state of a transactional id. `started_ms`: the time at which the history
     began."""
     if current is None:
-        reason = "nothing is known of this transactional id any more"
-        return CurrentState.of(EventKind.NOW_NOTHING, {"reason": reason})
+        return remark("nothing is known of this transactional id any more")
     is_open = current.state is _S.ONGOING or current.state.is_prepared
-    producer_id, epoch = current.identity
     timeout = (
         duration_text(current.timeout_ms) if current.has_timeout else "any time (two-phase commit)"
     )
-    replayed = current.last_update_ms < started_ms
-    fields: dict[str, Value | None] = {
-        "state": current.state.label,
-        "producer_id": producer_id,
-        "epoch": epoch,
-        "age": duration_text(wall_ms - current.start_ms) if is_open else None,
-        "timeout": timeout if current.state is _S.ONGOING else None,
-        "updated": duration_text(wall_ms - current.last_update_ms)
-        if current.last_update_ms >= 0
-        else None,
-        "note": "as it was found at the start, in __transaction_state" if replayed else None,
-    }
-    return CurrentState.of(EventKind.NOW_TRANSACTION, fields, current.partitions)
+    updated_ms = current.last_update_ms
+    found = "as it was found at the start, in __transaction_state"
+    return CurrentState.of(
+        _K.NOW_TRANSACTION,
+        {"state": current.state.label} | _identity(current.identity),
+        partitions=current.partitions,
+        age=duration_text(wall_ms - current.start_ms) if is_open else None,
+        timeout=timeout if current.state is _S.ONGOING else None,
+        updated=duration_text(wall_ms - updated_ms) if updated_ms >= 0 else None,
+        note=found if updated_ms < started_ms else None,
+    )
 
 
 def state_of_owner(current: Transaction, producer_id: int) -> CurrentState:
@@ -362,19 +282,24 @@ def state_of_owner(current: Transaction, producer_id: int) -> CurrentState:
     relation = "has it"
     if producer_id not in (current.producer_id, current.next_producer_id):
         relation = "had it, until its epochs were used up"
-    fields: dict[str, Value | None] = {
+    fields: Fields = {
         "transactional_id": current.transactional_id,
         "relation": relation,
         "state": current.state.label,
-        "producer_id": current.identity[0],
-        "epoch": current.identity[1],
     }
-    return CurrentState.of(EventKind.NOW_OWNER, fields)
+    return CurrentState.of(_K.NOW_OWNER, fields | _identity(current.identity))
 
 
 def _client(call: Call | None) -> str | None:
     return call.client or None if call is not None else None
 
 
-def _label(current: Transaction | None) -> str:
-    return "(unknown)" if current is None else current.state.label
+def _identity(of: tuple[int, int] | None) -> Fields:
+    return {} if of is None else {"producer_id": of[0], "epoch": of[1]}
+
+
+def _change(before: Transaction | None, after: Transaction) -> Fields:
+    return {
+        "before": "(unknown)" if before is None else before.state.label,
+        "after": after.state.label,
+    }

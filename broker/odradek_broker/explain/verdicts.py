@@ -27,7 +27,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from odradek_broker.explain.history import LIST_MAX, CurrentState
-from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
 
@@ -233,13 +233,13 @@ class GroupVerdicts:
 def state_of_verdict(found: GroupVerdict, offsets: int, now_ms: int, members: int) -> CurrentState:
     """The verdict and a sentence about it, for people. `offsets`: the number of committed
     offsets."""
-    fields: dict[str, Value | None] = {
-        "verdict": found.verdict.name,
-        "reason": _reason(found, offsets, now_ms, members),
-    }
-    if len(found.worst) > LIST_MAX:
-        fields["more"] = len(found.worst) - LIST_MAX
-    return CurrentState.of(EventKind.NOW_VERDICT, fields, found.worst[:LIST_MAX])
+    return CurrentState.of(
+        EventKind.NOW_VERDICT,
+        partitions=found.worst[:LIST_MAX],
+        verdict=found.verdict.name,
+        reason=_reason(found, offsets, now_ms, members),
+        more=max(len(found.worst) - LIST_MAX, 0) or None,
+    )
 
 
 def _reason(found: GroupVerdict, offsets: int, now_ms: int, members: int) -> str:

@@ -284,8 +284,11 @@ def _overheard(worlds: list[World], explain: bool) -> Iterator[None]:
     decisions to the trace, in the sentences of `odradek explain`."""
     record = History.record
 
-    def note(self: History, subject: str, kind: EventKind, **fields: Any) -> None:
-        record(self, subject, kind, **fields)
+    def note(
+        self: History, subject: str, kind: EventKind, first: Any = None, /, **others: Any
+    ) -> None:
+        record(self, subject, kind, first, **others)
+        fields = {**(first or {}), **others}
         for seen in worlds:
             if explain:
                 seen.note(subject, _explained(kind, fields))

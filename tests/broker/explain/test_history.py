@@ -209,7 +209,10 @@ def test_durations_are_written_with_readable_units() -> None:
 
 def test_a_state_is_shortened_like_an_event() -> None:
     now = CurrentState.of(
-        EventKind.NOW_NOTHING, {"reason": "x" * 1_000, "other": None}, [("b", 1), ("a", 0)]
+        EventKind.NOW_NOTHING,
+        {"reason": "x" * 1_000},
+        other=None,
+        partitions=[("b", 1), ("a", 0)],
     )
     assert len(str(now.fields["reason"])) == TEXT_MAX and "other" not in now.fields
     assert now.partitions == (("a", 0), ("b", 1))
