@@ -14,8 +14,8 @@ from odradek_broker.slices import with_pauses
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.topic_partition import TopicPartition
-from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas import describe_history as wire
+from odradek_protocol.schemas.describe_broker import Problem
 
 #: The limit of the problems of one kind. The number of further problems is shown as one more
 #: problem.
@@ -26,15 +26,9 @@ TRANSACTION_TIMEOUT_SHARE = 0.5
 TRANSACTION_OPEN_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem. `subject_type`: the number of a subject type of DescribeHistory; 0 without a
-    subject."""
-
-    name: str
-    text: str
-    subject_type: int = 0
-    subject: str = ""
+def _problem(name: str, text: str, subject_type: int = 0, subject: str = "") -> Problem:
+    """A problem with its subject in DescribeHistory; the type 0 stands for no subject."""
+    return Problem(name=name, text=text, subject_type=subject_type, subject=subject)
 
 
 async def find_problems(
@@ -48,21 +42,14 @@ async def find_problems(
     found: list[Problem] = []
     for directory in directories:
         if directory.failure:
-            found.append(
-                Problem(
-                    "log_directory_failed",
-                    f"the data directory {directory.path} has failed, and its partitions are"
-                    f" offline until a start can use it: {directory.failure}",
-                )
+            text = (
+                f"the data directory {directory.path} has failed, and its partitions are offline"
+                f" until a start can use it: {directory.failure}"
             )
+            found.append(_problem("log_directory_failed", text))
         elif directory.disk.problem:
-            found.append(
-                Problem(
-                    "log_directory_not_writable",
-                    f"the data directory {directory.path} takes no writes:"
-                    f" {directory.disk.problem}",
-                )
-            )
+            text = f"the data directory {directory.path} takes no writes: {directory.disk.problem}"
+            found.append(_problem("log_directory_not_writable", text))
     for name, text, problems in (
         ("partition_offline", "partitions are offline", _offline(logs)),
         ("compaction_stopped", "partitions are not compacted", _not_compacted(uncleanable)),
@@ -89,26 +76,24 @@ def _limited(
         elif each is not None:
             more += 1
         yield
-    return [*found, Problem(name, f"{more} more {text}")] if more else found
+    return [*found, _problem(name, f"{more} more {text}")] if more else found
 
 
 def _offline(logs: Iterable[PartitionLog]) -> Iterator[Problem | None]:
     for log in logs:
-        yield (
-            log.offline
-            and Problem(
-                "partition_offline",
-                f"{log.name} is offline because of a disk error: its records can be neither written"
-                " nor read",
-                wire.PARTITION,
-                log.name,
-            )
-        ) or None
+        if not log.offline:
+            yield None
+            continue
+        text = (
+            f"{log.name} is offline because of a disk error: its records can be neither written nor"
+            " read"
+        )
+        yield _problem("partition_offline", text, wire.PARTITION, log.name)
 
 
 def _not_compacted(uncleanable: Mapping[TopicPartition, str]) -> Iterator[Problem | None]:
     for (name, index), reason in list(uncleanable.items()):
-        yield Problem(
+        yield _problem(
             "compaction_stopped",
             f"{name}-{index} is not compacted any more until the next start: {reason}",
             wire.PARTITION,
@@ -136,7 +121,7 @@ def _open_transactions(
         end = "and has no timeout"
         if each.has_timeout:
             end = f"and ends by itself after {duration_text(each.timeout_ms)}"
-        yield Problem(
+        yield _problem(
             "transaction_open",
             f"transaction {each.transactional_id!r} has been open for {duration_text(open_ms)}, {end};"
             f" consumers with read_committed wait there in {_partitions(len(each.partitions))}",

@@ -6,72 +6,93 @@ Names that the client may not see are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
 
 from odradek_broker.explain.history import LIST_MAX, CurrentState, Event
-from odradek_broker.explain.sentences import Value, sentence
+from odradek_broker.explain.sentences import EventKind, Value, sentence
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import (
+    CLUSTER,
+    Authorizer,
+    Operation,
+    Resource,
+    group,
+    topic,
+    transactional_id,
+)
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_history as wire
 
-_E = ErrorCode
+MayName = Callable[[str], bool]
 
 #: The limit of the characters of one text in the answer. With 4 bytes for each character, the text
 #: is nearly as long as the protocol allows.
 _TEXT_MAX = 8_000
 
-MayDescribe = Callable[[str], bool]
-
 
 class Rights:
-    """The right of the client to see a name, checked once for each name."""
+    """The rights of the client to what histories tell, each checked once for each name (A-12, A-18,
+    A-22)."""
 
-    def __init__(self, may_describe: MayDescribe) -> None:
-        self._may_describe = may_describe
-        self._known: dict[str, bool] = {}
+    def __init__(self, authorizer: Authorizer, context: RequestContext) -> None:
+        def right(operation: Operation, resource: Callable[[str], Resource]) -> MayName:
+            return cache(lambda name: authorizer.would_allow(context, operation, resource(name)))
 
-    def __call__(self, name: str) -> bool:
-        answer = self._known.get(name)
-        if answer is None:
-            answer = self._known[name] = self._may_describe(name)
-        return answer
+        self.topic = right(Operation.DESCRIBE, topic)
+        self.read = right(Operation.READ, topic)
+        self.group = right(Operation.DESCRIBE, group)
+        self.transactional_id = right(Operation.DESCRIBE, transactional_id)
+        self._cluster = right(Operation.DESCRIBE, lambda _: CLUSTER)
+
+    def to_subject(self, subject_type: int, subject: str) -> bool:
+        """True if DescribeHistory would not refuse this subject to the client."""
+        if subject_type == wire.TRANSACTIONAL_ID:
+            return self.transactional_id(subject)
+        if subject_type == wire.GROUP:
+            return self.group(subject)
+        if subject_type == wire.PARTITION:
+            return self.topic(subject.rpartition("-")[0])
+        return True
+
+    def to_event_of_producer(self, event: Event) -> bool:
+        """True if the client may see this event of a producer id."""
+        name = event.fields.get("transactional_id")
+        if name is not None and not self.transactional_id(str(name)):
+            return False
+        if name is None and not event.partitions:
+            return self._cluster("")
+        return all(self.read(where) for where, _ in event.partitions)
 
 
-def event_text(
-    event: Event, may_describe: MayDescribe, may_describe_group: MayDescribe
-) -> wire.Event:
-    """The text of an event, with only those names that the client has the right to see."""
+def event_values(event: Event, rights: Rights) -> dict[str, Any]:
+    """The fields of an event in an answer, with only those names that the client has the right to
+    see."""
     fields = dict(event.fields)
-    if "group" in fields and not may_describe_group(str(fields["group"])):
+    if "group" in fields and not rights.group(str(fields["group"])):
         del fields["group"]
     topics = fields.get("topics")
     if isinstance(topics, tuple):
         # The list may end in "and 3 more". No topic's name has a space.
-        fields["topics"] = tuple(each for each in topics if " " in each or may_describe(each))
-    fields |= _partition_names(event.partitions, event.partitions_more, may_describe)
-    if event.error is not _E.NONE:
+        fields["topics"] = tuple(each for each in topics if " " in each or rights.topic(each))
+    fields |= _partition_names(event.partitions, event.partitions_more, rights)
+    if event.error is not ErrorCode.NONE:
         fields["error"] = event.error.name
-    return wire.Event(
-        time_ms=event.at_ms,
-        last_time_ms=event.last_ms,
-        times=event.times,
-        name=event.kind.name.lower(),
-        text=_cut(sentence(event.kind, fields)),
-        details=_details(fields),
-    )
+    times = {"time_ms": event.at_ms, "last_time_ms": event.last_ms, "times": event.times}
+    return times | _texts(event.kind, fields)
 
 
-def state_text(now: CurrentState, may_describe: MayDescribe) -> wire.State:
+def state_text(now: CurrentState, rights: Rights) -> wire.State:
     """The text of a state, with only those names that the client has the right to see."""
-    fields = {**now.fields, **_partition_names(now.partitions, 0, may_describe)}
-    return wire.State(
-        name=now.kind.name.lower(), text=_cut(sentence(now.kind, fields)), details=_details(fields)
-    )
+    fields = {**now.fields, **_partition_names(now.partitions, 0, rights)}
+    return wire.State(**_texts(now.kind, fields))
 
 
 def _partition_names(
-    partitions: Iterable[TopicPartition], more: int, may_describe: MayDescribe
+    partitions: Iterable[TopicPartition], more: int, rights: Rights
 ) -> dict[str, Value]:
-    known = [f"{name}-{index}" for name, index in partitions if may_describe(name)]
+    known = [f"{name}-{index}" for name, index in partitions if rights.topic(name)]
     if not known:
         return {}
     shown = tuple(known[:LIST_MAX])
@@ -79,13 +100,17 @@ def _partition_names(
     return {"partitions": (*shown, f"and {more} more") if more else shown}
 
 
-def _details(fields: dict[str, Value]) -> list[wire.Detail]:
-    return [
-        wire.Detail(
-            name=name, value=_cut(", ".join(value) if isinstance(value, tuple) else str(value))
-        )
-        for name, value in fields.items()
-    ]
+def _texts(kind: EventKind, fields: dict[str, Value]) -> dict[str, Any]:
+    return {
+        "name": kind.name.lower(),
+        "text": _cut(sentence(kind, fields)),
+        "details": [
+            wire.Detail(
+                name=name, value=_cut(", ".join(value) if isinstance(value, tuple) else str(value))
+            )
+            for name, value in fields.items()
+        ],
+    }
 
 
 def _cut(text: str) -> str:

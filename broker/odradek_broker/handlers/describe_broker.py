@@ -7,22 +7,20 @@ ids, are left out if DescribeHistory would refuse them to the client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from heapq import merge
 from itertools import islice
-from typing import Any
 
 from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.explain.connections import matches
 from odradek_broker.explain.history import Event, History
-from odradek_broker.explain.problems import Problem, find_problems
-from odradek_broker.explain.texts import Rights, event_text
-from odradek_broker.handlers.describe_history import ProducerEventRights
+from odradek_broker.explain.problems import find_problems
+from odradek_broker.explain.texts import Rights, event_values
 from odradek_broker.metrics.broker import BUCKETS_US, SAMPLED, broker_version
 from odradek_broker.node import Node
 from odradek_broker.request import Peer, RequestContext
-from odradek_broker.security.authorizer import CLUSTER, Operation, group, topic, transactional_id
+from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.slices import paced, with_pauses
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_broker as wire
@@ -49,7 +47,7 @@ async def handle(
     if unknown:
         text = f"there is no section {unknown[0]}"
         return DescribeBrokerResponse(error_code=_E.INVALID_REQUEST, error_message=text)
-    rights = _EventRights(node, context)
+    rights = Rights(node.authorizer, context)
     answer = DescribeBrokerResponse(
         now_ms=node.clock.wall_ms(),
         started_ms=node.group_history.started_ms,
@@ -79,15 +77,15 @@ async def handle(
         answer.connections_total = len(found)
         answer.connections = [_connection(peer) for peer in found[first : first + limit]]
     if wire.PROBLEMS in request.sections:
+        problems = await find_problems(
+            node.logs.directories,
+            (partition.log for _, _, partition in node.replicas.partitions()),
+            node.cleaner.statistics.uncleanable,
+            node.transactions.transactions(),
+            node.clock.wall_ms(),
+        )
         answer.problems = [
-            wire.Problem(
-                name=each.name,
-                text=each.text,
-                subject_type=each.subject_type,
-                subject=each.subject,
-            )
-            for each in await _problems(node)
-            if rights.of_problem(each)
+            each for each in problems if rights.to_subject(each.subject_type, each.subject)
         ]
     if wire.EVENTS in request.sections:
         answer.next_after, answer.events = await with_pauses(
@@ -179,49 +177,7 @@ def _connection(peer: Peer) -> wire.Connection:
     )
 
 
-# --- Problems and events ---
-
-
-async def _problems(node: Node) -> list[Problem]:
-    return await find_problems(
-        node.logs.directories,
-        (partition.log for _, _, partition in node.replicas.partitions()),
-        node.cleaner.statistics.uncleanable,
-        node.transactions.transactions(),
-        node.clock.wall_ms(),
-    )
-
-
-class _EventRights:
-    """The rights of the client to events, each checked once."""
-
-    def __init__(self, node: Node, context: RequestContext) -> None:
-        def describes(make: Callable[[str], Any]) -> Rights:
-            return Rights(
-                lambda name: node.authorizer.would_allow(context, Operation.DESCRIBE, make(name))
-            )
-
-        self.topic = describes(topic)
-        self.group = describes(group)
-        self.transactional_id = describes(transactional_id)
-        self.of_producer = ProducerEventRights(node, context)
-
-    def of_event(self, subject_type: int, subject: str, event: Event) -> bool:
-        if subject_type == history_wire.PRODUCER_ID:
-            return self.of_producer(event)
-        return self._of(subject_type, subject)
-
-    def of_problem(self, problem: Problem) -> bool:
-        return self._of(problem.subject_type, problem.subject)
-
-    def _of(self, subject_type: int, subject: str) -> bool:
-        if subject_type == history_wire.TRANSACTIONAL_ID:
-            return self.transactional_id(subject)
-        if subject_type == history_wire.GROUP:
-            return self.group(subject)
-        if subject_type == history_wire.PARTITION:
-            return self.topic(subject.rpartition("-")[0])
-        return True
+# --- Events ---
 
 
 def _rings(node: Node) -> list[tuple[int, History]]:
@@ -234,51 +190,39 @@ def _rings(node: Node) -> list[tuple[int, History]]:
     ]
 
 
-def _last_number(ring: History) -> Iterator[int]:
-    return (number for number, _, _ in islice(ring.newest(-1), 1))
-
-
-def _newest(kind: int, ring: History, after: int) -> Iterator[tuple[int, int, str, Event]]:
-    for number, subject, event in ring.newest(after):
-        yield -number, kind, subject, event
-
-
 def _events(
-    node: Node, rights: _EventRights, after: int, limit: int
+    node: Node, rights: Rights, after: int, limit: int
 ) -> Generator[None, None, tuple[int, list[wire.NumberedEvent]]]:
     """The value of `after` for the next request, and the events, oldest first.
 
     The numbers of events begin again with each start. So an `after` above all numbers is from an
     earlier start, and is ignored.
     """
-    last = max((number for _, ring in _rings(node) for number in _last_number(ring)), default=-1)
+    rings = _rings(node)
+    newest = merge(*(_newest(kind, ring, -1) for kind, ring in rings), key=lambda each: -each[0])
+    last = next((number for number, *_ in newest), -1)
     if after > last:
         after = -1
-    newest = merge(
-        *(_newest(kind, ring, after) for kind, ring in _rings(node)), key=lambda each: each[0]
-    )
+    newest = merge(*(_newest(kind, ring, after) for kind, ring in rings), key=lambda each: -each[0])
     next_after = after
     found: list[wire.NumberedEvent] = []
-    for negative, kind, subject, event in islice(newest, _LOOKED_AT_MAX):
+    for number, kind, subject, event in islice(newest, _LOOKED_AT_MAX):
         yield
-        next_after = max(next_after, -negative)
+        next_after = max(next_after, number)
         if len(found) == limit:
             break
-        if rights.of_event(kind, subject, event):
-            text = event_text(event, rights.topic, rights.group)
-            found.append(
-                wire.NumberedEvent(
-                    number=-negative,
-                    subject_type=kind,
-                    subject=subject,
-                    time_ms=text.time_ms,
-                    last_time_ms=text.last_time_ms,
-                    times=text.times,
-                    name=text.name,
-                    text=text.text,
-                    details=[
-                        wire.Detail(name=each.name, value=each.value) for each in text.details
-                    ],
-                )
+        if kind == history_wire.PRODUCER_ID:
+            allowed = rights.to_event_of_producer(event)
+        else:
+            allowed = rights.to_subject(kind, subject)
+        if allowed:
+            shown = wire.NumberedEvent(
+                number=number, subject_type=kind, subject=subject, **event_values(event, rights)
             )
+            found.append(shown)
     return next_after, found[::-1]
+
+
+def _newest(kind: int, ring: History, after: int) -> Iterator[tuple[int, int, str, Event]]:
+    for number, subject, event in ring.newest(after):
+        yield number, kind, subject, event

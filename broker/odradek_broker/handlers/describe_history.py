@@ -12,21 +12,13 @@ partition. Partitions, names of topics and groups that the client may not DESCRI
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
-from odradek_broker.coordinator.groups.settings import (
-    group_setting,
-)
-from odradek_broker.coordinator.transactions.transaction import Transaction
+from odradek_broker.coordinator.groups.settings import group_setting
 from odradek_broker.explain.groups import states_of_group
-from odradek_broker.explain.history import (
-    CurrentState,
-    Event,
-    History,
-    Ring,
-    SubjectHistory,
-)
+from odradek_broker.explain.history import CurrentState, Event, Ring
 from odradek_broker.explain.lag import oldest_unread, state_of_lag
 from odradek_broker.explain.last_stable_offset import (
     BlockedPartition,
@@ -45,13 +37,20 @@ from odradek_broker.explain.share_groups import (
     state_of_share_record,
     states_of_share_partitions,
 )
-from odradek_broker.explain.texts import Rights, event_text, state_text
+from odradek_broker.explain.texts import Rights, event_values, state_text
 from odradek_broker.explain.transactions import state_of_owner, state_of_transaction
 from odradek_broker.explain.verdicts import state_of_verdict
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import CLUSTER, Operation, group, topic, transactional_id
+from odradek_broker.security.authorizer import (
+    CLUSTER,
+    Operation,
+    Resource,
+    group,
+    topic,
+    transactional_id,
+)
 from odradek_broker.share_state import ShareKey
 from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
@@ -76,31 +75,64 @@ async def handle(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
 ) -> DescribeHistoryResponse:
     """The history. The error code for an unknown subject depends on the type of the subject."""
-    if request.subject_type == wire.TRANSACTIONAL_ID:
-        return await _transaction(node, context, request)
-    if request.subject_type == wire.PRODUCER_ID:
-        return await _producer(node, context, request)
-    if request.subject_type == wire.GROUP:
-        return await _group(node, context, request)
-    if request.subject_type == wire.PARTITION:
-        return await _partition(node, context, request)
-    if request.subject_type == wire.SHARE_RECORD:
-        return await _share_record(node, context, request)
-    if request.subject_type == wire.CLIENT:
-        return await _client(node, context, request)
-    if request.subject_type == wire.MIRROR:
-        return await _mirror(node, context, request)
-    return _failed(_E.INVALID_REQUEST, f"there is no subject type {request.subject_type}")
+    answer = _ANSWERS.get(request.subject_type)
+    if answer is None:
+        return _failed(_E.INVALID_REQUEST, f"there is no subject type {request.subject_type}")
+    return await answer(_Question(node, context, request))
+
+
+class _Question:
+    """A request about one subject."""
+
+    def __init__(
+        self, node: Node, context: RequestContext, request: DescribeHistoryRequest
+    ) -> None:
+        self.node = node
+        self.subject = request.subject
+        self.rights = Rights(node.authorizer, context)
+        self._context = context
+        self._limit = request.limit
+
+    def may_describe(self, resource: Resource) -> bool:
+        return self.node.authorizer.allows(self._context, Operation.DESCRIBE, resource)
+
+    async def answered(
+        self,
+        history: Ring[Any, Any],
+        now: Iterable[CurrentState],
+        events: list[Event] | None = None,
+        key: ShareKey | None = None,
+    ) -> DescribeHistoryResponse:
+        """The answer with the newest of `events`, up to the request's limit. A negative limit means
+        all events. `events`: those of the subject by default; `key`: the key of the subject in the
+        history if it is not the name."""
+        past = history.about(key or self.subject)
+        events = past.events if events is None else events
+        if self._limit >= 0:
+            events = events[max(len(events) - self._limit, 0) :]
+        return DescribeHistoryResponse(
+            error_code=_E.NONE,
+            now_ms=self.node.clock.wall_ms(),
+            started_ms=history.started_ms,
+            complete_since_ms=past.since_ms,
+            dropped=past.dropped,
+            events=[
+                wire.Event(**event_values(event, self.rights)) async for event in paced(events)
+            ],
+            states=[state_text(each, self.rights) async for each in paced(now)],
+        )
+
+
+def _failed(error: ErrorCode, message: str | None = None) -> DescribeHistoryResponse:
+    return DescribeHistoryResponse(error_code=error, error_message=message)
 
 
 # --- Transactional ids and groups ---
 
 
-async def _transaction(
-    node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse:
-    name = request.subject
-    if not node.authorizer.allows(context, Operation.DESCRIBE, transactional_id(name)):
+async def _transaction(question: _Question) -> DescribeHistoryResponse:
+    node, name = question.node, question.subject
+    if not question.may_describe(transactional_id(name)):
         return _failed(_E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     error, transaction = await node.transactions.describe(name)
     if error not in (_E.NONE, _E.TRANSACTIONAL_ID_NOT_FOUND):
@@ -109,14 +141,12 @@ async def _transaction(
     if transaction is None and not history.about(name).events:
         return _failed(_E.TRANSACTIONAL_ID_NOT_FOUND)
     now = state_of_transaction(transaction, node.clock.wall_ms(), history.started_ms)
-    return await _answer(node, context, request, history, [now])
+    return await question.answered(history, [now])
 
 
-async def _group(
-    node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse:
-    name = request.subject
-    if not node.authorizer.allows(context, Operation.DESCRIBE, group(name)):
+async def _group(question: _Question) -> DescribeHistoryResponse:
+    node, name = question.node, question.subject
+    if not question.may_describe(group(name)):
         return _failed(_E.GROUP_AUTHORIZATION_FAILED)
     error = node.groups.readiness(name)
     if error is not _E.NONE:
@@ -144,8 +174,10 @@ async def _group(
     elif offsets:
         members = sum(len(each.members) for each in (classic, modern) if each)
         now += await _lag(node, committed)
-        now.append(_verdict(node, name, offsets, members))
-    return await _answer(node, context, request, history, now)
+        now_ms = node.clock.wall_ms()
+        found = node.verdicts.verdict(name, now_ms, members)
+        now.append(state_of_verdict(found, offsets, now_ms, members))
+    return await question.answered(history, now)
 
 
 async def _lag(node: Node, committed: dict[TopicPartition, int]) -> list[CurrentState]:
@@ -157,56 +189,39 @@ async def _lag(node: Node, committed: dict[TopicPartition, int]) -> list[Current
     return [] if unread is None else [state_of_lag(unread)]
 
 
-def _verdict(node: Node, group_id: str, offsets: int, members: int) -> CurrentState:
-    now_ms = node.clock.wall_ms()
-    found = node.verdicts.verdict(group_id, now_ms, members)
-    return state_of_verdict(found, offsets, now_ms, members)
-
-
 # --- Partitions ---
 
 
-async def _partition(
-    node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse:
-    where = _partition_of(request.subject)
+async def _partition(question: _Question) -> DescribeHistoryResponse:
+    node, where = question.node, _partition_of(question.subject)
     if where is None:
-        text = f"{request.subject[:50]!r} is no partition: it must be TOPIC-NUMBER"
+        text = f"{question.subject[:50]!r} is no partition: it must be TOPIC-NUMBER"
         return _failed(_E.INVALID_REQUEST, text)
-    name, number = where
-    if not node.authorizer.allows(context, Operation.DESCRIBE, topic(name)):
+    if not question.may_describe(topic(where[0])):
         return _failed(_E.TOPIC_AUTHORIZATION_FAILED)
-    request.subject = f"{name}-{number}"
-    found = node.partition(name, number)
+    question.subject = "{}-{}".format(*where)
+    found = node.partition(*where)
     if found is None:
-        return _failed(_E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {request.subject}")
-    log, history = found.log, node.partition_history
-    compaction = node.compaction_state(log)
-    try:
-        blocked = blocked_partition(log)
-    except StorageError:
-        return await _answer(node, context, request, history, [compaction])
-    if blocked is None:
-        now = [state_of_everything_stable(log), compaction]
-        return await _answer(node, context, request, history, now)
+        return _failed(_E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {question.subject}")
+    now = [node.compaction_state(found.log)]
+    with suppress(StorageError):
+        blocked = blocked_partition(found.log)
+        if blocked is None:
+            now.insert(0, state_of_everything_stable(found.log))
+        else:
+            now.insert(0, await _blocked(question, blocked))
+    return await question.answered(node.partition_history, now)
+
+
+async def _blocked(question: _Question, blocked: BlockedPartition) -> CurrentState:
+    node, rights = question.node, question.rights
     error, known = await node.transactions.list_all()
-    state = _blocked(node, context, blocked, error, known)
-    return await _answer(node, context, request, history, [state, compaction])
-
-
-def _blocked(
-    node: Node,
-    context: RequestContext,
-    blocked: BlockedPartition,
-    error: ErrorCode,
-    known: list[Transaction],
-) -> CurrentState:
     owners = [each for each in known if each.producer_id == blocked.producer_id]
     return state_of_blocked(
         blocked,
         owners if error is _E.NONE else None,
-        may_read=node.authorizer.would_allow(context, Operation.READ, topic(blocked.where[0])),
-        may_describe=all(_may_describe_id(node, context, each.transactional_id) for each in owners),
+        may_read=rights.read(blocked.where[0]),
+        may_describe=all(rights.transactional_id(each.transactional_id) for each in owners),
         wall_ms=node.clock.wall_ms(),
     )
 
@@ -214,28 +229,27 @@ def _blocked(
 def _partition_of(text: str) -> TopicPartition | None:
     """The partition of a text TOPIC-NUMBER; None for another text."""
     name, _, number = text.rpartition("-")
-    if not (name and number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX):
-        return None
-    return name, int(number)
+    return (name, int(number)) if name and _is_number(number) else None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 # --- Records of share groups ---
 
 
-async def _share_record(
-    node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse:
-    partition, _, rest = request.subject.partition(":")
+async def _share_record(question: _Question) -> DescribeHistoryResponse:
+    node = question.node
+    partition, _, rest = question.subject.partition(":")
     number, _, name = rest.partition(":")
     where = _partition_of(partition)
-    if where is None or not (
-        name and number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX
-    ):
-        text = f"{request.subject[:50]!r} is no record: it must be TOPIC-NUMBER:OFFSET:GROUP"
+    if where is None or not (name and _is_number(number)):
+        text = f"{question.subject[:50]!r} is no record: it must be TOPIC-NUMBER:OFFSET:GROUP"
         return _failed(_E.INVALID_REQUEST, text)
-    if not node.authorizer.allows(context, Operation.DESCRIBE, group(name)):
+    if not question.may_describe(group(name)):
         return _failed(_E.GROUP_AUTHORIZATION_FAILED)
-    if not node.authorizer.allows(context, Operation.DESCRIBE, topic(where[0])):
+    if not question.may_describe(topic(where[0])):
         return _failed(_E.TOPIC_AUTHORIZATION_FAILED)
     found = node.partition(*where)
     if found is None:
@@ -245,55 +259,42 @@ async def _share_record(
     if error is not _E.NONE:
         return _failed(error)
     key = ShareKey(name, node.metadata.topic_id(where[0]), where[1])
-    history, offset = node.share_history, int(number)
+    history, offset, leader = node.share_history, int(number), node.share_partitions
     if node.groups.share_group(name) is None and not history.about(key).events:
         return _failed(_E.GROUP_ID_NOT_FOUND, f"there is no share group {name[:249]!r}")
-    leader = node.share_partitions
-    result = await node.share_state.read_summary(key, 0)
-    now = state_of_share_record(
-        offset,
-        found.log,
-        leader.led(key),
-        result.state,
-        leader.settings(name),
-        node.clock.monotonic_ms(),
-    )
-    events = history.story(key, offset)
-    return await _answer_about(node, context, request, history, history.about(key), [now], events)
+    stored = (await node.share_state.read_summary(key, 0)).state
+    settings, now_ms = leader.settings(name), node.clock.monotonic_ms()
+    now = state_of_share_record(offset, found.log, leader.led(key), stored, settings, now_ms)
+    return await question.answered(history, [now], history.story(key, offset), key)
 
 
 # --- Clients ---
 
 
-async def _client(
-    node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse:
-    if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
+async def _client(question: _Question) -> DescribeHistoryResponse:
+    connections, name = question.node.connections, question.subject
+    if not question.may_describe(CLUSTER):
         return _failed(_E.CLUSTER_AUTHORIZATION_FAILED)
-    connections, name = node.connections, request.subject
     if not connections.history.about(name).events:
         text = f"no connection of client id {name[:249]!r} is known since the broker's start"
         return _failed(_E.RESOURCE_NOT_FOUND, text)
-    return await _answer(node, context, request, connections.history, connections.states_of(name))
+    return await question.answered(connections.history, connections.states_of(name))
 
 
 # --- Mirror topics ---
 
 
-async def _mirror(
-    node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse:
-    name, metadata = request.subject, node.metadata
-    if name and not node.authorizer.allows(context, Operation.DESCRIBE, topic(name)):
+async def _mirror(question: _Question) -> DescribeHistoryResponse:
+    node, name, metadata = question.node, question.subject, question.node.metadata
+    if name and not question.may_describe(topic(name)):
         return _failed(_E.TOPIC_AUTHORIZATION_FAILED)
     if not name:
         now = [
             state_of_mirror(each, metadata.mirror_sources[each], metadata.partition_count(each))
             async for each in paced(sorted(metadata.mirror_sources))
-            if each in metadata.mirror_sources
-            and node.authorizer.would_allow(context, Operation.DESCRIBE, topic(each))
+            if each in metadata.mirror_sources and question.rights.topic(each)
         ]
-        return await _answer(node, context, request, node.mirror_history, now)
+        return await question.answered(node.mirror_history, now)
     if name not in metadata.topics:
         return _failed(_E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:249]!r}")
     source = metadata.mirror_sources.get(name)
@@ -305,62 +306,58 @@ async def _mirror(
             if (partition := node.partition(name, index)) is not None
         ]
         now += await states_of_mirrored(logs, node.clock.wall_ms())
-    return await _answer(node, context, request, node.mirror_history, now)
+    return await question.answered(node.mirror_history, now)
 
 
 # --- Producer ids ---
 
 
-async def _producer(
-    node: Node, context: RequestContext, request: DescribeHistoryRequest
-) -> DescribeHistoryResponse:
-    text = request.subject
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+async def _producer(question: _Question) -> DescribeHistoryResponse:
+    node, text, rights = question.node, question.subject, question.rights
+    if not _is_number(text):
         return _failed(_E.INVALID_REQUEST, f"{text[:50]!r} is no producer id: it must be a number")
-    request.subject = str(int(text))
     producer_id = int(text)
+    question.subject = str(producer_id)
     now = [
         state_of_owner(transaction, producer_id)
         async for transaction in paced(node.transactions.transactions())
         if producer_id
         in (transaction.producer_id, transaction.previous_producer_id, transaction.next_producer_id)
-        and _may_describe_id(node, context, transaction.transactional_id)
+        and rights.transactional_id(transaction.transactional_id)
     ]
-    now += await _partitions_that_know(node, context, producer_id)
-    history = node.producer_history
-    may_see = ProducerEventRights(node, context)
-    events = [event for event in history.about(request.subject).events if may_see(event)]
+    now += await _partitions_that_know(node, rights, producer_id)
+    past = node.producer_history.about(question.subject).events
+    events = [event for event in past if rights.to_event_of_producer(event)]
     if not events and not now:
         return _failed(
             _E.UNKNOWN_PRODUCER_ID,
             f"nothing is known of producer id {producer_id}: it never wrote here, its state has"
             " expired (producer.id.expiration.ms), or it belongs to topics that you may not read",
         )
-    if not now:
-        now = [NOT_IN_ANY_PARTITION]
-    return await _answer(node, context, request, history, now, events)
+    return await question.answered(node.producer_history, now or [NOT_IN_ANY_PARTITION], events)
 
 
-async def _partitions_that_know(
-    node: Node, context: RequestContext, producer_id: int
-) -> list[CurrentState]:
+async def _partitions_that_know(node: Node, rights: Rights, producer_id: int) -> list[CurrentState]:
     """The state of the producer in each readable partition that knows the producer. At most
     OPENED_MAX partitions that were not used since the start are opened; if more remain, the last
     entry has their number."""
     found, opened, unread = [], 0, 0
     now_ms = node.clock.wall_ms()
-    readable = Rights(
-        lambda name: node.authorizer.would_allow(context, Operation.READ, topic(name))
-    )
     # Internal topics come last, because users rarely mean them.
     names = sorted(node.metadata.topics)
     names.sort(key=INTERNAL_TOPICS.__contains__)
-    async for name, index in _partitions_of(node, names):
+    partitions = (
+        (name, index)
+        async for name in paced(names)
+        if name in node.metadata.topics
+        async for index in paced(node.metadata.topics[name].partitions)
+    )
+    async for name, index in partitions:
         partition = node.partition(name, index)
         if partition is None:
             continue  # The topic was deleted during a pause.
         log = partition.log
-        if not readable(name) or log.offline:
+        if not rights.read(name) or log.offline:
             continue
         if not log.loaded:
             if opened == OPENED_MAX:
@@ -378,84 +375,12 @@ async def _partitions_that_know(
     return found
 
 
-async def _partitions_of(node: Node, names: Iterable[str]) -> AsyncIterator[TopicPartition]:
-    """The partitions of topics."""
-    async for name in paced(names):
-        found = node.metadata.topics.get(name)
-        async for index in paced(found.partitions if found else ()):
-            yield name, index
-
-
-class ProducerEventRights:
-    """The rights of the client to events of producer ids, each checked once."""
-
-    def __init__(self, node: Node, context: RequestContext) -> None:
-        would_allow = node.authorizer.would_allow
-        self._cluster = Rights(lambda _: would_allow(context, Operation.DESCRIBE, CLUSTER))
-        self._read = Rights(lambda name: would_allow(context, Operation.READ, topic(name)))
-        self._describe_id = Rights(lambda name: _may_describe_id(node, context, name))
-
-    def __call__(self, event: Event) -> bool:
-        """True if the client may see the event."""
-        name = event.fields.get("transactional_id")
-        if name is not None and not self._describe_id(str(name)):
-            return False
-        if name is None and not event.partitions:
-            return self._cluster("")
-        return all(self._read(where) for where, _ in event.partitions)
-
-
-def _may_describe_id(node: Node, context: RequestContext, name: str) -> bool:
-    return node.authorizer.would_allow(context, Operation.DESCRIBE, transactional_id(name))
-
-
-# --- The answer ---
-
-
-async def _answer(
-    node: Node,
-    context: RequestContext,
-    request: DescribeHistoryRequest,
-    history: History,
-    now: Iterable[CurrentState],
-    events: list[Event] | None = None,
-) -> DescribeHistoryResponse:
-    past = history.about(request.subject)
-    events = past.events if events is None else events
-    return await _answer_about(node, context, request, history, past, now, events)
-
-
-async def _answer_about(
-    node: Node,
-    context: RequestContext,
-    request: DescribeHistoryRequest,
-    history: Ring[Any, Any],
-    past: SubjectHistory[Any],
-    now: Iterable[CurrentState],
-    events: list[Event],
-) -> DescribeHistoryResponse:
-    """The answer with the newest of `events`, up to the request's limit. A negative limit means
-    all events."""
-    if request.limit >= 0:
-        events = events[max(len(events) - request.limit, 0) :]
-    may_describe = Rights(
-        lambda name: node.authorizer.would_allow(context, Operation.DESCRIBE, topic(name))
-    )
-    may_describe_group = Rights(
-        lambda name: node.authorizer.would_allow(context, Operation.DESCRIBE, group(name))
-    )
-    return DescribeHistoryResponse(
-        error_code=_E.NONE,
-        now_ms=node.clock.wall_ms(),
-        started_ms=history.started_ms,
-        complete_since_ms=past.since_ms,
-        dropped=past.dropped,
-        events=[
-            event_text(event, may_describe, may_describe_group) async for event in paced(events)
-        ],
-        states=[state_text(each, may_describe) async for each in paced(now)],
-    )
-
-
-def _failed(error: ErrorCode, message: str | None = None) -> DescribeHistoryResponse:
-    return DescribeHistoryResponse(error_code=error, error_message=message)
+_ANSWERS: dict[int, Callable[[_Question], Awaitable[DescribeHistoryResponse]]] = {
+    wire.TRANSACTIONAL_ID: _transaction,
+    wire.PRODUCER_ID: _producer,
+    wire.GROUP: _group,
+    wire.PARTITION: _partition,
+    wire.SHARE_RECORD: _share_record,
+    wire.CLIENT: _client,
+    wire.MIRROR: _mirror,
+}

@@ -13,6 +13,7 @@ from __future__ import annotations
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import FLOAT64, INT8, INT16, INT32, INT64, STRING
+from odradek_protocol.schemas.describe_history import Detail
 
 #: The sections of the response.
 COUNTERS = 1
@@ -89,11 +90,6 @@ class Problem(Struct):
     text: str = field(STRING)
     subject_type: int = field(INT8)
     subject: str = field(STRING)
-
-
-class Detail(Struct):
-    name: str = field(STRING)
-    value: str = field(STRING)
 
 
 class NumberedEvent(Struct):
