@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from odradek_client.admin.history import HistoryEvent, Subject, subject_of_type
+from odradek_client.admin.history import HistoryEvent, Subject, event_of, subject_of_type
 from odradek_client.admin.requests import AdminPart
 from odradek_client.errors import UnsupportedByBroker, error_for
 from odradek_protocol.schemas import describe_broker as wire
@@ -196,12 +196,4 @@ def _event(wired: wire.NumberedEvent) -> SubjectEvent | None:
     subject_type = subject_of_type(wired.subject_type)
     if subject_type is None:
         return None
-    event = HistoryEvent(
-        wired.time_ms,
-        wired.last_time_ms,
-        wired.times,
-        wired.name,
-        wired.text,
-        {detail.name: detail.value for detail in wired.details},
-    )
-    return SubjectEvent(wired.number, subject_type, wired.subject, event)
+    return SubjectEvent(wired.number, subject_type, wired.subject, event_of(wired))

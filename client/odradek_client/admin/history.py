@@ -22,6 +22,7 @@ from odradek_client.errors import (
 from odradek_protocol.constants import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_history as wire
+from odradek_protocol.schemas.describe_broker import NumberedEvent
 from odradek_protocol.schemas.describe_history import (
     DescribeHistoryRequest,
     DescribeHistoryResponse,
@@ -180,23 +181,18 @@ class HistoryAdmin(AdminPart):
             started_ms=answer.started_ms,
             complete_since_ms=answer.complete_since_ms,
             dropped=answer.dropped,
-            events=[
-                HistoryEvent(
-                    event.time_ms,
-                    event.last_time_ms,
-                    event.times,
-                    event.name,
-                    event.text,
-                    {detail.name: detail.value for detail in event.details},
-                )
-                for event in answer.events
-            ],
+            events=[event_of(event) for event in answer.events],
             states=[
-                CurrentState(
-                    state.name,
-                    state.text,
-                    {detail.name: detail.value for detail in state.details},
-                )
-                for state in answer.states
+                CurrentState(state.name, state.text, _details(state)) for state in answer.states
             ],
         )
+
+
+def event_of(wired: wire.Event | NumberedEvent) -> HistoryEvent:
+    """The decoded event."""
+    times = wired.time_ms, wired.last_time_ms, wired.times
+    return HistoryEvent(*times, wired.name, wired.text, _details(wired))
+
+
+def _details(wired: wire.Event | NumberedEvent | wire.State) -> dict[str, str]:
+    return {detail.name: detail.value for detail in wired.details}
