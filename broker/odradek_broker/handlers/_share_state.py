@@ -8,7 +8,7 @@ answer has the result of the last one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from odradek_broker.coordinator.share.coordinator import ShareCoordinator
 from odradek_broker.deferred import Deferred
@@ -16,9 +16,10 @@ from odradek_broker.handlers._parts import MetadataParts
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
-from odradek_broker.share_state import ShareKey, StateResult
+from odradek_broker.share_state import ShareKey, ShareState, StateResult
 from odradek_broker.slices import asked, in_sorted_order, paced
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: Kafka's texts for the errors of a coordinator.
 _COORDINATOR_ERRORS = {
@@ -43,9 +44,21 @@ class _Partition(Protocol):
 
 
 P = TypeVar("P", bound=_Partition)
+T = TypeVar("T")
+_Results = list[tuple[bytes, dict[int, StateResult]]]
 
-#: The id of each topic, and the results of its partitions.
-TopicResults = list[tuple[bytes, dict[int, StateResult]]]
+
+class Answer(NamedTuple, Generic[T]):
+    """The answer of one API. `doing`: the name of the action in error messages; `topic` and
+    `partition`: the structs of the answer; `state`: the fields of a partition that has a state.
+    With `needs_partitions`, the answer is empty if a topic has no partitions.
+    """
+
+    doing: str
+    topic: Callable[..., T]
+    partition: Callable[..., Any]
+    state: Callable[[ShareState], dict[str, Any]] = lambda _: {}
+    needs_partitions: bool = True
 
 
 async def ask_each(
@@ -54,23 +67,44 @@ async def ask_each(
     group_id: str,
     topics: Sequence[tuple[bytes, Sequence[P]]],
     ask: Callable[[ShareKey, P], Deferred[StateResult]],
-    doing: str,
-    *,
-    needs_partitions: bool = True,
-) -> TopicResults:
-    """The results of all share partitions that a request names, when all results are known.
+    answer: Answer[T],
+) -> list[T]:
+    """The results of all share partitions that a request names, when all results are known. As in
+    Kafka, the answer is empty if the request has no group id or no topics."""
 
-    As in Kafka, the answer is empty if the request has no group id or no topics. With
-    `needs_partitions`, the answer is empty too if a topic has no partitions. `doing`: the name of
-    the action in error messages.
-    """
+    async def shown(results: dict[int, StateResult]) -> list[Any]:
+        return [
+            answer.partition(
+                partition=index,
+                error_code=result.error,
+                error_message=result.message,
+                **(answer.state(result.state) if result.state is not None else {}),
+            )
+            async for index, result in paced(results.items())
+        ]
+
+    found = await _ask_each(node, context, group_id, topics, ask, answer)
+    return [
+        answer.topic(topic_id=topic_id, partitions=await shown(results))
+        async for topic_id, results in paced(found)
+    ]
+
+
+async def _ask_each(
+    node: ShareStateParts,
+    context: RequestContext,
+    group_id: str,
+    topics: Sequence[tuple[bytes, Sequence[P]]],
+    ask: Callable[[ShareKey, P], Deferred[StateResult]],
+    answer: Answer[Any],
+) -> _Results:
     if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
         refused = StateResult(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
         )
         return await _refused(topics, refused)
     without_partitions = [topic_id for topic_id, partitions in topics if not partitions]
-    if not group_id or (needs_partitions and without_partitions):
+    if not group_id or (answer.needs_partitions and without_partitions):
         return []
     # After this error the sender sends FindCoordinator, which creates the topic.
     no_topic = Deferred.of(StateResult(ErrorCode.NOT_COORDINATOR))
@@ -83,16 +117,14 @@ async def ask_each(
     answers = await asked(wanted, lambda pair: ask(*pair) if has_topic else no_topic, changing=True)
     found: dict[bytes, dict[int, StateResult]] = {}
     async for (key, _), result in paced(zip(wanted, answers, strict=True)):
-        found.setdefault(key.topic_id, {})[key.partition] = _explained(result, doing)
+        found.setdefault(key.topic_id, {})[key.partition] = _explained(result, answer.doing)
     return [
         (topic_id, dict(await in_sorted_order(results.items())))
         async for topic_id, results in paced(found.items())
     ]
 
 
-async def _refused(
-    topics: Iterable[tuple[bytes, Sequence[P]]], result: StateResult
-) -> TopicResults:
+async def _refused(topics: Iterable[tuple[bytes, Sequence[P]]], result: StateResult) -> _Results:
     return [
         (topic_id, dict.fromkeys([each.partition for each in partitions], result))
         async for topic_id, partitions in paced(topics)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, ask_each
+from odradek_broker.handlers._share_state import Answer, ShareStateParts, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, StateResult
-from odradek_broker.slices import paced
 from odradek_protocol.schemas.delete_share_group_state import (
     DeletedPartition,
     DeletedPartitionResult,
@@ -14,6 +13,8 @@ from odradek_protocol.schemas.delete_share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
 )
+
+_ANSWER = Answer("delete share group state", DeletedTopicResult, DeletedPartitionResult)
 
 
 async def handle(
@@ -25,24 +26,5 @@ async def handle(
         return node.share_state.delete(key)
 
     topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    results = await ask_each(
-        node, context, request.group_id, topics, ask, "delete share group state"
-    )
-    return await _response(results)
-
-
-async def _response(results: TopicResults) -> DeleteShareGroupStateResponse:
-    return DeleteShareGroupStateResponse(
-        results=[
-            DeletedTopicResult(
-                topic_id=topic_id,
-                partitions=[
-                    DeletedPartitionResult(
-                        partition=index, error_code=result.error, error_message=result.message
-                    )
-                    async for index, result in paced(partitions.items())
-                ],
-            )
-            async for topic_id, partitions in paced(results)
-        ]
-    )
+    results = await ask_each(node, context, request.group_id, topics, ask, _ANSWER)
+    return DeleteShareGroupStateResponse(results=results)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from odradek_broker.deferred import Deferred
-from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, ask_each
+from odradek_broker.handlers._share_state import Answer, ShareStateParts, ask_each
 from odradek_broker.request import RequestContext
-from odradek_broker.share_state import ShareKey, StateResult
-from odradek_broker.slices import paced
+from odradek_broker.share_state import ShareKey, ShareState, StateResult
 from odradek_protocol.schemas.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
@@ -26,33 +27,19 @@ async def handle(
         return node.share_state.read_summary(key, part.leader_epoch)
 
     topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    results = await ask_each(
-        node, context, request.group_id, topics, ask, "read share group state summary"
-    )
-    return await _response(results)
+    results = await ask_each(node, context, request.group_id, topics, ask, _ANSWER)
+    return ReadShareGroupStateSummaryResponse(results=results)
 
 
-async def _response(results: TopicResults) -> ReadShareGroupStateSummaryResponse:
-    return ReadShareGroupStateSummaryResponse(
-        results=[
-            SummaryTopicResult(
-                topic_id=topic_id,
-                partitions=[
-                    _partition(index, result) async for index, result in paced(partitions.items())
-                ],
-            )
-            async for topic_id, partitions in paced(results)
-        ]
-    )
+def _state(state: ShareState) -> dict[str, Any]:
+    return {
+        "state_epoch": state.state_epoch,
+        "leader_epoch": state.leader_epoch,
+        "start_offset": state.start_offset,
+        "delivery_complete_count": state.delivery_complete_count,
+    }
 
 
-def _partition(index: int, result: StateResult) -> SummaryPartitionResult:
-    answer = SummaryPartitionResult(
-        partition=index, error_code=result.error, error_message=result.message
-    )
-    if result.state is not None:
-        answer.state_epoch = result.state.state_epoch
-        answer.leader_epoch = result.state.leader_epoch
-        answer.start_offset = result.state.start_offset
-        answer.delivery_complete_count = result.state.delivery_complete_count
-    return answer
+_ANSWER = Answer(
+    "read share group state summary", SummaryTopicResult, SummaryPartitionResult, _state
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, ask_each
+from odradek_broker.handlers._share_state import Answer, ShareStateParts, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, ShareState, StateBatch, StateResult
 from odradek_broker.slices import paced
@@ -15,6 +15,8 @@ from odradek_protocol.schemas.write_share_group_state import (
     WrittenPartitionResult,
     WrittenTopicResult,
 )
+
+_ANSWER = Answer("write share group state", WrittenTopicResult, WrittenPartitionResult)
 
 
 async def handle(
@@ -29,10 +31,8 @@ async def handle(
         (topic.topic_id, [await _change(part) async for part in paced(topic.partitions)])
         async for topic in paced(request.topics)
     ]
-    results = await ask_each(
-        node, context, request.group_id, topics, ask, "write share group state"
-    )
-    return await _response(results)
+    results = await ask_each(node, context, request.group_id, topics, ask, _ANSWER)
+    return WriteShareGroupStateResponse(results=results)
 
 
 class _Change(NamedTuple):
@@ -57,21 +57,4 @@ async def _change(part: WrittenPartition) -> _Change:
             part.delivery_complete_count,
             tuple(batches),
         ),
-    )
-
-
-async def _response(results: TopicResults) -> WriteShareGroupStateResponse:
-    return WriteShareGroupStateResponse(
-        results=[
-            WrittenTopicResult(
-                topic_id=topic_id,
-                partitions=[
-                    WrittenPartitionResult(
-                        partition=index, error_code=result.error, error_message=result.message
-                    )
-                    async for index, result in paced(partitions.items())
-                ],
-            )
-            async for topic_id, partitions in paced(results)
-        ]
     )
