@@ -115,6 +115,11 @@ class Outcome:
     producer: ProducerIdentity | None = None
     is_divisible: bool = False
 
+    def after(self, replies: list[Reply[Any]]) -> Outcome:
+        """This decision, with earlier answers before its own."""
+        self.replies[:0] = replies
+        return self
+
 
 Decision = Outcome | Coroutine[Any, Any, Outcome]
 """A decision, or a coroutine that makes it; only a `SlicedRuntime` takes coroutines."""

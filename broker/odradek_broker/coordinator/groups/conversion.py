@@ -406,14 +406,14 @@ class GroupConversion:
     async def _release_all(self, classic: ClassicGroup) -> list[Reply[Any]]:
         """Answer all requests that are parked in the join phase. The members that know their ids
         join again immediately."""
-        out = Outcome()
+        replies: list[Reply[Any]] = []
         classic.storing_generation = None
         async for some in in_pieces(classic.members.values()):
             for member in some:
                 known = member.knows_id
                 error = ErrorCode.REBALANCE_IN_PROGRESS if known else ErrorCode.UNKNOWN_MEMBER_ID
-                self._rebalances.release(classic, member, error, out)
-        return out.replies
+                replies += self._rebalances.release(classic, member, error)
+        return replies
 
     # --- To a streams group ---
 
@@ -446,8 +446,8 @@ class GroupConversion:
                 if side is not None:
                     classic.offer(member, list(side.protocols))
                 self._rebalances.timers.restart_session(classic, member, now)
-        out = Outcome()
-        await self._rebalances.start(classic, out, now, RebalanceCause(RebalanceReason.DOWNGRADED))
+        cause = RebalanceCause(RebalanceReason.DOWNGRADED)
+        out = await self._rebalances.start(classic, now, cause)
         out.records += records
         self._undo_if_refused(classic, group, out)
         return out
@@ -487,7 +487,7 @@ class GroupConversion:
             undone = Outcome()
             async for some in in_pieces(classic.members.values()):
                 for member in some:
-                    self._rebalances.release(classic, member, error, undone)
+                    undone.replies += self._rebalances.release(classic, member, error)
             self._rebalances.timers.forget(classic)
             if self._groups.get(classic.group_id) is classic:
                 del self._groups[classic.group_id]

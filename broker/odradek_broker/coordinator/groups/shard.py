@@ -312,7 +312,7 @@ class GroupShard:
         out = Outcome()
         for group in self.groups.values():
             for member in group.members.values():
-                self._rebalances.release(group, member, error, out)
+                out.replies += self._rebalances.release(group, member, error)
             self._rebalances.timers.forget(group)
             if group.state is not GroupState.DEAD:
                 group.transition_to(GroupState.DEAD, _NO_INSTANT)
@@ -386,9 +386,9 @@ class GroupShard:
         return ended
 
     async def on_timer(self, name: TimerName, now: Instant) -> Outcome:
-        out = Outcome()
         if name.kind is Deadline.EXPIRY:
             return await self._expire(now)
+        out = Outcome()
         if name.kind in MEMBER_DEADLINES or name.kind is Deadline.STREAMS_DELAY:
             for groups in self._modern:
                 await groups.on_timer(name, out, now)
@@ -397,13 +397,13 @@ class GroupShard:
         if group is None:
             return out
         if name.kind is Deadline.SESSION:
-            await self._rebalances.on_session_end(group, name.member_id, out, now)
+            out = await self._rebalances.on_session_end(group, name.member_id, now)
         elif name.kind is Deadline.PENDING:
-            await self._rebalances.on_pending_end(group, name.member_id, out, now)
+            out = await self._rebalances.on_pending_end(group, name.member_id, now)
         elif name.kind is Deadline.JOIN:
-            await self._rebalances.on_join_end(group, out, now)
+            out = await self._rebalances.on_join_end(group, now)
         else:
-            await self._rebalances.on_sync_end(group, out, now)
+            out = await self._rebalances.on_sync_end(group, now)
         return self._tidied(name.group_id, out)
 
     def _tidied(self, group_id: str, out: Outcome) -> Outcome:

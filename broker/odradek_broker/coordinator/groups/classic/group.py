@@ -201,14 +201,19 @@ class JoinCall:
         return [(protocol.name, protocol.metadata) for protocol in self.request.protocols]
 
     def error(self, config: GroupSettings) -> ErrorCode:
-        """The error of a request that is invalid in every group, else NONE:
+        """The error of a request that is invalid in every group, else NONE: INVALID_GROUP_ID,
         INVALID_SESSION_TIMEOUT (G-20), or INVALID_REQUEST if the texts and protocols of the request
         are too large to be stored (D11)."""
         shortest_ms = config.group_min_session_timeout_ms
         longest_ms = config.group_max_session_timeout_ms
-        if not shortest_ms <= self.request.session_timeout_ms <= longest_ms:
-            return ErrorCode.INVALID_SESSION_TIMEOUT
-        return ErrorCode.NONE if self._is_within_limits else ErrorCode.INVALID_REQUEST
+        error = ErrorCode.NONE
+        if not self.request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif not shortest_ms <= self.request.session_timeout_ms <= longest_ms:
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        elif not self._is_within_limits:
+            error = ErrorCode.INVALID_REQUEST
+        return error
 
     @property
     def _is_within_limits(self) -> bool:

@@ -12,10 +12,12 @@ late members.
     parked joins answered: CompletingRebalance. Nobody left: Empty. Static members only: again.
 
 The functions are called by the handlers of requests, and by the shard when a deadline has passed.
-Records and answers are added to the outcome of the call.
+They return their records and answers.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import (
     ANSWERS,
@@ -47,7 +49,7 @@ from odradek_broker.coordinator.groups.responses import (
     sync_refused,
 )
 from odradek_broker.coordinator.groups.settings import GroupSettings
-from odradek_broker.coordinator.runtime import Instant, Outcome
+from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.slices import in_pieces, with_pauses
 from odradek_protocol.errors import ErrorCode
@@ -62,6 +64,14 @@ from odradek_protocol.stored.group_metadata import (
 #: of 0, the phase would start again without a pause.
 _JOIN_PHASE_AGAIN_MIN_MS = 100
 
+
+#: The reactions of the table that begin a join phase.
+_STARTS = frozenset(
+    {Action.ADD_AND_REBALANCE, Action.UPDATE_AND_REBALANCE, Action.REMOVE_AND_REBALANCE}
+)
+
+#: The answers to parked requests.
+Replies = list[Reply[Any]]
 
 #: The session timeout of a member whose first JoinGroup is parked. It is longer than usual, because
 #: the member cannot heartbeat yet (G-27).
@@ -168,58 +178,54 @@ class Rebalances:
         if group.members:
             self._observer(GroupLoaded(group))
 
-    async def on_session_end(
-        self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
-    ) -> None:
+    async def on_session_end(self, group: ClassicGroup, member_id: str, now: Instant) -> Outcome:
         """Remove a silent member (G-70). If a request of the member is parked, but not its first
         JoinGroup, restart its session instead (G-27)."""
         member = group.members.get(member_id)
-        if member is None:
-            return
-        if member.awaits and not member.is_new:
+        if member is not None and (member.is_new or not member.awaits):
+            removal = Removal(RemovalReason.SESSION_TIMEOUT, classic_session_timeout_ms(member))
+            replies = self.remove(group, member, removal)
+            cause = RebalanceCause(RebalanceReason.MEMBER_TIMED_OUT, [member.member_id])
+            return (await self.proceed(group, Request.LEAVE, now, cause)).after(replies)
+        if member is not None:
             self.timers.restart_session(group, member, now)
-            return
-        removal = Removal(RemovalReason.SESSION_TIMEOUT, classic_session_timeout_ms(member))
-        self.remove(group, member, out, removal)
-        cause = RebalanceCause(RebalanceReason.MEMBER_TIMED_OUT, [member.member_id])
-        await self.after_removal(group, out, now, cause)
+        return Outcome()
 
-    async def on_pending_end(
-        self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
-    ) -> None:
+    async def on_pending_end(self, group: ClassicGroup, member_id: str, now: Instant) -> Outcome:
         """Drop a pending id that no member has used to join (G-26); the join phase may now be
         complete."""
         if member_id in group.pending:
             del group.pending[member_id]
             self._observer(MemberIdExpired(group.group_id, member_id))
-        await self.complete_if_all_joined(group, out, now)
+        return await self.complete_if_all_joined(group, now)
 
-    async def on_join_end(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+    async def on_join_end(self, group: ClassicGroup, now: Instant) -> Outcome:
         """Complete the join phase, or take the next step of the initial delay (G-42, G-44)."""
         if group.state is not GroupState.PREPARING_REBALANCE:
-            return
+            return Outcome()
         left_ms = group.initial_wait_left_ms
         if left_ms is not None and left_ms > 0 and group.added_during_wait:
             step_ms = min(self._config.group_initial_rebalance_delay_ms, left_ms)
             group.initial_wait_left_ms = left_ms - step_ms
             group.added_during_wait = False
             self.timers.set_join(group, step_ms, now)
-            return
-        await self._complete(group, out, now)
+            return Outcome()
+        return await self._complete(group, now)
 
-    async def on_sync_end(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+    async def on_sync_end(self, group: ClassicGroup, now: Instant) -> Outcome:
         """Remove the members that have not synced; the others rebalance (G-46)."""
         late = [group.members[member_id] for member_id in sorted(group.pending_syncs)]
         group.pending_syncs.clear()
         if not late:
-            return
+            return Outcome()
         removal = Removal(RemovalReason.NO_SYNC_IN_GENERATION, group.max_rebalance_timeout_ms)
+        replies: Replies = []
         async for some in in_pieces(late):
             for member in some:
-                self.remove(group, member, out, removal)
+                replies += self.remove(group, member, removal)
         ids = [member.member_id for member in late]
         cause = RebalanceCause(RebalanceReason.NO_SYNC, ids, generation=group.generation)
-        await self.start(group, out, now, cause)
+        return (await self.start(group, now, cause)).after(replies)
 
     def synced(self, group: ClassicGroup, member: Member) -> None:
         """Called when the member has sent its SyncGroup; after the last one, cancel the
@@ -231,7 +237,9 @@ class Rebalances:
     # --- Members ---
 
     def add(self, group: ClassicGroup, member: Member, now: Instant) -> None:
-        """Add a new member, whose first JoinGroup is parked."""
+        """Add a new member, whose first JoinGroup is parked. Its id may be a pending one."""
+        if member.member_id in group.pending:
+            self.timers.take_pending(group, member.member_id)
         member.is_new = True
         member.joined_ms = now.monotonic_ms
         group.add(member)
@@ -240,54 +248,76 @@ class Rebalances:
             group.added_during_wait = True
         self.timers.restart_session(group, member, now)
 
-    def remove(self, group: ClassicGroup, member: Member, out: Outcome, removal: Removal) -> None:
-        """Remove a member and answer its parked requests with UNKNOWN_MEMBER_ID (G-45)."""
+    def remove(self, group: ClassicGroup, member: Member, removal: Removal) -> Replies:
+        """Remove a member. Its parked requests are answered with UNKNOWN_MEMBER_ID (G-45)."""
         self._observer(MemberRemoved(group.group_id, member, removal))
         self.timers.cancel_session(group, member)
-        self.release(group, member, ErrorCode.UNKNOWN_MEMBER_ID, out)
+        replies = self.release(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
         group.remove(member)
+        return replies
+
+    async def drop_surplus(self, group: ClassicGroup, member_id: str, now: Instant) -> Outcome:
+        """Drop a member, or an id that was handed out, whose join finds the group full (G-22)."""
+        out = Outcome()
+        if member_id in group.members:
+            replies = self.remove(
+                group, group.members[member_id], Removal(RemovalReason.GROUP_FULL)
+            )
+            cause = RebalanceCause(RebalanceReason.MEMBER_REMOVED, [member_id])
+            out = (await self.proceed(group, Request.LEAVE, now, cause)).after(replies)
+        elif member_id in group.pending:
+            self.timers.take_pending(group, member_id)
+            out = await self.complete_if_all_joined(group, now)
+        return out
+
+    def replace(self, group: ClassicGroup, member: Member, member_id: str, now: Instant) -> Replies:
+        """Give a static member the id of its successor. Requests that are parked under its old id
+        are fenced (G-28)."""
+        replies = self.release(group, member, ErrorCode.FENCED_INSTANCE_ID)
+        self.rename_session(group, member, member_id, now)
+        return replies
 
     def rename_session(
         self, group: ClassicGroup, member: Member, member_id: str, now: Instant
     ) -> None:
-        """Give a static member its new id and restart its session (G-28)."""
+        """Give a static member another id and restart its session."""
         self.timers.cancel_session(group, member)
         group.rename(member, member_id)
         member.is_new = False
         self.timers.restart_session(group, member, now)
 
-    def release(self, group: ClassicGroup, member: Member, error: ErrorCode, out: Outcome) -> None:
-        """Answer the parked requests of the member with an error."""
+    def release(self, group: ClassicGroup, member: Member, error: ErrorCode) -> Replies:
+        """The answers with an error to the parked requests of the member."""
+        replies: Replies = []
         if member.parked_join is not None:
             gone = error is ErrorCode.UNKNOWN_MEMBER_ID
             answer = join_refused(member.parked_join, error, "" if gone else member.member_id)
-            out.replies.append(answer)
+            replies.append(answer)
             group.unpark(member)
-        self.release_sync(member, error, out)
+        return replies + self.release_sync(member, error)
 
-    def release_sync(self, member: Member, error: ErrorCode, out: Outcome) -> None:
-        if member.parked_sync is not None:
-            out.replies.append(sync_refused(member.parked_sync, error))
-            member.parked_sync = None
-
-    async def after_removal(
-        self, group: ClassicGroup, out: Outcome, now: Instant, cause: RebalanceCause
-    ) -> None:
-        """Rebalance a stable group; in a join phase, check whether it is complete (G-70, G-80)."""
-        if ANSWERS[group.state, Request.LEAVE] is Action.REMOVE_AND_REBALANCE:
-            await self.start(group, out, now, cause)
-        else:
-            await self.complete_if_all_joined(group, out, now)
+    def release_sync(self, member: Member, error: ErrorCode) -> Replies:
+        """The answer with an error to the parked SyncGroup of the member, if there is one."""
+        parked, member.parked_sync = member.parked_sync, None
+        return [] if parked is None else [sync_refused(parked, error)]
 
     # --- The join phase ---
 
-    async def start(
-        self, group: ClassicGroup, out: Outcome, now: Instant, cause: RebalanceCause
-    ) -> None:
+    async def proceed(
+        self, group: ClassicGroup, request: Request, now: Instant, cause: RebalanceCause
+    ) -> Outcome:
+        """Go on after a JoinGroup was parked or a member was removed, by the table: start the join
+        phase, or check whether the present one is complete (G-70, G-80)."""
+        if ANSWERS[group.state, request] in _STARTS:
+            return await self.start(group, now, cause)
+        return await self.complete_if_all_joined(group, now)
+
+    async def start(self, group: ClassicGroup, now: Instant, cause: RebalanceCause) -> Outcome:
         """Enter PreparingRebalance: every member has to join again."""
+        replies: Replies = []
         async for some in in_pieces(group.members.values()):
             for member in some:
-                self.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, out)
+                replies += self.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
         self.timers.cancel_sync(group)
         group.pending_syncs.clear()
         group.storing_generation = None
@@ -298,17 +328,14 @@ class Rebalances:
         group.transition_to(GroupState.PREPARING_REBALANCE, now)
         group.rebalance_since_ms = now.monotonic_ms
         self._observe_start(group, before, cause)
-        if not was_empty:
-            self.timers.set_join(group, group.max_rebalance_timeout_ms, now)
-            await self.complete_if_all_joined(group, out, now)
-            return
         delay_ms = self._config.group_initial_rebalance_delay_ms
-        group.initial_wait_left_ms = max(group.max_rebalance_timeout_ms - delay_ms, 0)
-        group.added_during_wait = False
-        if delay_ms > 0:
-            self.timers.set_join(group, delay_ms, now)
-        else:
-            await self._complete(group, out, now)
+        if was_empty:
+            group.initial_wait_left_ms = max(group.max_rebalance_timeout_ms - delay_ms, 0)
+            group.added_during_wait = False
+        if was_empty and delay_ms <= 0:
+            return (await self._complete(group, now)).after(replies)
+        self.timers.set_join(group, delay_ms if was_empty else group.max_rebalance_timeout_ms, now)
+        return (await self.complete_if_all_joined(group, now)).after(replies)
 
     def _observe_start(
         self, group: ClassicGroup, before: GroupState, cause: RebalanceCause
@@ -320,40 +347,41 @@ class Rebalances:
             timeout_ms = self._config.group_initial_rebalance_delay_ms
         self._observer(RebalanceStarted(group, before, cause, awaited, timeout_ms))
 
-    async def complete_if_all_joined(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+    async def complete_if_all_joined(self, group: ClassicGroup, now: Instant) -> Outcome:
         """Complete the join phase if every member has joined (G-40), but not before the initial
         delay (G-44)."""
-        if (
+        complete = (
             group.state is GroupState.PREPARING_REBALANCE
             and group.initial_wait_left_ms is None
             and group.all_joined
-        ):
-            await self._complete(group, out, now)
+        )
+        return await self._complete(group, now) if complete else Outcome()
 
-    async def _complete(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+    async def _complete(self, group: ClassicGroup, now: Instant) -> Outcome:
         """Remove members that have not joined; begin the next generation with the others (G-42,
         G-43)."""
+        replies: Replies = []
         waited_ms = now.monotonic_ms - group.rebalance_since_ms
         async for some in in_pieces(group.members.values()):
             for member in some:
                 if member.parked_join is None and member.instance_id is None:
                     removal = Removal(RemovalReason.NO_JOIN_IN_JOIN_PHASE, waited_ms)
-                    self.remove(group, member, out, removal)
+                    replies += self.remove(group, member, removal)
         if group.members and not self._elect_leader(group):
             # All members are static and none has joined: wait for them again.
             group.initial_wait_left_ms = None
             timeout_ms = max(group.max_rebalance_timeout_ms, _JOIN_PHASE_AGAIN_MIN_MS)
             self.timers.set_join(group, timeout_ms, now)
-            return
+            return Outcome(replies=replies)
         self.timers.cancel_join(group)
         group.initial_wait_left_ms = None
         if group.members:
-            await self._begin_generation(group, out, now)
-        else:
-            before, generation = group.state, group.generation + 1
-            group.transition_to(GroupState.EMPTY, now)
-            await self.write(group, generation, None, None, {}, out, now)
-            self._observer(GroupEmptied(group, before, generation))
+            return (await self._begin_generation(group, now)).after(replies)
+        before, generation = group.state, group.generation + 1
+        group.transition_to(GroupState.EMPTY, now)
+        record = await self.record(group, generation, None, None, {}, now)
+        self._observer(GroupEmptied(group, before, generation))
+        return Outcome([record], replies)
 
     def _elect_leader(self, group: ClassicGroup) -> bool:
         """Keep the leader if it has joined; else elect the first member that has joined (G-42,
@@ -367,14 +395,15 @@ class Rebalances:
                 return True
         return False
 
-    async def _begin_generation(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+    async def _begin_generation(self, group: ClassicGroup, now: Instant) -> Outcome:
         generation = group.generation + 1
         protocol = await group.select_protocol()
         before = group.state
         group.transition_to(GroupState.COMPLETING_REBALANCE, now)
         self._observe_generation(group, before, generation, protocol, now)
         # The record has no leader, because there is no assignment yet (see `group`).
-        await self.write(group, generation, protocol, None, {}, out, now)
+        record = await self.record(group, generation, protocol, None, {}, now)
+        replies: Replies = []
         async for some in in_pieces(group.members.values()):
             for member in some:
                 member.is_new = False
@@ -383,21 +412,20 @@ class Rebalances:
                 self.timers.restart_session(group, member, now)
                 if member.parked_join is not None:
                     answer = await join_answer(group, member, generation, protocol)
-                    out.replies.append(join_reply(member.parked_join, answer))
+                    replies.append(join_reply(member.parked_join, answer))
                     group.unpark(member)
         self.timers.set_sync(group, now)
 
         async def after_append(error: ErrorCode, then: Instant) -> Outcome:
             # If the log refused the record, the generation does not exist, and a new rebalance
             # starts.
-            again = Outcome()
-            if error is not ErrorCode.NONE:
-                reason = RebalanceReason.GENERATION_NOT_WRITTEN
-                cause = RebalanceCause(reason, generation=generation, error=error)
-                await self.start(group, again, then, cause)
-            return again
+            if error is ErrorCode.NONE:
+                return Outcome()
+            reason = RebalanceReason.GENERATION_NOT_WRITTEN
+            cause = RebalanceCause(reason, generation=generation, error=error)
+            return await self.start(group, then, cause)
 
-        out.after_append = after_append
+        return Outcome([record], replies, after_append)
 
     def _observe_generation(
         self,
@@ -417,16 +445,15 @@ class Rebalances:
             GenerationStarted(group, before, generation, protocol, waited_ms, last_to_join)
         )
 
-    async def write(
+    async def record(
         self,
         group: ClassicGroup,
         generation: int,
         protocol: str | None,
         leader: str | None,
         assignments: dict[str, bytes],
-        out: Outcome,
         now: Instant,
-    ) -> None:
-        """Add the group's record to an outcome."""
+    ) -> Record:
+        """The group's record with its present members."""
         value = await group.record(generation, protocol, leader, assignments, now.wall_ms)
-        out.records.append((encode_key(group.group_id), await stored_value(value)))
+        return encode_key(group.group_id), await stored_value(value)

@@ -19,7 +19,7 @@ from odradek_broker.coordinator.groups.classic.group import (
     Member,
     Request,
 )
-from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
+from odradek_broker.coordinator.groups.classic.join_phase import Rebalances, Replies
 from odradek_broker.coordinator.groups.events import (
     GroupStabilized,
     MemberIdGiven,
@@ -28,8 +28,6 @@ from odradek_broker.coordinator.groups.events import (
     Observer,
     RebalanceCause,
     RebalanceReason,
-    Removal,
-    RemovalReason,
     RequestRefused,
 )
 from odradek_broker.coordinator.groups.responses import (
@@ -100,104 +98,88 @@ class ClassicMembership:
 
     async def join(self, call: JoinCall, now: Instant) -> Outcome:
         """Answer the join, or park it until the join phase is complete."""
-        out = Outcome()
-        error = await self._join(call, out, now)
-        if error is not ErrorCode.NONE:
-            full = error is ErrorCode.GROUP_MAX_SIZE_REACHED
-            member_id = "" if full else call.request.member_id
-            out.replies.append(join_refused(call.deferred, error, member_id))
-            self._observe_refusal(call, error)
-        return out
-
-    async def _join(self, call: JoinCall, out: Outcome, now: Instant) -> ErrorCode:
-        """The error to answer, or NONE if the call is answered or parked."""
-        request = call.request
-        if not request.group_id:
-            return ErrorCode.INVALID_GROUP_ID
-        error = call.error(self._config)
-        if error is not ErrorCode.NONE:
-            return error
+        request, instance_id = call.request, call.request.group_instance_id
         group = self._groups.get(request.group_id)
-        names = [protocol.name for protocol in request.protocols]
-        if group is None:
-            if request.member_id:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            if not request.protocol_type or not names:
-                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            created = self._create(request.group_id, now)
-            if created is None:
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE
-            group = created
-        if group.state is GroupState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not self._has_room(group, request.member_id):
-            return await self._drop_surplus(group, request.member_id, out, now)
-        if not group.accepts(request.protocol_type, names):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if not request.member_id:
-            return await self._join_without_id(group, call, out, now)
-        if request.member_id in group.pending:
-            if request.group_instance_id is not None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            self._timers.take_pending(group, request.member_id)
-            return await self._add(group, call, request.member_id, out, now)
-        error = group.check_member(request.member_id, request.group_instance_id)
-        if error is not ErrorCode.NONE:
-            return error
-        return await self._join_again(group, call, group.members[request.member_id], out, now)
+        error = call.error(self._config) or self._join_error(group, call)
+        if group is None and error is ErrorCode.NONE:
+            group = self._create(request.group_id, now)
+        if group is None or error is not ErrorCode.NONE:
+            # Without an error: there are too many groups without a record.
+            return await self._refuse_join(
+                call, error or ErrorCode.COORDINATOR_NOT_AVAILABLE, group, now
+            )
+        # `known_id`: the id under which the group has the member, if it has it.
+        member_id = known_id = request.member_id
+        if not member_id:
+            first = call.client_id if instance_id is None else instance_id
+            member_id = f"{first}-{UUID(bytes=self._random.uuid())}"
+            known_id = "" if instance_id is None else group.static_ids.get(instance_id, "")
+            if instance_id is None and call.api_version >= MEMBER_ID_REQUIRED_SINCE:
+                return self._give_id(group, call, member_id, now)
+        member = group.members.get(known_id)
+        if member is None:
+            return await self._add(group, call, member_id, now)
+        if known_id != member_id:
+            return await self._replace(group, call, member, member_id, now)
+        return await self._join_again(group, call, member, now)
+
+    def _join_error(self, group: ClassicGroup | None, call: JoinCall) -> ErrorCode:
+        """The error of the first check of the group that the join does not pass, else NONE. `group`
+        None: the join would create the group."""
+        request, member_id = call.request, call.request.member_id
+        present = ClassicGroup(request.group_id) if group is None else group
+        error = ErrorCode.NONE
+        if group is None and member_id:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        elif present.state is GroupState.DEAD:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        elif not self._has_room(present, member_id):
+            error = ErrorCode.GROUP_MAX_SIZE_REACHED
+        elif not present.accepts(request.protocol_type, [each.name for each in request.protocols]):
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        elif member_id in present.pending and request.group_instance_id is not None:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        elif member_id and member_id not in present.pending:
+            error = present.check_member(member_id, request.group_instance_id)
+        return error
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """True if group.max.size lets the member join (G-22)."""
-        size_max = self._config.group_max_size
         member = group.members.get(member_id)
-        known = member is not None or member_id in group.pending
-        if not known and len(group.pending) >= PENDING_MEMBERS_MAX:
-            return False
-        if group.state is GroupState.EMPTY:
-            return True
+        is_known = member is not None or member_id in group.pending
         if group.state is GroupState.PREPARING_REBALANCE:
-            parked = member is not None and member.parked_join is not None
-            return parked or group.awaiting_joins < size_max
-        return member is not None or len(group.members) < size_max
+            has_place = member is not None and member.parked_join is not None
+            taken = group.awaiting_joins
+        else:
+            has_place = member is not None or group.state is GroupState.EMPTY
+            taken = len(group.members)
+        has_id = is_known or len(group.pending) < PENDING_MEMBERS_MAX
+        return has_id and (has_place or taken < self._config.group_max_size)
 
-    async def _drop_surplus(
-        self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
-    ) -> ErrorCode:
-        if member_id in group.pending:
-            self._timers.take_pending(group, member_id)
-            await self._rebalances.complete_if_all_joined(group, out, now)
-        elif member_id in group.members:
-            removal = Removal(RemovalReason.GROUP_FULL)
-            self._rebalances.remove(group, group.members[member_id], out, removal)
-            cause = RebalanceCause(RebalanceReason.MEMBER_REMOVED, [member_id])
-            await self._rebalances.after_removal(group, out, now, cause)
-        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    async def _refuse_join(
+        self, call: JoinCall, error: ErrorCode, group: ClassicGroup | None, now: Instant
+    ) -> Outcome:
+        out, member_id = Outcome(), call.request.member_id
+        if group is not None and error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+            out = await self._rebalances.drop_surplus(group, member_id, now)
+            member_id = ""
+        out.replies.append(join_refused(call.deferred, error, member_id))
+        self._observe_refusal(call, error)
+        return out
 
-    async def _join_without_id(
-        self, group: ClassicGroup, call: JoinCall, out: Outcome, now: Instant
-    ) -> ErrorCode:
-        instance_id = call.request.group_instance_id
-        unique = UUID(bytes=self._random.uuid())
-        if instance_id is not None:
-            member_id = f"{instance_id}-{unique}"
-            holder_id = group.static_ids.get(instance_id)
-            if holder_id is not None:
-                return await self._replace(
-                    group, call, group.members[holder_id], member_id, out, now
-                )
-            return await self._add(group, call, member_id, out, now)
-        member_id = f"{call.client_id}-{unique}"
-        if call.api_version < MEMBER_ID_REQUIRED_SINCE:
-            return await self._add(group, call, member_id, out, now)
+    def _give_id(
+        self, group: ClassicGroup, call: JoinCall, member_id: str, now: Instant
+    ) -> Outcome:
+        """Answer a dynamic member with the id to join with (G-25)."""
         self._timers.add_pending(group, member_id, call.request.session_timeout_ms, now)
-        out.replies.append(join_refused(call.deferred, ErrorCode.MEMBER_ID_REQUIRED, member_id))
         self._observer(MemberIdGiven(group.group_id, member_id, call))
-        return ErrorCode.NONE
+        refusal = join_refused(call.deferred, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        return Outcome(replies=[refusal])
 
     async def _add(
-        self, group: ClassicGroup, call: JoinCall, member_id: str, out: Outcome, now: Instant
-    ) -> ErrorCode:
-        action = ANSWERS[group.state, Request.JOIN_NEW]
+        self, group: ClassicGroup, call: JoinCall, member_id: str, now: Instant
+    ) -> Outcome:
+        """Park the join of a new member."""
         member = Member(
             member_id=member_id,
             instance_id=call.request.group_instance_id,
@@ -212,102 +194,70 @@ class ClassicMembership:
         )
         self._rebalances.add(group, member, now)
         cause = RebalanceCause(RebalanceReason.MEMBER_ADDED, [member_id])
-        await self._proceed(action, group, out, now, cause)
-        return ErrorCode.NONE
+        return await self._rebalances.proceed(group, Request.JOIN_NEW, now, cause)
 
     async def _join_again(
-        self, group: ClassicGroup, call: JoinCall, member: Member, out: Outcome, now: Instant
-    ) -> ErrorCode:
+        self, group: ClassicGroup, call: JoinCall, member: Member, now: Instant
+    ) -> Outcome:
         """Answer a known member that joins for the next generation, or because the answer to its
         last JoinGroup was lost (G-30)."""
         member.knows_id = True
+        reason = RebalanceReason.LEADER_REJOINED
         if member.protocols != call.protocols:
-            request = Request.JOIN_CHANGED
+            request, reason = Request.JOIN_CHANGED, RebalanceReason.MEMBER_CHANGED
         elif group.leader_id == member.member_id:
             request = Request.JOIN_LEADER
         else:
             request = Request.JOIN_FOLLOWER
-        action = ANSWERS[group.state, request]
-        if action is Action.ANSWER_JOIN:
+        if ANSWERS[group.state, request] is Action.ANSWER_JOIN:
             answer = await join_answer(group, member, group.generation, group.protocol)
-            out.replies.append(join_reply(call.deferred, answer))
             self._timers.restart_session(group, member, now)
-            return ErrorCode.NONE
-        self._park(group, member, call, out, now)
+            return Outcome(replies=[join_reply(call.deferred, answer)])
+        given_up = self._park(group, member, call, now)
         if group.state is GroupState.PREPARING_REBALANCE:
             waited_ms = now.monotonic_ms - group.rebalance_since_ms
             self._observer(MemberRejoined(group.group_id, member.member_id, waited_ms))
-        reason = RebalanceReason.LEADER_REJOINED
-        if request is Request.JOIN_CHANGED:
-            reason = RebalanceReason.MEMBER_CHANGED
-        await self._proceed(action, group, out, now, RebalanceCause(reason, [member.member_id]))
-        return ErrorCode.NONE
+        cause = RebalanceCause(reason, [member.member_id])
+        return (await self._rebalances.proceed(group, request, now, cause)).after(given_up)
 
-    def _park(
-        self, group: ClassicGroup, member: Member, call: JoinCall, out: Outcome, now: Instant
-    ) -> None:
-        """Take the metadata of the member, and park the call.
-
-        An older parked JoinGroup of the member is answered with an error: the client has given up
-        its connection.
-        """
+    def _park(self, group: ClassicGroup, member: Member, call: JoinCall, now: Instant) -> Replies:
+        """Take the metadata of the member, and park the call. Returns the answer to an older parked
+        JoinGroup of the member, whose connection the client has given up."""
+        given_up: Replies = []
         if member.parked_join is not None:
             error = ErrorCode.REBALANCE_IN_PROGRESS
-            out.replies.append(join_refused(member.parked_join, error, member.member_id))
+            given_up.append(join_refused(member.parked_join, error, member.member_id))
         group.park(member, call.deferred)
         group.offer(member, call.protocols)
         member.joined_ms = now.monotonic_ms
         group.set_timeouts(member, call.request.session_timeout_ms, call.rebalance_timeout_ms)
         member.client_id = call.client_id
         member.client_host = call.client_host
-
-    async def _proceed(
-        self,
-        action: Action,
-        group: ClassicGroup,
-        out: Outcome,
-        now: Instant,
-        cause: RebalanceCause,
-    ) -> None:
-        """Begin the join phase after a JoinGroup was parked, or check whether it is complete."""
-        if action in (Action.ADD_AND_REBALANCE, Action.UPDATE_AND_REBALANCE):
-            await self._rebalances.start(group, out, now, cause)
-        else:
-            await self._rebalances.complete_if_all_joined(group, out, now)
+        return given_up
 
     async def _replace(
-        self,
-        group: ClassicGroup,
-        call: JoinCall,
-        member: Member,
-        member_id: str,
-        out: Outcome,
-        now: Instant,
-    ) -> ErrorCode:
+        self, group: ClassicGroup, call: JoinCall, member: Member, member_id: str, now: Instant
+    ) -> Outcome:
         """Replace a static member by its successor, which joined without an id, and fence the old
-        member id (G-28)."""
+        member id (G-28). A stable group rebalances only if the successor changes its protocol."""
         old_id, old_leader = member.member_id, group.leader_id
-        self._rebalances.release(group, member, ErrorCode.FENCED_INSTANCE_ID, out)
-        self._rebalances.rename_session(group, member, member_id, now)
-        self._park(group, member, call, out, now)
+        fenced = self._rebalances.replace(group, member, member_id, now)
+        self._park(group, member, call, now)
         self._observer(MemberReplaced(group.group_id, member, old_id))
-        if group.state is GroupState.PREPARING_REBALANCE:
-            await self._rebalances.complete_if_all_joined(group, out, now)
-            return ErrorCode.NONE
         stable = group.state is GroupState.STABLE
         if not stable or await group.select_protocol() != group.protocol:
             reason = RebalanceReason.STATIC_MEMBER_RETURNED
             if stable:
                 reason = RebalanceReason.STATIC_MEMBER_CHANGED
             cause = RebalanceCause(reason, [member_id], member.instance_id)
-            await self._rebalances.start(group, out, now, cause)
-            return ErrorCode.NONE
+            out = await self._rebalances.proceed(group, Request.JOIN_CHANGED, now, cause)
+            return out.after(fenced)
         group.unpark(member)
         assignments = {
             each: group.assignment(old_id if each == member_id else each) for each in group.members
         }
-        await self._rebalances.write(
-            group, group.generation, group.protocol, group.leader_id, assignments, out, now
+        record = await self._rebalances.record(
+            group, group.generation, group.protocol, group.leader_id, assignments, now
         )
         answer = await join_answer(group, member, group.generation, group.protocol)
         if group.leader_id == member_id:
@@ -318,17 +268,14 @@ class ClassicMembership:
                 # In versions without SkipAssignment, a member that learns that it is the leader
                 # computes an assignment, but this generation has an assignment already.
                 answer.leader, answer.members = old_leader or "", []
-        out.replies.append(
-            Reply(call.deferred, answer, lambda error: join_error(error, call.request.member_id))
-        )
+        reply = Reply(call.deferred, answer, lambda error: join_error(error, ""))
 
         def after_append(error: ErrorCode, then: Instant) -> Outcome:
             if error is not ErrorCode.NONE and member_id in group.members:
                 self._rebalances.rename_session(group, member, old_id, then)
             return Outcome()
 
-        out.after_append = after_append
-        return ErrorCode.NONE
+        return Outcome([record], [*fenced, reply], after_append)
 
     def _observe_refusal(self, call: JoinCall, error: ErrorCode) -> None:
         request = call.request
@@ -353,7 +300,6 @@ class ClassicMembership:
         """Answer the SyncGroup with the member's assignment, or park it until the leader has sent
         the assignments.
         """
-        out = Outcome()
         error, group = find_group(self._groups, request)
         if group is not None and not (
             _matches(request.protocol_type, group.protocol_type)
@@ -361,20 +307,18 @@ class ClassicMembership:
         ):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if group is None or error is not ErrorCode.NONE:
-            out.replies.append(sync_refused(deferred, error))
             self._observer(request_refused(self._groups, "SyncGroup", request, error))
-            return out
+            return Outcome(replies=[sync_refused(deferred, error)])
         member = group.members[request.member_id]
         action = ANSWERS[group.state, Request.SYNC]
-        if action is Action.ANSWER_SYNC:
-            out.replies.append(sync_reply(deferred, group, member))
-            self._rebalances.synced(group, member)
-            self._timers.restart_session(group, member, now)
-        elif action is Action.PARK_SYNC:
-            await self._park_sync(group, member, request, deferred, out, now)
-        else:
-            out.replies.append(sync_refused(deferred, ErrorCode[action.name]))
-        return out
+        if action is Action.PARK_SYNC:
+            return await self._park_sync(group, member, request, deferred, now)
+        if action is not Action.ANSWER_SYNC:
+            return Outcome(replies=[sync_refused(deferred, ErrorCode[action.name])])
+        reply = sync_reply(deferred, group, member)
+        self._rebalances.synced(group, member)
+        self._timers.restart_session(group, member, now)
+        return Outcome(replies=[reply])
 
     async def _park_sync(
         self,
@@ -382,57 +326,55 @@ class ClassicMembership:
         member: Member,
         request: SyncGroupRequest,
         deferred: Deferred[SyncGroupResponse],
-        out: Outcome,
         now: Instant,
-    ) -> None:
+    ) -> Outcome:
         # The client has given up the connection of an older parked SyncGroup of the member.
-        self._rebalances.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, out)
+        given_up = self._rebalances.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.parked_sync = deferred
         self._rebalances.synced(group, member)
         self._timers.restart_session(group, member, now)
         if group.leader_id == member.member_id and group.storing_generation is None:
-            await self._store(group, request, out, now)
+            return (await self._store(group, request, now)).after(given_up)
+        return Outcome(replies=given_up)
 
-    async def _store(
-        self, group: ClassicGroup, request: SyncGroupRequest, out: Outcome, now: Instant
-    ) -> None:
+    async def _store(self, group: ClassicGroup, request: SyncGroupRequest, now: Instant) -> Outcome:
         """Write the leader's assignment; the state changes when it is durable (G-61)."""
         given = {part.member_id: part.assignment for part in request.assignments}
         generation = group.generation
         group.storing_generation = generation
-        await self._rebalances.write(
-            group, generation, group.protocol, group.leader_id, given, out, now
+        record = await self._rebalances.record(
+            group, generation, group.protocol, group.leader_id, given, now
         )
 
         async def after_append(error: ErrorCode, then: Instant) -> Outcome:
-            done = Outcome()
             if group.storing_generation != generation:
                 # A rebalance began before the assignment was durable, and the parked SyncGroup
                 # requests were answered with REBALANCE_IN_PROGRESS.
-                return done
+                return Outcome()
             group.storing_generation = None
             if error is ErrorCode.NONE:
                 before = group.state
                 group.transition_to(GroupState.STABLE, then)
                 self._observer(GroupStabilized(group, before, generation))
-                await self._answer_syncs(group, done, then)
-            else:
-                cause = RebalanceCause(RebalanceReason.ASSIGNMENT_NOT_WRITTEN, error=error)
-                async for some in in_pieces(group.members.values()):
-                    for member in some:
-                        self._rebalances.release_sync(member, error, done)
-                await self._rebalances.start(group, done, then, cause)
-            return done
+                return Outcome(replies=await self._answer_syncs(group, then))
+            cause = RebalanceCause(RebalanceReason.ASSIGNMENT_NOT_WRITTEN, error=error)
+            refused: Replies = []
+            async for some in in_pieces(group.members.values()):
+                for member in some:
+                    refused += self._rebalances.release_sync(member, error)
+            return (await self._rebalances.start(group, then, cause)).after(refused)
 
-        out.after_append = after_append
+        return Outcome([record], after_append=after_append)
 
-    async def _answer_syncs(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
+    async def _answer_syncs(self, group: ClassicGroup, now: Instant) -> Replies:
+        replies: Replies = []
         async for some in in_pieces(group.members.values()):
             for member in some:
                 self._timers.restart_session(group, member, now)
                 if member.parked_sync is not None:
-                    out.replies.append(sync_reply(member.parked_sync, group, member))
+                    replies.append(sync_reply(member.parked_sync, group, member))
                     member.parked_sync = None
+        return replies
 
     # --- Heartbeat ---
 
@@ -461,47 +403,48 @@ class ClassicMembership:
     ) -> Outcome:
         """Answer a LeaveGroup; the remaining members rebalance once, however many members leave
         (G-80)."""
-        out = Outcome()
         group = self._groups.get(request.group_id)
         if not request.group_id:
-            out.replies.append(leave_refused(deferred, ErrorCode.INVALID_GROUP_ID))
-            return out
+            return Outcome(replies=[leave_refused(deferred, ErrorCode.INVALID_GROUP_ID)])
         if group is not None and group.state is GroupState.DEAD:
-            out.replies.append(leave_refused(deferred, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            return out
+            return Outcome(replies=[leave_refused(deferred, ErrorCode.COORDINATOR_NOT_AVAILABLE)])
         leaving = leaving_members(request, api_version)
         before = [] if group is None else [*group.members, *group.pending]
-        errors = [
-            self._leave(group, identity, out)
-            async for some in in_pieces(leaving)
-            for identity in some
-        ]
+        errors: list[ErrorCode] = []
+        released: Replies = []
+        async for some in in_pieces(leaving):
+            for identity in some:
+                error, replies = self._leave(group, identity)
+                errors.append(error)
+                released += replies
+        out = Outcome()
         present = {} if group is None else {**group.members, **group.pending}
         if group is not None and len(present) < len(before):
             left = [member_id for member_id in before if member_id not in present]
             cause = RebalanceCause(RebalanceReason.MEMBERS_LEFT, left)
-            await self._rebalances.after_removal(group, out, now, cause)
+            out = await self._rebalances.proceed(group, Request.LEAVE, now, cause)
         elif group is not None:
-            await self._rebalances.complete_if_all_joined(group, out, now)
+            out = await self._rebalances.complete_if_all_joined(group, now)
         out.replies.append(await leave_reply(deferred, leaving, errors, api_version))
-        return out
+        return out.after(released)
 
     def _leave(
-        self, group: ClassicGroup | None, identity: MemberIdentity, out: Outcome
-    ) -> ErrorCode:
+        self, group: ClassicGroup | None, identity: MemberIdentity
+    ) -> tuple[ErrorCode, Replies]:
         if group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID, []
         member_id, instance_id = identity.member_id, identity.group_instance_id
         if not member_id and instance_id is not None:
             # An administrator removes a static member by its instance id.
             member_id = group.static_ids.get(instance_id, "")
         elif member_id in group.pending and instance_id is None:
-            self._rebalances.timers.take_pending(group, member_id)
-            return ErrorCode.NONE
+            self._timers.take_pending(group, member_id)
+            return ErrorCode.NONE, []
         error = group.check_member(member_id, instance_id)
-        if error is ErrorCode.NONE:
-            self._rebalances.remove(group, group.members[member_id], out, removal_of(identity))
-        return error
+        if error is not ErrorCode.NONE:
+            return error, []
+        member = group.members[member_id]
+        return error, self._rebalances.remove(group, member, removal_of(identity))
 
 
 def find_group(
