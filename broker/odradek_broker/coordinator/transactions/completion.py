@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import structlog
@@ -111,11 +112,12 @@ MARKERS_IN_FLIGHT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class SendMarkers:
-    """A request to the partitions' leaders to write markers; the codes in their answers are given
-    to `markers_answered`."""
+    """A request to the partitions' leaders to write markers. `decide` is called with the codes in
+    their answers."""
 
     transactional_id: str
     request: MarkerRequest
+    decide: Callable[[Mapping[TopicPartition, ErrorCode], Instant], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +144,6 @@ class EffectsCore(Core, Protocol):
     """A core that requests effects."""
 
     outbox: deque[Effect]
-
-    def markers_answered(
-        self, sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode], now: Instant
-    ) -> Outcome:
-        """Take the leaders' answers to one `SendMarkers`."""
-        ...
 
 
 C = TypeVar("C", bound=EffectsCore)
@@ -218,7 +214,7 @@ class Effects(Generic[C]):
             self._markers_in_flight -= 1
             _log_refusals(sent, codes)
             if runtime.state is RuntimeState.ACTIVE:
-                runtime.run(lambda now: runtime.core.markers_answered(sent, codes, now))
+                runtime.run(lambda now: sent.decide(codes, now))
             self._send_waiting()
 
         self._write_marker(sent.request).then(answered)
@@ -376,14 +372,13 @@ class Completion:
         progress.in_flight = True
         request = progress.request()
         self._observer(MarkersSent(name, progress.transaction, request.partitions))
-        self._outbox.append(SendMarkers(name, request))
+        self._outbox.append(SendMarkers(name, request, partial(self._answered, name)))
         return Outcome()
 
-    def answered(
-        self, sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode], now: Instant
+    def _answered(
+        self, name: str, codes: Mapping[TopicPartition, ErrorCode], now: Instant
     ) -> Outcome:
         """Take the leaders' answers to one `SendMarkers`."""
-        name = sent.transactional_id
         progress = self._under_way.get(name)
         if progress is None or not progress.in_flight:
             return Outcome()

@@ -246,7 +246,7 @@ class TransactionCoordinator:
 
         def decide(now: Instant) -> Outcome:
             found.append(runtime.core.is_open(transactional_id, now))
-            return runtime.core.abort_open(transactional_id, now)
+            return runtime.core.abort_if(runtime.core.is_open, transactional_id, now)
 
         runtime.run(decide)
         return bool(found) and found[0]

@@ -379,36 +379,39 @@ def decide_end(
     if current is None:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
     pending = pending or current.state.is_prepared
+    ending: Ending
     if call.version >= VERSION_2:
-        if pending:
-            # A producer that has begun its next transaction has an identity that is not stored yet.
-            # Such a producer must not be fenced, so `pending` is checked before the identity.
-            return Decision(_E.CONCURRENT_TRANSACTIONS)
-        return _end_v2(current, call, fresh_id, wall_ms)
+        ending = _end_v2(current, call, pending)
+    else:
+        ending = _end_v1(current, call, pending)
+    if isinstance(ending, ErrorCode):
+        return Decision(ending)
+    producer_id, epoch = current.identity
+    if ending is End.DONE:
+        return Decision(producer_id=producer_id, epoch=epoch)
+    if call.version >= VERSION_2:
+        return _prepare_v2(current, call, fresh_id, wall_ms)
+    after = replace(current, state=_prepared(call.commit), client_version=1, last_update_ms=wall_ms)
+    return Decision(after=after, producer_id=producer_id, epoch=epoch)
+
+
+def _end_v1(current: Transaction, call: EndCall, pending: bool) -> Ending:
     producer_id, epoch = current.identity
     fenced_by_rotation = call.producer_id == current.previous_producer_id and is_exhausted(
         call.epoch
     )
     if producer_id != call.producer_id and not fenced_by_rotation:
-        return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
+        return _E.INVALID_PRODUCER_ID_MAPPING
     if fenced_by_rotation or epoch != call.epoch:
-        return Decision(_E.PRODUCER_FENCED)
+        return _E.PRODUCER_FENCED
+    return _E.CONCURRENT_TRANSACTIONS if pending else END_V1[current.state, call.commit]
+
+
+def _end_v2(current: Transaction, call: EndCall, pending: bool) -> Ending:
     if pending:
-        return Decision(_E.CONCURRENT_TRANSACTIONS)
-    ending = END_V1[current.state, call.commit]
-    if isinstance(ending, ErrorCode):
-        return Decision(ending)
-    if ending is End.DONE:
-        return Decision(producer_id=producer_id, epoch=epoch)
-    after = replace(current, state=_prepared(call.commit), client_version=1, last_update_ms=wall_ms)
-    return Decision(after=after, producer_id=producer_id, epoch=epoch)
-
-
-def _prepared(commit: bool) -> TransactionState:
-    return _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT
-
-
-def _end_v2(current: Transaction, call: EndCall, fresh_id: int | None, wall_ms: int) -> Decision:
+        # A producer that has begun its next transaction has an identity that is not stored yet.
+        # Such a producer must not be fenced, so `pending` is checked before the identity.
+        return _E.CONCURRENT_TRANSACTIONS
     stored_id, stored_epoch = current.identity
     after_overflow = (
         call.producer_id == current.previous_producer_id
@@ -417,19 +420,18 @@ def _end_v2(current: Transaction, call: EndCall, fresh_id: int | None, wall_ms: 
         and current.state not in (_S.EMPTY, _S.ONGOING)
     )
     if call.producer_id != stored_id and not after_overflow:
-        return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
+        return _E.INVALID_PRODUCER_ID_MAPPING
     # The end of a transaction of version 1 does not raise the epoch, so a producer with an older
     # epoch was fenced.
     raised = current.client_version >= VERSION_2 and call.epoch + 1 == stored_epoch
     retry = after_overflow or raised
     if not retry and call.epoch != stored_epoch:
-        return Decision(_E.PRODUCER_FENCED)
-    ending = END_V2[current.state, call.commit, retry]
-    if isinstance(ending, ErrorCode):
-        return Decision(ending)
-    if ending is End.DONE:
-        return Decision(producer_id=stored_id, epoch=stored_epoch)
-    return _prepare_v2(current, call, fresh_id, wall_ms)
+        return _E.PRODUCER_FENCED
+    return END_V2[current.state, call.commit, retry]
+
+
+def _prepared(commit: bool) -> TransactionState:
+    return _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT
 
 
 def _prepare_v2(

@@ -27,7 +27,6 @@ from odradek_broker.coordinator.transactions.completion import (
     DecideAgain,
     Effect,
     PartitionCodes,
-    SendMarkers,
     TakeProducerId,
     TimerName,
 )
@@ -430,7 +429,7 @@ class TransactionShard:
         if name.kind is Deadline.EXPIRY:
             return self._expire(now)
         if name.kind is Deadline.TIMED_OUT:
-            return self.abort_timed_out(name.transactional_id, now)
+            return self.abort_if(self._timed_out, name.transactional_id, now)
         if name.kind is Deadline.MARKERS:
             return self._completion.send_markers(name.transactional_id, now)
         parked = self._parking.take(name)
@@ -548,14 +547,6 @@ class TransactionShard:
             return self._pending.refused(cause, call, decision.error, reply, now)
         return self._pending.record(cause, decision.after, [reply], now, call)
 
-    # --- Markers ---
-
-    def markers_answered(
-        self, sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode], now: Instant
-    ) -> Outcome:
-        """Take the answers to a request for markers; see `EffectsCore`."""
-        return self._completion.answered(sent, codes, now)
-
     # --- Waiting for the end of the last transaction (T-68) ---
 
     def _park(
@@ -621,29 +612,22 @@ class TransactionShard:
             and self._pending.target(name) is None
         )
 
-    def abort_timed_out(self, name: str, now: Instant) -> Outcome:
-        """Fence the producer and abort the transaction, if the transaction still exceeds its
-        timeout."""
-        return self._abort_if(self._timed_out, name, now)
-
-    def abort_open(self, name: str, now: Instant) -> Outcome:
-        """Abort the id's ongoing transaction, as if its timeout had passed."""
-        return self._abort_if(self.is_open, name, now)
-
-    def _abort_if(
+    def abort_if(
         self,
         still: Callable[[str, Instant], bool],
         name: str,
         now: Instant,
         fresh_id: int | None = None,
     ) -> Outcome:
+        """Fence the producer of an ongoing transaction and abort the transaction, if `still` is
+        true."""
         if not still(name, now):
             return Outcome()
         decision = fence_producer(self.transactions[name], fresh_id, now.wall_ms)
         if decision.needs_producer_id:
             return self._pending.take_producer_id(
                 name,
-                lambda given, then: self._abort_if(still, name, then, given),
+                lambda given, then: self.abort_if(still, name, then, given),
                 lambda error: None,  # The next scan finds the id again.
             )
         assert decision.after is not None
