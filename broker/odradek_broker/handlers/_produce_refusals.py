@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek_broker.coordinator.transactions.verification import TRANSIENT_ERRORS
+from odradek_broker.coordinator.transactions.verification import refused_verification
 from odradek_broker.partition import Partition
 from odradek_broker.request import NO_RESPONSE, CloseConnection, NoResponse
 from odradek_broker.storage.errors import AppendRejected, NotOneBatch, StorageError
@@ -31,13 +31,9 @@ _WITHOUT_LOG_START = frozenset(
 
 def verification_error(error: ErrorCode, version: int) -> ErrorCode:
     """The error that a producer gets if the coordinator refuses the verification (T-61, T-62)."""
-    if error in TRANSIENT_ERRORS:
-        return _E.NOT_ENOUGH_REPLICAS
-    if error is _E.PRODUCER_FENCED:
-        return _E.INVALID_PRODUCER_EPOCH
-    if error is _E.TRANSACTION_ABORTABLE and version < TRANSACTION_ABORTABLE_SINCE:
-        return _E.INVALID_TXN_STATE
-    return error
+    return refused_verification(
+        error, _E.NOT_ENOUGH_REPLICAS, knows_abortable=version >= TRANSACTION_ABORTABLE_SINCE
+    )
 
 
 def refused(

@@ -9,7 +9,10 @@ version 5 on this request adds the partition (T-61, T-62).
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
-from odradek_broker.coordinator.transactions.verification import TRANSIENT_ERRORS, UnverifiedAppend
+from odradek_broker.coordinator.transactions.verification import (
+    UnverifiedAppend,
+    refused_verification,
+)
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers.offset_commit import COMMITTED_AT_ONCE, one_entry_each, still_exists
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
@@ -51,7 +54,9 @@ async def handle(
     async for asked in paced(request.topics):
         count += len(asked.partitions)
         error = _E.TOPIC_AUTHORIZATION_FAILED if asked.name in denied else refusal
-        response.topics.append(await _topic(node, asked, error, fit))
+        answered, accepted = await _topic(node, asked, error)
+        response.topics.append(answered)
+        fit += accepted
     if not refusal and len(fit) < count:
         response.topics = await one_entry_each(response.topics, lambda topic: topic.name)
     async for batch in paced(in_order(fit, COMMITTED_AT_ONCE), changing=True):
@@ -79,9 +84,11 @@ def _refusal(node: Node, context: RequestContext, request: TxnOffsetCommitReques
 
 
 async def _topic(
-    node: Node, asked: TxnOffsetCommitRequestTopic, error: ErrorCode, fit: Fit
-) -> TxnOffsetCommitResponseTopic:
+    node: Node, asked: TxnOffsetCommitRequestTopic, error: ErrorCode
+) -> tuple[TxnOffsetCommitResponseTopic, Fit]:
+    """The answer for a topic, and its partitions whose offsets may be stored."""
     answers = []
+    fit: Fit = []
     async for part in paced(asked.partitions):
         index = part.partition_index
         own = error
@@ -91,7 +98,7 @@ async def _topic(
         answers.append(answer)
         if not own:
             fit.append((answer, _part(asked.name, part, node.metadata.topic_id(asked.name))))
-    return TxnOffsetCommitResponseTopic(name=asked.name, partitions=answers)
+    return TxnOffsetCommitResponseTopic(name=asked.name, partitions=answers), fit
 
 
 def _part(name: str, part: TxnOffsetCommitRequestPartition, topic_id: bytes) -> CommitPart:
@@ -130,7 +137,12 @@ def _commit(
 
     def verified(error: ErrorCode) -> None:
         if error is not _E.NONE:
-            refused = _verification_error(error, context.api_version)
+            # After this error the client retries at the same broker.
+            refused = refused_verification(
+                error,
+                _E.COORDINATOR_LOAD_IN_PROGRESS,
+                knows_abortable=context.api_version >= TRANSACTION_ABORTABLE_SINCE,
+            )
             deferred.resolve([refused] * len(parts))
             return
         node.groups.commit_in_transaction(call, request.producer_id, request.producer_epoch).then(
@@ -157,16 +169,3 @@ def _commit(
         )
     )
     return deferred
-
-
-def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
-    """The error that a client gets if the transaction coordinator refuses the verification. A
-    transient error is answered as COORDINATOR_LOAD_IN_PROGRESS, after which the client retries at
-    the same broker."""
-    if error in TRANSIENT_ERRORS:
-        return _E.COORDINATOR_LOAD_IN_PROGRESS
-    if error is _E.PRODUCER_FENCED:
-        return _E.INVALID_PRODUCER_EPOCH
-    if error is _E.TRANSACTION_ABORTABLE and version < TRANSACTION_ABORTABLE_SINCE:
-        return _E.INVALID_TXN_STATE
-    return error

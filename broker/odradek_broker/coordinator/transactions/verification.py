@@ -70,6 +70,23 @@ TRANSIENT_ERRORS = frozenset(
 )
 
 
+def refused_verification(
+    error: ErrorCode, transient: ErrorCode, *, knows_abortable: bool
+) -> ErrorCode:
+    """The error that a client gets if the coordinator refuses the verification (T-61, T-62).
+
+    `transient`: the error of its API after which the client retries. `knows_abortable`: the version
+    of the request has TRANSACTION_ABORTABLE.
+    """
+    if error in TRANSIENT_ERRORS:
+        return transient
+    if error is _E.PRODUCER_FENCED:
+        return _E.INVALID_PRODUCER_EPOCH
+    if error is _E.TRANSACTION_ABORTABLE and not knows_abortable:
+        return _E.INVALID_TXN_STATE
+    return error
+
+
 @dataclass(frozen=True, slots=True)
 class UnverifiedAppend:
     """An append whose transaction is not verified yet.
