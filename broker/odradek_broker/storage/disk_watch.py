@@ -83,10 +83,11 @@ class DiskWatch:
         if not out_of_files(problem) and not no_room(problem):
             self.doubted = True
 
-    def took_offline(self, name: str, reason: str) -> None:
-        """Note a partition that went offline."""
+    def took_offline(self, name: str, reason: str, *, is_reported: bool = False) -> None:
+        """Note a partition that went offline, or that could not be opened again."""
         self.doubted = True
-        self.on_offline(name, reason)
+        if not is_reported:
+            self.on_offline(name, reason)
 
     def lost(self, reason: str) -> None:
         """Give up the whole directory."""

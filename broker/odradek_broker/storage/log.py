@@ -273,9 +273,11 @@ class PartitionLog:
     def go_offline(self, reason: str) -> None:
         """Take the partition offline after a disk error in its own files."""
         if not self.offline:
+            # A log that is being opened again still has the reason that was reported.
+            is_reported = bool(self.offline_reason)
             self.offline = True
             self.offline_reason = reason
-            self._options.disk.took_offline(self.name, reason)
+            self._options.disk.took_offline(self.name, reason, is_reported=is_reported)
             self.on_offline(self)
 
     def take_offline(self, reason: str) -> None:
@@ -314,15 +316,11 @@ class PartitionLog:
         is served. A log whose fsync failed is never opened again."""
         if self._options.unopened.pop(self.name, None) is not self:
             return not self.offline
-        on_offline = self._options.disk.on_offline
-        self._options.disk.on_offline = lambda _, __: None  # The problem was reported already.
         self.offline = False
         try:
             self.load(now_ms)
         except StorageError:
             return False
-        finally:
-            self._options.disk.on_offline = on_offline
         self.offline_reason = ""
         self._options.disk.on_online(self.name)
         return True
