@@ -14,6 +14,7 @@ from filling_files import FillingFiles
 from logs import NOW_MS
 from node_world import NodeWorld
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
+from odradek_broker.coordinator.runtime import ProducerIdentity
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
@@ -52,7 +53,7 @@ class RecreatingWorld(NodeWorld):
         call = CommitCall(group, -1, "", None, 4, how.get("retention_ms", -1), [part])
         groups = self.node.groups
         if how.get("transactional"):
-            done = groups.commit_in_transaction(call, PRODUCER_ID, 0)
+            done = groups.commit_offsets(call, ProducerIdentity(PRODUCER_ID, 0))
         else:
             done = groups.commit_offsets(call)
         self.flush()

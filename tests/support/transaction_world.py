@@ -112,7 +112,7 @@ class TransactionWorld(CoordinatorWorld):
         self.producer_ids = SimpleNamespace(next=self.next_producer_id)
         self.hold_ids = False
         self.held_ids: list[Deferred[int | None]] = []
-        self.groups = SimpleNamespace(offsets_partition=lambda group_id: 7)
+        self.groups = SimpleNamespace(shards=SimpleNamespace(partition_of=lambda group_id: 7))
         self.start()
 
     def _new_coordinator(self) -> Shards[Any]:

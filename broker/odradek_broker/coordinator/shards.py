@@ -380,6 +380,11 @@ class Shards(Generic[C]):
             return runtime, ErrorCode.NOT_COORDINATOR
         return runtime, runtime.error
 
+    def core(self, key: str) -> C | None:
+        """The core of a key, for reading only; None if this broker does not have it."""
+        runtime, _ = self.find(key)
+        return None if runtime is None else runtime.core
+
     # --- Inside ---
 
     @property

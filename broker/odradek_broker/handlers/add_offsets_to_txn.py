@@ -42,7 +42,7 @@ def handle(
         deferred.resolve(AddOffsetsToTxnResponse(error_code=error))
 
     def ready(_: None) -> None:
-        index = node.groups.offsets_partition(request.group_id)
+        index = node.groups.shards.partition_of(request.group_id)
         assert index is not None, "the topic exists"
         call = AddCall(
             name,

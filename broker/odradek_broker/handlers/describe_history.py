@@ -148,7 +148,7 @@ async def _group(question: _Question) -> DescribeHistoryResponse:
     node, name = question.node, question.subject
     if not question.may_describe(group(name)):
         return _failed(_E.GROUP_AUTHORIZATION_FAILED)
-    error = node.groups.readiness(name)
+    _, error = node.groups.shards.find(name)
     if error is not _E.NONE:
         return _failed(error)
     history = node.group_history
@@ -255,7 +255,7 @@ async def _share_record(question: _Question) -> DescribeHistoryResponse:
     if found is None:
         text = f"there is no partition {where[0]}-{where[1]}"
         return _failed(_E.UNKNOWN_TOPIC_OR_PARTITION, text)
-    error = node.groups.readiness(name)
+    _, error = node.groups.shards.find(name)
     if error is not _E.NONE:
         return _failed(error)
     key = ShareKey(name, node.metadata.topic_id(where[0]), where[1])

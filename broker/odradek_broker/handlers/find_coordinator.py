@@ -121,7 +121,7 @@ def _find(node: Node, context: RequestContext, topic: str, key: str) -> Coordina
 def _partition_of(node: Node, topic: str, key: str) -> int | None:
     """The partition of the key; None if the topic does not exist."""
     if topic == OFFSETS_TOPIC:
-        return node.groups.offsets_partition(key)
+        return node.groups.shards.partition_of(key)
     if topic == TRANSACTIONS_TOPIC:
         return node.transactions.shards.partition_of(key)
     named = decode_coordinator_key(key)

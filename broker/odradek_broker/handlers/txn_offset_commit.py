@@ -9,6 +9,7 @@ version 5 on this request adds the partition (T-61, T-62).
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
+from odradek_broker.coordinator.runtime import ProducerIdentity
 from odradek_broker.coordinator.transactions.verification import (
     UnverifiedAppend,
     refused_verification,
@@ -145,13 +146,12 @@ def _commit(
             )
             deferred.resolve([refused] * len(parts))
             return
-        node.groups.commit_in_transaction(call, request.producer_id, request.producer_epoch).then(
-            stored
-        )
+        producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+        node.groups.commit_offsets(call, producer).then(stored)
 
     if not request.group_id:
         return Deferred.of([_E.INVALID_GROUP_ID] * len(parts))
-    index = node.groups.offsets_partition(request.group_id)
+    index = node.groups.shards.partition_of(request.group_id)
     partition = None if index is None else node.partition(OFFSETS_TOPIC, index)
     if index is None or partition is None:
         missing = _E.COORDINATOR_NOT_AVAILABLE if index is None else _E.NOT_COORDINATOR

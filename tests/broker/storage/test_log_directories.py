@@ -156,7 +156,7 @@ def _drop_hash(world: NodeWorld, directory: str) -> None:
 def _assert_partition_of_hello_world(world: NodeWorld, expected: int) -> None:
     """The name "Hello World" has a negative hash."""
     node = world.node
-    assert node.groups.offsets_partition("Hello World") == expected
+    assert node.groups.shards.partition_of("Hello World") == expected
     assert node.transactions.shards.partition_of("Hello World") == expected
 
 

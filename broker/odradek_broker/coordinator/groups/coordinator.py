@@ -386,17 +386,6 @@ class GroupCoordinator:
             lambda error: [error] * len(call.parts),
         )
 
-    def commit_in_transaction(
-        self, call: CommitCall, producer_id: int, producer_epoch: int
-    ) -> Deferred[list[ErrorCode]]:
-        """Commit offsets within the producer's transaction (O-17); see `commit_offsets`."""
-        return self.commit_offsets(call, ProducerIdentity(producer_id, producer_epoch))
-
-    def offsets_partition(self, group_id: str) -> int | None:
-        """The partition of `__consumer_offsets` to which the group belongs; None if the topic does
-        not exist yet."""
-        return self.shards.partition_of(group_id)
-
     def marker_written(
         self, index: int, producer_id: int, commit: bool, written: Deferred[ErrorCode]
     ) -> None:
@@ -543,39 +532,31 @@ class GroupCoordinator:
         for shard in self.shards.cores:
             yield from shard.offsets.group_ids()
 
-    def readiness(self, group_id: str) -> ErrorCode:
-        """The error for requests about a group; NONE if its shard is available (G-20)."""
-        return self.shards.find(group_id)[1]
-
-    def _core(self, group_id: str) -> GroupShard | None:
-        runtime, _ = self.shards.find(group_id)
-        return None if runtime is None else runtime.core
-
     def group(self, group_id: str) -> ClassicGroup | None:
         """The classic group, for reading only; None if this broker does not have it."""
-        core = self._core(group_id)
+        core = self.shards.core(group_id)
         return None if core is None else core.groups.get(group_id)
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
         """The group of the consumer protocol, for reading only; None if this broker does not have
         it."""
-        core = self._core(group_id)
+        core = self.shards.core(group_id)
         return None if core is None else core.consumers.get(group_id)
 
     def share_group(self, group_id: str) -> ShareGroup | None:
         """The share group, for reading only; None if this broker does not have it."""
-        core = self._core(group_id)
+        core = self.shards.core(group_id)
         return None if core is None else core.shares.get(group_id)
 
     def streams_group(self, group_id: str) -> StreamsGroup | None:
         """The streams group, for reading only; None if this broker does not have it."""
-        core = self._core(group_id)
+        core = self.shards.core(group_id)
         return None if core is None else core.streams.get(group_id)
 
     def commits(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
         """The committed offsets of a group as they are stored; empty if this broker does not have
         them."""
-        core = self._core(group_id)
+        core = self.shards.core(group_id)
         return {} if core is None else core.offsets.of_group(group_id)
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:

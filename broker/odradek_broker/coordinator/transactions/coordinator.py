@@ -260,5 +260,5 @@ class TransactionCoordinator:
     def transaction(self, transactional_id: str) -> Transaction | None:
         """The state of a transactional id, for reading only; None if this broker does not have
         it."""
-        runtime, _ = self.shards.find(transactional_id)
-        return None if runtime is None else runtime.core.transactions.get(transactional_id)
+        core = self.shards.core(transactional_id)
+        return None if core is None else core.transactions.get(transactional_id)

@@ -15,7 +15,12 @@ from odradek_broker.config.broker import parse_config
 from odradek_broker.config.broker_settings import SETTING_OF_KEY
 from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.coordinator.groups.offsets import CommitCall
-from odradek_broker.coordinator.runtime import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, in_batches
+from odradek_broker.coordinator.runtime import (
+    BATCH_BYTES_MAX,
+    BATCH_RECORDS_MAX,
+    ProducerIdentity,
+    in_batches,
+)
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.config_changes import Change, ResourceChanges, alter_configs
 from odradek_broker.metadata.config_changes import Operation as ConfigOperation
@@ -95,7 +100,7 @@ def delete_offsets(
 def commit_pending(world: GroupWorld, offset: int, partition: int = 0) -> None:
     """Commit an offset in an open transaction."""
     call = CommitCall(GROUP, -1, "", None, 5, -1, [part(offset, partition=partition)])
-    assert world.groups.commit_in_transaction(call, PRODUCER, 0).result() == [E.NONE]
+    assert world.groups.commit_offsets(call, ProducerIdentity(PRODUCER, 0)).result() == [E.NONE]
 
 
 def end_transaction(world: GroupWorld, *, committed: bool) -> None:

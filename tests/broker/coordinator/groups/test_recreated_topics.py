@@ -9,6 +9,7 @@ import pytest
 from group_world import GROUP, GroupWorld, part
 from odradek_broker.coordinator.groups.events import OffsetDeletion, OffsetsDeleted
 from odradek_broker.coordinator.groups.offsets import CommitCall
+from odradek_broker.coordinator.runtime import ProducerIdentity
 from odradek_broker.partition import StoredRecord
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
@@ -49,7 +50,7 @@ def tombstones(world: GroupWorld) -> list[bytes | None]:
 def in_transaction(world: GroupWorld, producer_id: int, offset: int, topic_id: bytes) -> ErrorCode:
     parts = [part(offset, topic_id=topic_id)]
     call = CommitCall(GROUP, -1, "", None, 5, -1, parts)
-    return world.groups.commit_in_transaction(call, producer_id, 0).result()[0]
+    return world.groups.commit_offsets(call, ProducerIdentity(producer_id, 0)).result()[0]
 
 
 def end_transaction(world: GroupWorld, producer_id: int, *, commit: bool = True) -> None:

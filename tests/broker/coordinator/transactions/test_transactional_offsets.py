@@ -14,7 +14,7 @@ from broker_in_loop import RunningBroker, StartBroker
 from fake_verifier import FakeVerifier, Question
 from group_world import GROUP, GroupWorld, part
 from odradek_broker.coordinator.groups.offsets import CommitCall, FetchedPart
-from odradek_broker.coordinator.runtime import GROUP_APPEND_ERRORS
+from odradek_broker.coordinator.runtime import GROUP_APPEND_ERRORS, ProducerIdentity
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.security.authorizer import Operation, ResourceType
@@ -54,7 +54,7 @@ def commit(
         retention_ms=-1,
         parts=[part(offset, metadata=how.get("metadata", ""))],
     )
-    return world.groups.commit_in_transaction(call, producer_id, epoch)
+    return world.groups.commit_offsets(call, ProducerIdentity(producer_id, epoch))
 
 
 def end(world: GroupWorld, *, committed: bool, producer_id: int = PRODUCER) -> Deferred[ErrorCode]:
@@ -298,7 +298,7 @@ async def prepared(broker: RunningBroker) -> None:
 
 
 def offsets_index(broker: RunningBroker) -> int:
-    index = broker.node.groups.offsets_partition("g")
+    index = broker.node.groups.shards.partition_of("g")
     assert isinstance(index, int)
     return index
 

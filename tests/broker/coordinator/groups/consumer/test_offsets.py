@@ -16,6 +16,7 @@ from consumer_group_world import (
 from group_world import GROUP, GroupWorld, part
 from odradek_broker.coordinator.groups.consumer.records import current_record
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart, FetchingMember
+from odradek_broker.coordinator.runtime import ProducerIdentity
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -153,7 +154,7 @@ def test_o22_a_transactional_commit_with_a_wrong_epoch_gets_illegal_generation(
 
     def commit(member_id: str, epoch: int) -> ErrorCode:
         call = CommitCall(GROUP, epoch, member_id, None, 5, -1, [part(3)])
-        return world.groups.commit_in_transaction(call, 7, 0).result()[0]
+        return world.groups.commit_offsets(call, ProducerIdentity(7, 0)).result()[0]
 
     assert commit("a", 2) is E.NONE
     assert commit("a", 3) is E.ILLEGAL_GENERATION
