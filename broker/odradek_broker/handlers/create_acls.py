@@ -7,13 +7,7 @@ from odradek_broker.handlers._parts import MetadataChangeParts
 from odradek_broker.metadata.acls import NEW_MAX, CreationResult, create_acls
 from odradek_broker.metadata.commit import committed, refuse_if_late
 from odradek_broker.request import CloseConnection, RequestContext
-from odradek_broker.security.authorizer import (
-    ALLOW_EVERYTHING,
-    CLUSTER,
-    NO_AUTHORIZER,
-    Operation,
-    denial,
-)
+from odradek_broker.security.authorizer import Operation, acls_refused
 from odradek_broker.slices import in_order, paced
 from odradek_protocol.acls import AclPermission
 from odradek_protocol.errors import ErrorCode
@@ -33,18 +27,12 @@ async def handle(
     async for data in paced(creations):
         if _is_unknown(data):
             raise CloseConnection("a CreateAcls request for something unknown")
-    if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
-        denied = denial(Operation.ALTER, CLUSTER)
-        refusal = CreationResult(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denied)
-        return await _response([refusal] * len(creations))
-    if node.authorizer is ALLOW_EVERYTHING:
-        disabled = CreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-        return await _response([disabled] * len(creations))
-    if len(creations) > NEW_MAX:
+    refused = acls_refused(node.authorizer, context, Operation.ALTER)
+    if refused is None and len(creations) > NEW_MAX:
         message = f"At most {NEW_MAX} ACLs are created by one request; send several."
-        return await _response(
-            [CreationResult(ErrorCode.POLICY_VIOLATION, message)] * len(creations)
-        )
+        refused = ErrorCode.POLICY_VIOLATION, message
+    if refused is not None:
+        return await _response([CreationResult(*refused)] * len(creations))
     found: dict[int, CreationResult] = {}
     recorded: list[Deferred[bool]] = []
     # Denials come first: no part of the request may allow what the whole does not.

@@ -11,13 +11,7 @@ from odradek_broker.metadata.acls import GONE_MAX, FilterResult, filter_result, 
 from odradek_broker.metadata.commit import all_committed, committed
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.security.acls import Acl
-from odradek_broker.security.authorizer import (
-    ALLOW_EVERYTHING,
-    CLUSTER,
-    NO_AUTHORIZER,
-    Operation,
-    denial,
-)
+from odradek_broker.security.authorizer import Operation, acls_refused
 from odradek_broker.slices import in_order, paced
 from odradek_protocol.acls import AclPermission
 from odradek_protocol.errors import ErrorCode
@@ -41,11 +35,9 @@ async def handle(
     async for data in paced(filters):
         if is_unknown(data):
             raise CloseConnection("a DeleteAcls request for something unknown")
-    if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
-        denied = denial(Operation.ALTER, CLUSTER)
-        return await _refused(filters, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denied)
-    if node.authorizer is ALLOW_EVERYTHING:
-        return await _refused(filters, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    refused = acls_refused(node.authorizer, context, Operation.ALTER)
+    if refused is not None:
+        return await _refused(filters, *refused)
     if len(filters) * len(acls) > _COMPARISONS_MAX:
         message = (
             f"{len(filters)} filters are too many for {len(acls)} ACLs; send several requests."

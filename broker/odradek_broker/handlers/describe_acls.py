@@ -6,15 +6,8 @@ from odradek_broker.handlers._parts import MetadataParts
 from odradek_broker.metadata.acls import filter_of, is_unknown
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.security.acls import Acl
-from odradek_broker.security.authorizer import (
-    ALLOW_EVERYTHING,
-    CLUSTER,
-    NO_AUTHORIZER,
-    Operation,
-    denial,
-)
+from odradek_broker.security.authorizer import Operation, acls_refused
 from odradek_broker.slices import paced
-from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
@@ -29,15 +22,9 @@ async def handle(
     """The ACLs by resource, or an error."""
     if is_unknown(request):
         raise CloseConnection("a DescribeAcls request for something unknown")
-    if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
-        return DescribeAclsResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            error_message=denial(Operation.DESCRIBE, CLUSTER),
-        )
-    if node.authorizer is ALLOW_EVERYTHING:
-        return DescribeAclsResponse(
-            error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
-        )
+    refused = acls_refused(node.authorizer, context, Operation.DESCRIBE)
+    if refused is not None:
+        return DescribeAclsResponse(error_code=refused[0], error_message=refused[1])
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
     async for _, acl in paced(await node.metadata.acls.matching(filter_of(request))):
         key = (acl.resource_type, acl.name, acl.pattern_type)

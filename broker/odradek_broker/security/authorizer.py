@@ -102,10 +102,23 @@ class AllowEverything:
 
 ALLOW_EVERYTHING = AllowEverything()
 #: The error message of the ACL APIs without an authorizer.
-NO_AUTHORIZER = "No Authorizer is configured. (authorizer.class.name)"
+_NO_AUTHORIZER = "No Authorizer is configured. (authorizer.class.name)"
 
 
 # --- Questions of several handlers --------------------------------------------------------------
+
+
+def acls_refused(
+    authorizer: Authorizer, context: RequestContext, operation: Operation
+) -> tuple[ErrorCode, str] | None:
+    """The error of a request that does this operation on the ACLs; None if the client has the
+    right, and there is an authorizer."""
+    if not authorizer.allows(context, operation, CLUSTER):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denial(operation, CLUSTER)
+    if authorizer is ALLOW_EVERYTHING:
+        return ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER
+    return None
+
 
 _NO_TOPICS: frozenset[str] = frozenset()
 
