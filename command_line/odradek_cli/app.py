@@ -1,9 +1,12 @@
-"""The typer application: the rows of `COMMANDS` as subcommands."""
+"""The typer application: the rows of `COMMANDS` as subcommands. A command whose package is not
+installed is left out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -14,14 +17,21 @@ from odradek_cli.options import Commands, option
 from odradek_cli.say import say
 
 
+@cache
+def _rows() -> tuple[CommandRow, ...]:
+    packages = {row.target.partition(".")[0] for row in COMMANDS}
+    here = {package for package in packages if find_spec(package) is not None}
+    return tuple(row for row in COMMANDS if row.target.partition(".")[0] in here)
+
+
 class _Sections(TyperGroup):
     """The group of commands; its help lists them under the headings of `COMMANDS`."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands into the help text."""
-        for panel in dict.fromkeys(row.panel for row in COMMANDS):
+        for panel in dict.fromkeys(row.panel for row in _rows()):
             with formatter.section(panel):
-                formatter.write_dl([(row.name, row.help) for row in COMMANDS if row.panel == panel])
+                formatter.write_dl([(row.name, row.help) for row in _rows() if row.panel == panel])
 
 
 class _Command(TyperCommand):
@@ -87,6 +97,6 @@ def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
     wanted = None
     if arguments is not None:
         wanted = next((word for word in arguments if not word.startswith("-")), "")
-    for row in COMMANDS:
+    for row in _rows():
         _register(app, row, load=wanted is None or row.name == wanted)
     return app

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,3 +56,38 @@ def test_help_has_each_example_on_its_own_line(words: list[str]) -> None:
     lines = CliRunner().invoke(build_app(), [*words, "--help"]).stdout.splitlines()
     commands = [line.partition(" | ")[2] or line.strip() for line in lines]
     assert sum(each.startswith(f"odradek {' '.join(words)} ") for each in commands) >= 3
+
+
+_WITHOUT_A_ROOM = """
+import sys
+from importlib.machinery import PathFinder
+found = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *more: None if name == "{package}" else found(name, *more)
+sys.argv = ["odradek", *{words}]
+from odradek_cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "command"),
+    [
+        ("odradek_console", "console"),
+        ("odradek_demo", "demo"),
+        ("odradek_log_tools", "log"),
+        ("odradek_mirror", "mirror"),
+    ],
+)
+def test_a_room_that_was_carried_out_takes_its_command_with_it(package: str, command: str) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        program = _WITHOUT_A_ROOM.format(package=package, words=list(words))
+        return subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        )
+
+    shown = run("--help")
+    assert shown.returncode == 0, shown.stderr
+    names = {line.split()[0] for line in shown.stdout.splitlines() if line.startswith("  ")}
+    assert command not in names and {"serve", "topic", "consume"} <= names
+    refused = run(command, "--help")
+    assert refused.returncode == 2 and f"No such command '{command}'" in refused.stderr

@@ -40,7 +40,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.share": 4_035,
     "odradek_broker.storage": 13_398,
     "odradek_broker.telemetry": 1_165,
-    "odradek_cli": 12_582,
+    "odradek_cli": 12_592,
     "odradek_client": 2_639,
     "odradek_client.admin": 4_268,
     "odradek_client.config": 1_551,
