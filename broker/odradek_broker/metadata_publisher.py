@@ -21,7 +21,7 @@ from odradek_broker.quotas.client_quotas import IP, QuotaEntity, QuotaKey, quota
 from odradek_broker.quotas.connections import ConnectionQuotas
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.replica_manager import ReplicaManager
-from odradek_broker.telemetry.subscriptions import Subscriptions
+from odradek_broker.telemetry.subscriptions import MetricsSubscriptions
 from odradek_protocol.constants import RESOURCE_CLIENT_METRICS
 from odradek_protocol.stored.cluster_metadata import (
     ClientQuotaRecord,
@@ -42,7 +42,7 @@ class MetadataPublisher:
         quotas: QuotaManagers,
         connection_quotas: ConnectionQuotas,
         topic_deleted: Callable[[bytes], Deferred[None]],
-        subscriptions: Subscriptions,
+        subscriptions: MetricsSubscriptions,
     ) -> None:
         self._metadata = metadata
         self._replicas = replicas

@@ -22,9 +22,9 @@ from odradek_broker.coordinator.transactions.verification import TransactionVeri
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.emulation.served import ServedApi, served_apis
 from odradek_broker.explain.compaction import CompactionRecorder, state_of_compaction
-from odradek_broker.explain.connections import Connections
+from odradek_broker.explain.connections import ConnectionPeers
 from odradek_broker.explain.groups import GroupRecorder
-from odradek_broker.explain.history import CurrentState, History
+from odradek_broker.explain.history import History, SubjectState
 from odradek_broker.explain.mirrors import MirrorRecorder
 from odradek_broker.explain.producers import ProducerRecorder
 from odradek_broker.explain.share_records import ShareHistory
@@ -43,7 +43,7 @@ from odradek_broker.metadata.cluster import (
 from odradek_broker.metadata.delegation_tokens import EXPIRED_AT_ONCE_MAX, expired_tokens
 from odradek_broker.metadata.log import METADATA_TOPIC_ID, MetadataLog
 from odradek_broker.metadata.producer_ids import ProducerIdManager
-from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.metadata_publisher import MetadataPublisher
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.mirror.appends import MirrorAppends
@@ -61,8 +61,8 @@ from odradek_broker.replica_manager import REOPEN_INTERVAL_MS, ReplicaManager
 from odradek_broker.request import Peer
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.security.standard_authorizer import AuditLog, StandardAuthorizer
+from odradek_broker.share.dead_letter_topics import DeadLetterSettings as DeadLetterRules
 from odradek_broker.share.dead_letter_topics import DeadLetterTopics
-from odradek_broker.share.dead_letter_topics import Rules as DeadLetterRules
 from odradek_broker.share.dead_letter_writer import DeadLetterWriter
 from odradek_broker.share.manager import SharePartitions
 from odradek_broker.share.sessions import ShareSessions
@@ -292,7 +292,7 @@ class Node:
         self.partition_history = History(clock.wall_ms, numbers=numbers)
         self.mirror_history = History(clock.wall_ms, numbers=numbers)
         self.mirror_recorder = MirrorRecorder(self.mirror_history)
-        self.connections = Connections(History(clock.wall_ms, numbers=numbers), clock.wall_ms)
+        self.connections = ConnectionPeers(History(clock.wall_ms, numbers=numbers), clock.wall_ms)
 
     def _make_mirrors(self) -> None:
         """Make the parts that append to mirror topics, and that promote them."""
@@ -630,7 +630,7 @@ class Node:
         with suppress(StorageError):
             self.metadata_log.commit(records)
 
-    def compaction_state(self, log: PartitionLog) -> CurrentState:
+    def compaction_state(self, log: PartitionLog) -> SubjectState:
         """The state of the compaction of a log, and the reasons why parts of it are not compacted;
         for `odradek explain`."""
         cleaned_to = self.logs.directory_of(log).cleaner_offsets.get((log.topic, log.partition))
@@ -639,7 +639,7 @@ class Node:
 
     def create_dead_letter_topic(self, name: str) -> Deferred[ErrorCode]:
         """Create a dead letter topic; resolves with NONE when it may be used, or with the error."""
-        wanted = NewTopic(name, configs={DEAD_LETTERS_ALLOWED: "true"})
+        wanted = RequestedTopic(name, configs={DEAD_LETTERS_ALLOWED: "true"})
         records, (made,) = create_topics(self.metadata, [wanted])
         if made.error is not ErrorCode.NONE:
             return Deferred.of(made.error)

@@ -14,7 +14,7 @@ from odradek_broker.storage.errors import LogCorrupt, StorageError
 from odradek_broker.storage.log import AppendResult, PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.log_durability import LogDurability
-from odradek_broker.storage.validation import DecompressionBudget, Prepared
+from odradek_broker.storage.validation import DecompressionBudget, ValidatedBatch
 from odradek_protocol.constants import NO_LEADER_EPOCH, NO_OFFSET, NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -150,7 +150,7 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_version: int = 1,
         budget: DecompressionBudget | None = None,
-        prepared: Prepared | None = None,
+        prepared: ValidatedBatch | None = None,
     ) -> AppendResult:
         """Append one batch and request its flush. Raises StorageError if the batch is refused, and
         TakesLong; see `PartitionLog.append`."""

@@ -23,7 +23,7 @@ Work = Callable[[], Coroutine[Any, Any, R]]
 _SIGNAL_DELAY_S = 0.25
 
 
-class LoopThread(base.LoopThread):
+class CallbackLoopThread(base.LoopThread):
     """An event loop in a daemon thread."""
 
     def run(self, work: Work[R], callbacks: SimpleQueue[Callback | None]) -> R:
@@ -95,14 +95,14 @@ class _Call(Generic[R]):
         return self._task.result()
 
 
-_shared: LoopThread | None = None
+_shared: CallbackLoopThread | None = None
 _sharing = threading.Lock()
 
 
-def loop_thread() -> LoopThread:
+def loop_thread() -> CallbackLoopThread:
     """The loop thread of this process, which the first call starts."""
     global _shared
     with _sharing:
         if _shared is None or not _shared.is_running:
-            _shared = LoopThread("odradek-sync")
+            _shared = CallbackLoopThread("odradek-sync")
         return _shared

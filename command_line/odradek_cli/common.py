@@ -46,11 +46,11 @@ __all__ = [
     "AsJson",
     "Bootstrap",
     "BrokerOptions",
-    "Client",
     "ClientSettings",
     "Compression",
     "Execute",
-    "Progress",
+    "KafkaClient",
+    "RecordCounter",
     "ValidateOnly",
     "assignments",
     "cell",
@@ -129,7 +129,7 @@ class BrokerOptions:
         return client_settings(self.bootstrap, self.setting, kind)
 
 
-class Client(Protocol):
+class KafkaClient(Protocol):
     """A client: `Admin`, `Consumer` or `Producer`."""
 
     network: NetworkClient
@@ -139,7 +139,7 @@ class Client(Protocol):
     async def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Client)
+C = TypeVar("C", bound=KafkaClient)
 
 
 @asynccontextmanager
@@ -172,7 +172,7 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
         await client.close()
 
 
-async def _check_addresses(client: Client, bootstrap: str, limit_ms: int) -> None:
+async def _check_addresses(client: KafkaClient, bootstrap: str, limit_ms: int) -> None:
     """Raise ConnectionLost if the brokers advertise unreachable addresses. Every later request
     would otherwise hang."""
     from odradek_client.errors import ConnectionLost
@@ -364,7 +364,7 @@ def end_plan(
     end_with(errors)
 
 
-class Progress:
+class RecordCounter:
     """The count of records, which `progress` shows on a terminal."""
 
     def __init__(self, task: str, total: int | None) -> None:
@@ -409,9 +409,9 @@ class Progress:
 
 
 @contextmanager
-def progress(task: str, total: int | None = None, *, wanted: bool) -> Iterator[Progress]:
+def progress(task: str, total: int | None = None, *, wanted: bool) -> Iterator[RecordCounter]:
     """A progress bar on stderr, if `wanted` and stderr is a terminal."""
-    shown = Progress(task, total)
+    shown = RecordCounter(task, total)
     if wanted and sys.stderr.isatty():
         shown.start()
     try:

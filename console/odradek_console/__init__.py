@@ -12,9 +12,9 @@ To add a page:
    long answers.
    Add the module to `_FAMILIES` in `server.py`. Ask brokers through `asked.session.admin()`, and
    through `asked.session.cached(...)` for answers that several pages share. Errors of the client
-   become JSON automatically; raise `Refusal` for other errors. Lists go through `page_of`, which
-   answers a page of rows and the total, never everything.
-   A view that changes anything is a `Change` in `CHANGES` (path to a plan and an act,
+   become JSON automatically; raise `HttpProblem` for other errors. Lists go through `page_of`,
+   which answers a page of rows and the total, never everything.
+   A view that changes anything is a `PageChange` in `CHANGES` (path to a plan and an act,
    `changes.py`): its route exists only in a console that may write.
 2. Write `static/pages/<name>.mjs` with a component as its default export. `api.mjs` sends requests
    (`get`, `useAsked`, `useLive`), `ui.mjs` has the shared parts (`Heading`, `VirtualTable`,

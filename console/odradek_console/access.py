@@ -10,10 +10,10 @@ from typing import TypeVar
 from odradek_client.admin import Admin, ConfigEntry, ConfigResource, QuotaEntity, QuotaName
 from odradek_client.errors import OdradekError
 from odradek_client.words import counted
-from odradek_console.answers import Column, Json, Refusal, page_of
+from odradek_console.answers import Column, HttpProblem, Json, page_of
 from odradek_console.asked import Asked, View
-from odradek_console.changes import Change, text_of
-from odradek_console.sessions import Session
+from odradek_console.changes import PageChange, text_of
+from odradek_console.sessions import ConsoleSession
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.settings import INT32_MAX
 
@@ -35,7 +35,7 @@ def _resource(kind: str, name: str) -> ConfigResource:
         return ConfigResource.broker(None)
     if kind == "broker" and _NODE.fullmatch(name) and int(name) <= INT32_MAX:
         return ConfigResource.broker(int(name))
-    raise Refusal(
+    raise HttpProblem(
         400,
         "There are settings of topics, groups and brokers",
         f"not of {kind[:100]!r} {name[:100]!r}",
@@ -91,11 +91,11 @@ def _changes(sent: Json) -> dict[str, str | None]:
         or not 1 <= len(changes) <= _CHANGES_MAX
         or not all(value is None or isinstance(value, str) for value in changes.values())
     ):
-        raise Refusal(400, f"The field changes must have 1 to {_CHANGES_MAX} names with texts")
+        raise HttpProblem(400, f"The field changes must have 1 to {_CHANGES_MAX} names with texts")
     return changes
 
 
-async def _plan_settings(session: Session, sent: Json) -> Json:
+async def _plan_settings(session: ConsoleSession, sent: Json) -> Json:
     kind, name = text_of(sent, "type"), sent.get("name") or ""
     resource, changes = _resource(kind, str(name)), _changes(sent)
     admin = await session.admin()
@@ -114,7 +114,7 @@ async def _plan_settings(session: Session, sent: Json) -> Json:
     }
 
 
-async def _act_settings(session: Session, sent: Json, _plan: Json) -> Json:
+async def _act_settings(session: ConsoleSession, sent: Json, _plan: Json) -> Json:
     resource = _resource(text_of(sent, "type"), str(sent.get("name") or ""))
     changes = _changes(sent)
     await (await session.admin()).alter_configs({resource: changes})
@@ -124,7 +124,7 @@ async def _act_settings(session: Session, sent: Json, _plan: Json) -> Json:
 # --- ACLs, users, quotas --------------------------------------------------------------------------
 
 
-async def _kept(session: Session, key: str, ask: Callable[[Admin], Awaitable[T]]) -> T:
+async def _kept(session: ConsoleSession, key: str, ask: Callable[[Admin], Awaitable[T]]) -> T:
     return await session.cached(key, _KEEP_MS, ask)
 
 
@@ -214,4 +214,4 @@ VIEWS: dict[str, View] = {
     "/users": _users,
     "/quotas": _quotas,
 }
-CHANGES = {"/change/settings": Change(_plan_settings, _act_settings, frozenset({"changes"}))}
+CHANGES = {"/change/settings": PageChange(_plan_settings, _act_settings, frozenset({"changes"}))}

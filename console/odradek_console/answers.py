@@ -37,7 +37,7 @@ TEXT_CHARACTERS_MAX = 10_000
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 
 
-class Refusal(Exception):
+class HttpProblem(Exception):
     """An error for the browser: a status of HTTP, the problem, and the remedy."""
 
     def __init__(self, status: int, title: str, detail: str = "", what_to_do: str = "") -> None:
@@ -94,11 +94,11 @@ _LACKS_RIGHT = (
 )
 
 
-def refusal_of(error: OdradekError) -> Refusal:
+def refusal_of(error: OdradekError) -> HttpProblem:
     """An error of the client as an answer."""
     for kind, status, title, what_to_do in _KINDS:
         if isinstance(error, kind):
-            return Refusal(status, title, str(error), what_to_do)
+            return HttpProblem(status, title, str(error), what_to_do)
     raise AssertionError(f"{type(error)} has no row")
 
 
@@ -112,10 +112,10 @@ def why_missing(what: str, error: OdradekError, right: str) -> str:
     return f"{what}: {error}"
 
 
-def failed(error: Exception) -> Refusal:
+def failed(error: Exception) -> HttpProblem:
     """The answer if the console has a bug. It lacks the text of the exception, because that text
     may quote values of records."""
-    return Refusal(
+    return HttpProblem(
         500,
         "The console failed",
         type(error).__name__,
@@ -127,12 +127,12 @@ def check_text(what: str, text: str) -> None:
     """Refuse a text that is too long, or that cannot be sent to a broker."""
     if len(text) > TEXT_CHARACTERS_MAX:
         detail = f"{len(text):,} characters of {TEXT_CHARACTERS_MAX:,}"
-        raise Refusal(400, f"{what} is too long", detail)
+        raise HttpProblem(400, f"{what} is too long", detail)
     if _HALF_PAIR.search(text):
-        raise Refusal(400, f"{what} has half of a surrogate pair, which is no character")
+        raise HttpProblem(400, f"{what} has half of a surrogate pair, which is no character")
 
 
-class Query:
+class PageQuery:
     """The parameters of a request, which are read with bounds."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -142,7 +142,7 @@ class Query:
         """A text. Refusal if the parameter is missing and has no default."""
         value = self._given.get(name, default)
         if value is None:
-            raise Refusal(400, f"The parameter {name} is missing")
+            raise HttpProblem(400, f"The parameter {name} is missing")
         check_text(f"The parameter {name}", value)
         return value
 
@@ -154,7 +154,7 @@ class Query:
         except ValueError:
             value = least - 1
         if not least <= value <= most:
-            raise Refusal(
+            raise HttpProblem(
                 400,
                 f"The parameter {name} is wrong",
                 f"{text[:100]!r} must be a whole number from {least:,} to {most:,}",
@@ -177,7 +177,7 @@ class Column:
 
 def page_of(
     rows: Iterable[Any],
-    query: Query,
+    query: PageQuery,
     columns: Mapping[str, Column],
     *,
     name: Callable[[Any], str],
@@ -195,7 +195,7 @@ def page_of(
     order = query.text("sort", sort)
     column = columns.get(order.removeprefix("-"))
     if column is None:
-        raise Refusal(
+        raise HttpProblem(
             400,
             "The parameter sort is wrong",
             f"{order[:100]!r} is none of {', '.join(columns)}, or one of them after `-`",

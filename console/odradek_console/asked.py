@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
-from odradek_console.answers import Json, Query
-from odradek_console.sessions import Session
+from odradek_console.answers import Json, PageQuery
+from odradek_console.sessions import ConsoleSession
 
 EVENTS = "text/event-stream"
 
@@ -17,8 +17,8 @@ class Asked:
     reconnected.
     """
 
-    session: Session
-    query: Query
+    session: ConsoleSession
+    query: PageQuery
     last_event_id: str = ""
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import structlog
 
 from odradek_client.errors import OdradekError
-from odradek_console.answers import Json, Refusal, refusal_of
-from odradek_console.sessions import Session
+from odradek_console.answers import HttpProblem, Json, refusal_of
+from odradek_console.sessions import ConsoleSession
 from odradek_console.sign_in import audited
 
 _audit = structlog.get_logger("odradek.console.audit")
@@ -27,7 +27,7 @@ _SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
-class Change:
+class PageChange:
     """A change that a page can request.
 
     `plan` returns the effects as JSON, and changes nothing; Refusal if the change is impossible. A
@@ -37,12 +37,12 @@ class Change:
     is a JSON object, the names in the object are logged, and their values are not.
     """
 
-    plan: Callable[[Session, Json], Awaitable[Json]]
-    act: Callable[[Session, Json, Json], Awaitable[Json]]
+    plan: Callable[[ConsoleSession, Json], Awaitable[Json]]
+    act: Callable[[ConsoleSession, Json, Json], Awaitable[Json]]
     secret: frozenset[str] = frozenset()
 
 
-async def perform(name: str, change: Change, session: Session, sent: Json) -> Json:
+async def perform(name: str, change: PageChange, session: ConsoleSession, sent: Json) -> Json:
     """Answer a page's request for a change: with the plan of the change and the fields with which
     the page can confirm it, or, after the confirmation, with the result."""
     _check_fields(sent)
@@ -60,7 +60,7 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
         plan = await change.plan(session, sent)
         plan.pop("send", None)
         if seen != _mark(name, sent, plan):
-            raise Refusal(
+            raise HttpProblem(
                 409,
                 "The plan has changed since you saw it",
                 "Nothing was done.",
@@ -71,7 +71,7 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
         refusal = refusal_of(error)
         log.warning("a change was refused", why=str(refusal))
         raise refusal from None
-    except Refusal as refusal:
+    except HttpProblem as refusal:
         log.warning("a change was refused", why=str(refusal))
         raise
     except BaseException as error:
@@ -89,11 +89,13 @@ def _check_fields(sent: Json) -> None:
     try:
         json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
-        raise Refusal(400, "A field has half of a surrogate pair, which is no character") from None
+        raise HttpProblem(
+            400, "A field has half of a surrogate pair, which is no character"
+        ) from None
     except ValueError:
-        raise Refusal(400, "A field has a number that is none") from None
+        raise HttpProblem(400, "A field has a number that is none") from None
     except RecursionError:
-        raise Refusal(400, "The fields are nested too deeply") from None
+        raise HttpProblem(400, "The fields are nested too deeply") from None
 
 
 def _without_values(value: Any) -> str:
@@ -109,7 +111,7 @@ def text_of(sent: Json, name: str, *, most: int = 10_000) -> str:
     """A text that a page has sent. Refusal if it is missing or too long."""
     value = sent.get(name)
     if not isinstance(value, str) or not value or len(value) > most:
-        raise Refusal(400, f"The field {name} must be a text of 1 to {most:,} characters")
+        raise HttpProblem(400, f"The field {name} must be a text of 1 to {most:,} characters")
     return value
 
 
@@ -120,5 +122,5 @@ def whole_of(sent: Json, name: str, *, most: int = 2**63 - 1) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise Refusal(400, f"The field {name} must be a whole number from 0 to {most:,}")
+        raise HttpProblem(400, f"The field {name} must be a whole number from 0 to {most:,}")
     return value

@@ -50,7 +50,7 @@ class PeerLimits:
         return f"{host} {port}" if any(address in each for each in self._proxies) else host
 
 
-class Connection(H11Protocol):
+class BrowserConnection(H11Protocol):
     """A browser's connection. It is closed if no request arrives in time, if its peer does not take
     the answer, or as the oldest of too many that wait for a request."""
 
@@ -120,7 +120,7 @@ class Connection(H11Protocol):
         self.transport.abort()
 
 
-class Admission:
+class RequestAdmission:
     """The middleware that limits the requests in progress. `refusal`: the answer to others."""
 
     def __init__(self, app: ASGIApp, refusal: ASGIApp) -> None:

@@ -13,10 +13,18 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from odradek_client.admin import Admin
-from odradek_console.answers import Refusal
+from odradek_console.answers import HttpProblem
 from odradek_console.asked import Asked, Stream, Streamer
 from odradek_console.partition_log import LogRecord
-from odradek_console.reading import Choice, Reader, Step, bounds_of, choice_of, ranges_of, scanning
+from odradek_console.reading import (
+    Choice,
+    Reader,
+    ScanStep,
+    bounds_of,
+    choice_of,
+    ranges_of,
+    scanning,
+)
 from odradek_console.scan import Scan
 from odradek_console.shown import TIMESTAMP_TYPES
 from odradek_records.record_format import to_json_line
@@ -39,7 +47,7 @@ async def export(asked: Asked) -> Stream:
     query = asked.query
     name = query.text("format", "jsonl")
     if name not in _FORMATS:
-        raise Refusal(400, "The parameter format is wrong", "jsonl or csv")
+        raise HttpProblem(400, "The parameter format is wrong", "jsonl or csv")
     limit = query.whole("limit", LIMIT_DEFAULT, least=1, most=LIMIT_MAX)
     # An export beyond the limit is refused here, because no refusal can be sent once the file has
     # begun.
@@ -64,7 +72,7 @@ async def _lines(
     line: Callable[[LogRecord], bytes],
 ) -> AsyncGenerator[bytes, None]:
     reader = Reader(admin, choice.topic, choice.read_committed, scan)
-    step = Step()
+    step = ScanStep()
     left, sent_bytes = limit, 0
     deadline = time.monotonic() + _EXPORT_S
     with scanning():

@@ -11,12 +11,12 @@ from odradek_client.admin import Admin
 from odradek_client.admin.history import Subject
 from odradek_client.errors import InvalidGroup, OdradekError, UnsupportedByBroker
 from odradek_client.structs import TopicPartition
-from odradek_console.answers import Json, Refusal
+from odradek_console.answers import HttpProblem, Json
 from odradek_console.asked import Asked, View
 from odradek_console.group_details import (
     MEMBERS_MAX,
     PARTITIONS_MAX,
-    Described,
+    GroupDetails,
     share_details,
     streams_details,
 )
@@ -28,7 +28,7 @@ from odradek_console.group_figures import (
 )
 from odradek_console.histories import history_of
 from odradek_console.live import Feed
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from odradek_protocol.errors import ErrorCode
 from odradek_records.lag import LagHistories, LagPoint, committed_offsets, end_offsets
 
@@ -51,19 +51,19 @@ class _Kinds:
             self.by_group.pop(next(iter(self.by_group)))
 
 
-async def group(session: Session, group_id: str) -> Json:
+async def group(session: ConsoleSession, group_id: str) -> Json:
     """Everything about a group, and a new point of its lag."""
     return await session.cached(
         ("group", group_id), _KEEP_MS, lambda admin: _group(session, admin, group_id)
     )
 
 
-async def _group(session: Session, admin: Admin, group_id: str) -> Json:
+async def _group(session: ConsoleSession, admin: Admin, group_id: str) -> Json:
     history = await history_of(session, Subject.GROUP, group_id)
     described = await _described(session, admin, group_id)
     if described is None:
         if not history["events"]:
-            raise Refusal(
+            raise HttpProblem(
                 404,
                 "There is no such group",
                 f"{group_id!r}",
@@ -103,7 +103,7 @@ async def _group(session: Session, admin: Admin, group_id: str) -> Json:
     return answer
 
 
-async def _described(session: Session, admin: Admin, group_id: str) -> Described | None:
+async def _described(session: ConsoleSession, admin: Admin, group_id: str) -> GroupDetails | None:
     """The description of a group; None if there is no such group. The requests for the kinds of
     groups are tried in turn, beginning with the kind that this group had at the last request."""
     kinds = session.store(_Kinds)
@@ -115,10 +115,10 @@ async def _described(session: Session, admin: Admin, group_id: str) -> Described
                 found = streams_details(streams[group_id])
             elif kind == SHARE_KIND:
                 share = await admin.describe_share_groups(group_id)
-                found = Described.of(share[group_id])
+                found = GroupDetails.of(share[group_id])
             else:
                 groups = await admin.describe_groups(group_id)
-                found = Described.of(groups[group_id])
+                found = GroupDetails.of(groups[group_id])
         except InvalidGroup as error:
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
@@ -132,7 +132,7 @@ async def _described(session: Session, admin: Admin, group_id: str) -> Described
 
 
 async def _positions(
-    admin: Admin, described: Described, missing: list[str]
+    admin: Admin, described: GroupDetails, missing: list[str]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int | None]]:
     """The positions of a group, and for a share group its lag, because only the broker knows the
     lag of a share group."""
@@ -151,7 +151,7 @@ async def _positions(
 
 
 async def _partition_counts(
-    session: Session, described: Described, positions: Mapping[TopicPartition, int]
+    session: ConsoleSession, described: GroupDetails, positions: Mapping[TopicPartition, int]
 ) -> dict[str, int]:
     """The number of partitions of each topic that the group reads. Topics that the principal may
     not describe are left out."""
@@ -167,7 +167,7 @@ async def _partition_counts(
 
 
 def _partitions(
-    described: Described, counts: Mapping[str, int], positions: Mapping[TopicPartition, int]
+    described: GroupDetails, counts: Mapping[str, int], positions: Mapping[TopicPartition, int]
 ) -> list[TopicPartition]:
     """The partitions that the group reads or has read, and the partitions of its target
     assignment."""
@@ -176,7 +176,7 @@ def _partitions(
 
 
 def _topics(
-    described: Described,
+    described: GroupDetails,
     every: Sequence[TopicPartition],
     positions: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
@@ -204,7 +204,7 @@ def _topics(
     ]
 
 
-async def _address(session: Session, node_id: int) -> Json:
+async def _address(session: ConsoleSession, node_id: int) -> Json:
     cluster = await session.cached(
         "cluster of groups", _KEEP_RARE_MS, lambda admin: admin.describe_cluster()
     )

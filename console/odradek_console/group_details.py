@@ -20,7 +20,7 @@ from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 from odradek_console.answers import Json
 from odradek_console.histories import history_of
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 
 _KEEP_RARE_MS = 15_000
 #: The maximum numbers of members and of partitions in one answer; a picture of more would be
@@ -42,7 +42,7 @@ _SHARE_SETTINGS = (
 
 
 @dataclass
-class Described:
+class GroupDetails:
     """A group of any kind. `owners`: for each partition, the numbers of the members that own it.
     `targets`: for each partition, the numbers of the members whose target assignment has it."""
 
@@ -105,7 +105,7 @@ def _member_json(member: GroupMember) -> Json:
 
 
 async def share_details(
-    session: Session,
+    session: ConsoleSession,
     admin: Admin,
     group_id: str,
     starts: Mapping[TopicPartition, int],
@@ -140,7 +140,7 @@ async def _settings(admin: Admin, group_id: str) -> dict[str, str | None]:
 
 
 async def _first_records(
-    session: Session, group_id: str, starts: Mapping[TopicPartition, int]
+    session: ConsoleSession, group_id: str, starts: Mapping[TopicPartition, int]
 ) -> list[Json]:
     """Descriptions by the broker of the first unfinished record of some partitions. `starts`: the
     offset of that record in each partition."""
@@ -165,9 +165,9 @@ async def _first_records(
 # --- streams groups -------------------------------------------------------------------------------
 
 
-def streams_details(group: StreamsGroupDescription) -> Described:
+def streams_details(group: StreamsGroupDescription) -> GroupDetails:
     """A streams group. The page draws its tasks like the partitions of other groups."""
-    return Described(
+    return GroupDetails(
         group_id=group.group_id,
         kind="streams",
         state=group.state,

@@ -12,7 +12,7 @@ from odradek_client.admin.history import CurrentState, Subject
 from odradek_client.errors import OdradekError, UnsupportedByBroker
 from odradek_client.structs import TopicPartition
 from odradek_console.answers import Json
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from odradek_records.lag import LagAge, LagHistories, committed_offsets, end_offsets
 
 _KEEP_MS = 3_000
@@ -60,12 +60,14 @@ class AllFigures:
     known: dict[str, GroupFigures] = field(default_factory=dict)
 
 
-async def list_groups(session: Session) -> list[GroupListing]:
+async def list_groups(session: ConsoleSession) -> list[GroupListing]:
     """All groups that the principal may see, by name."""
     return await session.cached("groups", _KEEP_MS, lambda admin: admin.list_groups())
 
 
-async def figures_of(session: Session, groups: Sequence[GroupListing]) -> dict[str, GroupFigures]:
+async def figures_of(
+    session: ConsoleSession, groups: Sequence[GroupListing]
+) -> dict[str, GroupFigures]:
     """The figures and verdicts of the groups on a page."""
     if not groups:
         return {}
@@ -130,7 +132,7 @@ def age_of(details: Mapping[str, Mapping[str, str]]) -> LagAge | None:
     return None if lag is None else LagAge(int(lag["age_ms"]), "bound" in lag)
 
 
-async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> AllFigures:
+async def figures_of_all(session: ConsoleSession, groups: Sequence[GroupListing]) -> AllFigures:
     """The figures of all groups, as far as they are known after a short wait.
 
     The figures are requested in chunks, one after another; the next call returns more of them.

@@ -11,14 +11,14 @@ from odradek_client.admin.history import (
 )
 from odradek_client.errors import OdradekError, UnsupportedByBroker
 from odradek_console.answers import Json
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 
 _KEEP_MS = 1_500
 EVENTS = 50
 _NO_HISTORY = "This broker keeps no history of its decisions: only Odradek's own brokers do."
 
 
-async def history_of(session: Session, subject: Subject, name: str) -> Json:
+async def history_of(session: ConsoleSession, subject: Subject, name: str) -> Json:
     """The newest events and the states of a subject. `missing`: the reason if there is no
     history."""
     try:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from odradek_client.errors import OdradekError
-from odradek_console.answers import Json, Refusal, check_text, failed, refusal_of
-from odradek_console.sessions import Session
+from odradek_console.answers import HttpProblem, Json, check_text, failed, refusal_of
+from odradek_console.sessions import ConsoleSession
 
 _log = structlog.get_logger("odradek.console")
 
@@ -36,7 +36,7 @@ class Feed:
     `every_ms` is the time between two polls.
     """
 
-    poll: Callable[[Session, str], Awaitable[Json]]
+    poll: Callable[[ConsoleSession, str], Awaitable[Json]]
     every_ms: int = 2_000
 
 
@@ -68,7 +68,7 @@ class Hub:
     reconnects with the id of its last event gets only newer events. If that id is from another run
     of the console, the page gets the last event of every feed."""
 
-    def __init__(self, session: Session, feeds: Mapping[str, Feed]) -> None:
+    def __init__(self, session: ConsoleSession, feeds: Mapping[str, Feed]) -> None:
         self._session = session
         self._feeds = feeds
         self._polled: dict[str, _Polled] = {}
@@ -85,16 +85,18 @@ class Hub:
     def check(self, names: Sequence[str]) -> None:
         """Refuse feeds that do not exist, and too many feeds."""
         if self._closed:
-            raise Refusal(401, "Sign in to see this cluster")
+            raise HttpProblem(401, "Sign in to see this cluster")
         if not names or len(names) > FEEDS_OF_PAGE_MAX:
-            raise Refusal(400, f"A page listens to 1 to {FEEDS_OF_PAGE_MAX} feeds")
+            raise HttpProblem(400, f"A page listens to 1 to {FEEDS_OF_PAGE_MAX} feeds")
         for name in names:
             check_text("The name of a feed", name)
             if name.partition(":")[0] not in self._feeds:
-                raise Refusal(404, "There is no such feed", f"{name[:100]!r}")
+                raise HttpProblem(404, "There is no such feed", f"{name[:100]!r}")
         new = set(names) - self._polled.keys()
         if self.listeners >= _LISTENERS_MAX or len(self._polled) + len(new) > _FEEDS_MAX:
-            raise Refusal(429, "Too many pages of this console are open", "", "Close some of them.")
+            raise HttpProblem(
+                429, "Too many pages of this console are open", "", "Close some of them."
+            )
 
     async def events(self, names: Sequence[str], last_id: str = "") -> AsyncGenerator[bytes, None]:
         """The events for one page, until the page is closed. `last_id`: the id of the last event
@@ -165,7 +167,7 @@ class Hub:
     async def _value(self, feed: Feed, about: str) -> Json:
         try:
             return {"data": await feed.poll(self._session, about)}
-        except Refusal as refusal:
+        except HttpProblem as refusal:
             return refusal.as_json()
         except OdradekError as error:
             return refusal_of(error).as_json()

@@ -16,7 +16,7 @@ from odradek_client.admin.broker import BrokerDescription, RequestCounts, Sectio
 from odradek_console.answers import LIMIT_DEFAULT, LIMIT_MAX, Json
 from odradek_console.asked import Asked, View
 from odradek_console.live import Feed
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 
 #: The time between two requests while a page is open.
 EVERY_MS = 2_000
@@ -109,14 +109,14 @@ class _Watched:
     requests: deque[BrokerDescription] = field(default_factory=deque)
 
 
-_watched: WeakKeyDictionary[Session, _Watched] = WeakKeyDictionary()
+_watched: WeakKeyDictionary[ConsoleSession, _Watched] = WeakKeyDictionary()
 
 
-def _of(session: Session) -> _Watched:
+def _of(session: ConsoleSession) -> _Watched:
     return _watched.setdefault(session, _Watched())
 
 
-async def describe_broker(session: Session, *sections: Section) -> BrokerDescription:
+async def describe_broker(session: ConsoleSession, *sections: Section) -> BrokerDescription:
     """The broker's description of itself, shared by the pages. UnsupportedByBroker if the broker is
     not Odradek's."""
     return await session.cached(
@@ -127,7 +127,7 @@ async def describe_broker(session: Session, *sections: Section) -> BrokerDescrip
 # --- Throughput -----------------------------------------------------------------------------------
 
 
-async def _throughput(session: Session, _name: str) -> Json:
+async def _throughput(session: ConsoleSession, _name: str) -> Json:
     """The rates in the newest interval, and the counters, which the page shows unchanged."""
     watched = _of(session)
     found = await describe_broker(session, Section.COUNTERS)
@@ -161,7 +161,7 @@ async def _samples(asked: Asked) -> Json:
 # --- Requests -------------------------------------------------------------------------------------
 
 
-async def _requests(session: Session, _name: str = "") -> Json:
+async def _requests(session: ConsoleSession, _name: str = "") -> Json:
     """Requests by API: since the broker's start, and in the recent past."""
     watched = _of(session)
     found = await describe_broker(session, Section.REQUESTS)

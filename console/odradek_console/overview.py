@@ -15,7 +15,7 @@ from odradek_console.answers import DESCRIBE_CLUSTER, Json, why_missing
 from odradek_console.asked import Asked, View
 from odradek_console.live import Feed
 from odradek_console.operations import describe_broker
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from odradek_console.topics import TopicTable, topic_table
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ _FREE_SHARE = 0.1
 _BAD_TOPICS = "/topics?sort=-problems&internal=1"
 
 
-async def overview(session: Session, _name: str = "") -> Json:
+async def overview(session: ConsoleSession, _name: str = "") -> Json:
     """The figures of the overview. `missing` has the reasons for missing figures."""
     missing: list[str] = []
 
@@ -100,7 +100,7 @@ _SUBJECTS = {
 }
 
 
-async def _known_problems(session: Session) -> list[Json]:
+async def _known_problems(session: ConsoleSession) -> list[Json]:
     """The problems that the broker reports; none if the broker does not describe itself (the page
     shows the reason in place of the throughput)."""
     try:

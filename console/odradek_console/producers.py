@@ -8,10 +8,10 @@ from odradek_client.admin import ProducerDescription, TransactionListing
 from odradek_client.admin.history import Subject
 from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
-from odradek_console.answers import Column, Json, Query, Refusal, page_of
+from odradek_console.answers import Column, HttpProblem, Json, PageQuery, page_of
 from odradek_console.asked import Asked, View
 from odradek_console.histories import history_of
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from odradek_console.transactions import (
     PARTITIONS_MAX,
     Transactions,
@@ -61,12 +61,12 @@ async def producers(asked: Asked) -> Json:
     }
 
 
-def _partition_of(query: Query) -> TopicPartition:
+def _partition_of(query: PageQuery) -> TopicPartition:
     return TopicPartition(query.text("topic"), query.whole("partition", most=_PARTITION_MAX))
 
 
 async def _producers_of(
-    session: Session, partitions: Sequence[TopicPartition]
+    session: ConsoleSession, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, list[ProducerDescription]]:
     """The producers of partitions. If there is only one partition, its error is raised."""
     return await session.cached(
@@ -76,7 +76,7 @@ async def _producers_of(
     )
 
 
-async def _owners(session: Session) -> tuple[Transactions | None, list[str]]:
+async def _owners(session: ConsoleSession) -> tuple[Transactions | None, list[str]]:
     """All transactional ids, to find the owner of a producer id; or None, with the reason why the
     transactional ids are missing."""
     try:
@@ -136,7 +136,7 @@ async def producer(asked: Asked) -> Json:
             if each.producer_id == producer_id
         ]
     if not rows and owner is None and not history["events"] and not history["states"]:
-        raise Refusal(
+        raise HttpProblem(
             404,
             "Nothing is known of this producer id",
             f"{producer_id}. {history['missing'] or ''}".strip(),

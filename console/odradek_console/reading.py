@@ -20,7 +20,7 @@ from odradek_client.admin import Admin
 from odradek_client.errors import OffsetOutOfRange
 from odradek_client.structs import TopicPartition
 from odradek_client.timestamps import Time
-from odradek_console.answers import Json, Query, Refusal
+from odradek_console.answers import HttpProblem, Json, PageQuery
 from odradek_console.partition_log import LogRecord, Marker, Piece, fetch, pieces_of
 from odradek_console.scan import PARTITIONS_MAX, Scan, last_records
 from odradek_console.shown import Formats, marker_row, row_of
@@ -62,28 +62,30 @@ class Choice:
     newest_first: bool
 
 
-def is_committed(query: Query) -> bool:
+def is_committed(query: PageQuery) -> bool:
     """True if records of transactions are shown only after their commit ("read_committed")."""
     wanted = query.text("isolation", "read_uncommitted")
     if wanted not in ("read_committed", "read_uncommitted"):
-        raise Refusal(400, "The parameter isolation is wrong", "read_committed or read_uncommitted")
+        raise HttpProblem(
+            400, "The parameter isolation is wrong", "read_committed or read_uncommitted"
+        )
     return wanted == "read_committed"
 
 
-def filter_of(query: Query) -> RecordFilter:
+def filter_of(query: PageQuery) -> RecordFilter:
     """The filter in the parameters. Refusal with the error in the filter."""
     try:
         return parse_filter(query.text("filter", ""), expressions=False, zone=zone_of(query))
     except FilterError as error:
-        raise Refusal(400, "The filter cannot be used", str(error)) from None
+        raise HttpProblem(400, "The filter cannot be used", str(error)) from None
 
 
-async def choice_of(admin: Admin, query: Query) -> Choice:
+async def choice_of(admin: Admin, query: PageQuery) -> Choice:
     """The choice in the parameters. Refusal for an impossible choice."""
     topic = query.text("topic")
     order = query.text("order", "newest")
     if order not in ("newest", "oldest"):
-        raise Refusal(400, "The parameter order is wrong", "newest or oldest")
+        raise HttpProblem(400, "The parameter order is wrong", "newest or oldest")
     there = (await admin.describe_topics([topic]))[topic].partitions
     numbers = sorted(part.partition for part in there)
     return Choice(
@@ -107,7 +109,7 @@ def chosen_partitions(text: str, there: list[int]) -> tuple[int, ...]:
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
         if found is None:
-            raise Refusal(
+            raise HttpProblem(
                 400, "The parameter partitions is wrong", f"{part[:50]!r}", "Write 0 or 0,4-7."
             )
         first, last = int(found[1]), int(found[2] or found[1])
@@ -118,12 +120,14 @@ def chosen_partitions(text: str, there: list[int]) -> tuple[int, ...]:
         raise _too_many()
     missing = sorted(wanted - set(there))
     if missing:
-        raise Refusal(404, "There is no such partition", f"{missing[0]}; there are {len(there):,}")
+        raise HttpProblem(
+            404, "There is no such partition", f"{missing[0]}; there are {len(there):,}"
+        )
     return tuple(sorted(wanted))
 
 
-def _too_many() -> Refusal:
-    return Refusal(400, "Too many partitions", f"a scan reads {PARTITIONS_MAX} at most")
+def _too_many() -> HttpProblem:
+    return HttpProblem(400, "Too many partitions", f"a scan reads {PARTITIONS_MAX} at most")
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,7 @@ async def bounds_of(admin: Admin, choice: Choice) -> Bounds:
     return Bounds(first, end, {part: max(at, first[part]) for part, at in readable.items()})
 
 
-def zone_of(query: Query) -> Callable[[], tzinfo]:
+def zone_of(query: PageQuery) -> Callable[[], tzinfo]:
     """The zone of times without one: that in which the page shows times, by default UTC. The
     function raises Refusal for a zone that this machine does not know."""
     name = query.text("zone", "UTC")
@@ -174,7 +178,7 @@ def zone_of(query: Query) -> Callable[[], tzinfo]:
         try:
             return ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise Refusal(
+            raise HttpProblem(
                 400,
                 "The console does not know the time zone",
                 f"{name[:100]!r}",
@@ -191,7 +195,7 @@ def moment(text: str, zone: Callable[[], tzinfo]) -> int:
     except OffsetError:
         found = _TIME_MS_MAX
     if found >= _TIME_MS_MAX:
-        raise Refusal(400, "This is no time", f"{text[:100]!r}", "Write 2024-05-01T12:30:00Z.")
+        raise HttpProblem(400, "This is no time", f"{text[:100]!r}", "Write 2024-05-01T12:30:00Z.")
     return max(found, 0)
 
 
@@ -203,7 +207,7 @@ class Ranges:
     before: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-async def ranges_of(admin: Admin, choice: Choice, query: Query, bounds: Bounds) -> Ranges:
+async def ranges_of(admin: Admin, choice: Choice, query: PageQuery, bounds: Bounds) -> Ranges:
     """The offsets that the scope in the parameters names."""
     scope = query.text("scope", "last")
     count = query.whole("count", COUNT_DEFAULT, least=1, most=COUNT_MAX)
@@ -222,7 +226,7 @@ async def ranges_of(admin: Admin, choice: Choice, query: Query, bounds: Bounds) 
     elif scope == "all":
         starts = {}
     else:
-        raise Refusal(400, "The parameter scope is wrong", "last, offset, time or all")
+        raise HttpProblem(400, "The parameter scope is wrong", "last, offset, time or all")
     return Ranges(
         {
             part: (max(first, min(starts.get(part, first), end)), end)
@@ -235,7 +239,7 @@ async def ranges_of(admin: Admin, choice: Choice, query: Query, bounds: Bounds) 
 
 
 @dataclass
-class Step:
+class ScanStep:
     """The results of one step of a scan. `read`: the ranges of offsets that were read, by
     partition."""
 
@@ -289,7 +293,7 @@ class Reader:
         self._scan = scan
         self._empty_rounds = 0
 
-    async def pieces(self, step: Step) -> list[tuple[TopicPartition, Piece]]:
+    async def pieces(self, step: ScanStep) -> list[tuple[TopicPartition, Piece]]:
         """The next pieces. Offsets that were deleted or lost are skipped, and noted in `step`."""
         some = list(self._scan.wanted().items())[:_PARTITIONS_OF_FETCH]
         wanted = {TopicPartition(self._topic, part): span for part, span in some}
@@ -314,7 +318,9 @@ class Reader:
     ) -> list[tuple[TopicPartition, Piece]]:
         return list(pieces_of(fetched, wanted, read_committed=self._committed))
 
-    async def _skip_deleted(self, tp: TopicPartition, span: tuple[int, int], step: Step) -> None:
+    async def _skip_deleted(
+        self, tp: TopicPartition, span: tuple[int, int], step: ScanStep
+    ) -> None:
         first, until = span
         start = (await self._admin.list_offsets({tp: "earliest"}))[tp]
         at = until if start is None else start.offset
@@ -332,7 +338,7 @@ class Reader:
         self,
         pieces: list[tuple[TopicPartition, Piece]],
         wanted: Mapping[TopicPartition, tuple[int, int]],
-        step: Step,
+        step: ScanStep,
         excused: bool,
     ) -> None:
         for tp, piece in pieces:
@@ -353,9 +359,11 @@ class Reader:
                 self._scan.give_up(tp.partition)
 
 
-async def take_step(admin: Admin, choice: Choice, formats: Formats, scan: Scan, count: int) -> Step:
+async def take_step(
+    admin: Admin, choice: Choice, formats: Formats, scan: Scan, count: int
+) -> ScanStep:
     """Continue until there are `count` rows, or until the step's budget is used up."""
-    step = Step()
+    step = ScanStep()
     reader = Reader(admin, choice.topic, choice.read_committed, scan)
     deadline = time.monotonic() + _STEP_S
     while (
@@ -384,7 +392,7 @@ async def take_step(admin: Admin, choice: Choice, formats: Formats, scan: Scan, 
     return step
 
 
-def _take(step: Step, choice: Choice, formats: Formats, piece: Piece, count: int) -> None:
+def _take(step: ScanStep, choice: Choice, formats: Formats, piece: Piece, count: int) -> None:
     """Add the rows of a piece. If there are more than `count` in total, the piece is cut after the
     last row that fits."""
     found: list[LogRecord | Marker] = [record for record in piece.records if choice.matches(record)]
@@ -410,7 +418,7 @@ def scanning() -> Iterator[None]:
     """A context that counts a running scan. Refusal if there are too many at a time."""
     global _scans
     if _scans >= _SCANS_MAX:
-        raise Refusal(429, "Too many scans at a time", "", "Try again in a moment.")
+        raise HttpProblem(429, "Too many scans at a time", "", "Try again in a moment.")
     _scans += 1
     try:
         yield

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from odradek_client.admin import Admin
 from odradek_client.errors import OffsetOutOfRange
 from odradek_client.structs import TopicPartition
-from odradek_console.answers import Json, Query, Refusal
+from odradek_console.answers import HttpProblem, Json, PageQuery
 from odradek_console.asked import Asked, Stream, Streamer, View
 from odradek_console.partition_log import LogRecord, Marker, fetch, read_piece
 from odradek_console.reading import (
@@ -78,7 +78,7 @@ async def records(asked: Asked) -> Json:
     }
 
 
-async def _scan_of(admin: Admin, choice: Choice, query: Query, count: int) -> tuple[Scan, Json]:
+async def _scan_of(admin: Admin, choice: Choice, query: PageQuery, count: int) -> tuple[Scan, Json]:
     """The scan, and fields that only its first answer has. `before`: the cursor of a scan of the
     records before the requested ones. `held`: the offsets that open transactions hold back."""
     window = -(-count // max(len(choice.partitions), 1))
@@ -96,7 +96,7 @@ async def _scan_of(admin: Admin, choice: Choice, query: Query, count: int) -> tu
         else:
             found = await ranges_of(admin, choice, query, bounds)
     except CursorError as error:
-        raise Refusal(
+        raise HttpProblem(
             400, "The parameter cursor is wrong", str(error), "Begin the search again."
         ) from None
     scan = (
@@ -123,7 +123,7 @@ async def record(asked: Asked) -> Json:
     return {"kind": "record", **panel, "transaction": fate}
 
 
-async def _find(admin: Admin, query: Query) -> tuple[LogRecord | Marker, str | None]:
+async def _find(admin: Admin, query: PageQuery) -> tuple[LogRecord | Marker, str | None]:
     """The record or marker at the offset in the parameters, and the state of its transaction:
     "committed", "aborted", "open", or None if it is not transactional. Refusal if there is no
     record."""
@@ -135,7 +135,7 @@ async def _find(admin: Admin, query: Query) -> tuple[LogRecord | Marker, str | N
         data = await _batch_at(admin, tp, offset, read_committed=False)
     piece = read_piece(tp, offset, offset + 1, data, read_committed=False)
     if piece.damage is not None:
-        raise Refusal(422, "The batch with this offset cannot be read", piece.damage)
+        raise HttpProblem(422, "The batch with this offset cannot be read", piece.damage)
     if piece.markers:
         return piece.markers[0], None
     if not piece.records:
@@ -158,7 +158,7 @@ async def _batch_at(
     return fetched[tp]
 
 
-async def _nothing_at(admin: Admin, tp: TopicPartition, offset: int) -> Refusal:
+async def _nothing_at(admin: Admin, tp: TopicPartition, offset: int) -> HttpProblem:
     """The reason why there is no record at an offset."""
     first = (await admin.list_offsets({tp: "earliest"}))[tp]
     end = (await admin.list_offsets({tp: "latest"}))[tp]
@@ -169,7 +169,7 @@ async def _nothing_at(admin: Admin, tp: TopicPartition, offset: int) -> Refusal:
         detail = f"the partition ends before offset {end_at:,}"
     else:
         detail = "compaction has removed the record, or no record ever had the offset"
-    return Refusal(
+    return HttpProblem(
         404, f"There is no record at offset {offset:,} of partition {tp.partition}", detail
     )
 
@@ -189,7 +189,7 @@ async def value(asked: Asked) -> Stream:
             number = query.whole("header", least=0, most=(1 << 31) - 1)
             data = found.headers[number][1] if number < len(found.headers) else None
     if data is None:
-        raise Refusal(404, f"The record has no {part[:20]!r}, or it is null")
+        raise HttpProblem(404, f"The record has no {part[:20]!r}, or it is null")
     name = f"{query.text('topic')}-{found.partition}-{found.offset}.{part}.bin"
     return Stream("application/octet-stream", _pieces(data), name)
 

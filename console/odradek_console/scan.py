@@ -26,7 +26,7 @@ class CursorError(ValueError):
 
 
 @dataclass(slots=True)
-class Span:
+class ScanRange:
     """The remaining offsets of a partition: those from `at` to before `high`. In a scan with the
     newest records first, those from `floor` to before `low` follow."""
 
@@ -44,7 +44,7 @@ class Scan:
     """The remaining offsets of a scan by partition. `window`: the number of offsets in a window; 0
     if the oldest records come first."""
 
-    def __init__(self, spans: dict[int, Span], window: int) -> None:
+    def __init__(self, spans: dict[int, ScanRange], window: int) -> None:
         self.spans = spans
         self.window = window
         for span in spans.values():
@@ -55,14 +55,14 @@ class Scan:
         """A scan with the oldest records first. `ranges`: the first offset of each partition, and
         the last one plus 1."""
         return cls(
-            {part: Span(first, first, first, end) for part, (first, end) in ranges.items()}, 0
+            {part: ScanRange(first, first, first, end) for part, (first, end) in ranges.items()}, 0
         )
 
     @classmethod
     def backward(cls, ranges: Mapping[int, tuple[int, int]], window: int) -> Scan:
         """A scan with the newest records first."""
         return cls(
-            {part: Span(first, end, end, end) for part, (first, end) in ranges.items()},
+            {part: ScanRange(first, end, end, end) for part, (first, end) in ranges.items()},
             max(1, min(window, _WINDOW_MAX)),
         )
 
@@ -100,7 +100,7 @@ class Scan:
         if self.window:
             self.window = max(1, min(int(self.window * factor), _WINDOW_MAX))
 
-    def _turn(self, span: Span) -> None:
+    def _turn(self, span: ScanRange) -> None:
         """Go to the preceding window, after the present window was read to its end."""
         if span.at >= span.high and span.low > span.floor and self.window:
             span.high = span.low
@@ -135,7 +135,7 @@ class Scan:
             raise CursorError(f"its window must be a whole number from 0 to {_WINDOW_MAX:,}")
         if len(rows) > PARTITIONS_MAX:
             raise CursorError(f"{len(rows):,} partitions of {PARTITIONS_MAX} that a scan may have")
-        spans: dict[int, Span] = {}
+        spans: dict[int, ScanRange] = {}
         for number, row in enumerate(rows):
             span = _span_of(row, window)
             if span is None or row[0] in spans:
@@ -148,13 +148,13 @@ def _is_whole(number: object, most: int) -> bool:
     return type(number) is int and 0 <= number <= most
 
 
-def _span_of(row: object, window: int) -> Span | None:
+def _span_of(row: object, window: int) -> ScanRange | None:
     """The span of a cursor's entry; None if the entry cannot come from a scan."""
     if not isinstance(row, list) or len(row) != 5 or not _is_whole(row[0], _PARTITION_MAX):
         return None
     if not all(_is_whole(offset, _OFFSET_MAX) for offset in row[1:]):
         return None
-    span = Span(*row[1:])
+    span = ScanRange(*row[1:])
     # A scan without windows never goes below `low`.
     in_order = span.floor <= span.low <= span.at <= span.high
     return span if in_order and (window or span.floor == span.low) else None

@@ -45,18 +45,18 @@ from odradek_console import (
     transactions,
     writes,
 )
-from odradek_console.answers import Json, Query, Refusal, failed, refusal_of
+from odradek_console.answers import HttpProblem, Json, PageQuery, failed, refusal_of
 from odradek_console.asked import EVENTS, Asked, Stream, Streamer, View
-from odradek_console.changes import Change, perform
+from odradek_console.changes import PageChange, perform
 from odradek_console.connections import (
     LATER_HEAD_S,
-    Admission,
-    Connection,
+    BrowserConnection,
     PeerLimits,
+    RequestAdmission,
     limit_foreign_lines,
 )
 from odradek_console.live import Feed
-from odradek_console.sessions import ClientSettings, Session
+from odradek_console.sessions import ClientSettings, ConsoleSession
 from odradek_console.sign_in import MECHANISMS, Visit, Visits
 from odradek_protocol.http_hosts import OwnHosts, host_name, is_address, is_own_origin
 from odradek_protocol.repeated_lines import RepeatedLines
@@ -95,7 +95,7 @@ _FAILURE_LINES_MAX = 60
 _LAST_ANSWERS_S = 1
 
 _failures = RepeatedLines(_log, _FAILURE_LINES_MAX, time.monotonic)
-_TOO_MANY = Refusal(503, "Too many requests are in progress", "", "Close pages, or try again.")
+_TOO_MANY = HttpProblem(503, "Too many requests are in progress", "", "Close pages, or try again.")
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -165,13 +165,13 @@ class _Guard:
         else:
             await _refused(refusal)(scope, receive, send_guarded)
 
-    def _refusal(self, method: str, path: str, headers: Headers) -> Refusal | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> HttpProblem | None:
         host = headers.get("host", "")
         name = host_name(host)
         if name is None:
-            return Refusal(400, "The header Host is wrong", f"{host[:100]!r}")
+            return HttpProblem(400, "The header Host is wrong", f"{host[:100]!r}")
         if not self._hosts.has(name):
-            return Refusal(
+            return HttpProblem(
                 421,
                 "The console does not answer to this name",
                 f"{name[:100]!r}",
@@ -181,14 +181,14 @@ class _Guard:
         # the answers from that page, but they cost the broker time. Links to pages work.
         site = headers.get("sec-fetch-site", "")
         if path.startswith("/api/") and site not in _OWN_SITES:
-            return Refusal(
+            return HttpProblem(
                 403, "The request came from a page of another site", f"Sec-Fetch-Site: {site[:50]}"
             )
         if method in _SAFE_METHODS:
             return None
         origin = headers.get("origin", "")
         if not is_own_origin(origin, host) or WRITE_HEADER not in headers:
-            return Refusal(403, "The request did not come from a page of the console")
+            return HttpProblem(403, "The request did not come from a page of the console")
         return None
 
 
@@ -203,7 +203,7 @@ def _json(body: Json, status: int = 200) -> Response:
     )
 
 
-def _refused(refusal: Refusal) -> Response:
+def _refused(refusal: HttpProblem) -> Response:
     return _json(refusal.as_json(), refusal.status)
 
 
@@ -214,7 +214,7 @@ class Console:
         self.options = options
         self._views: dict[str, View] = {}
         self._streams: dict[str, Streamer] = {}
-        self._changes: dict[str, Change] = {}
+        self._changes: dict[str, PageChange] = {}
         feeds: dict[str, Feed] = {}
         for family in _FAMILIES:
             self._views |= getattr(family, "VIEWS", {})
@@ -233,7 +233,7 @@ class Console:
         }
         try:
             visit = self._visit(request)
-        except Refusal:
+        except HttpProblem:
             return _json({**about, "user": None, "open": False})
         return _json({**about, "user": visit.session.user, "open": True})
 
@@ -291,7 +291,7 @@ class Console:
             middleware=[
                 Middleware(ProxyHeadersMiddleware, trusted_hosts=list(self.options.proxies)),
                 Middleware(_Guard, hosts=self.options.hosts),
-                Middleware(Admission, refusal=_refused(_TOO_MANY)),
+                Middleware(RequestAdmission, refusal=_refused(_TOO_MANY)),
             ],
             exception_handlers={HTTPException: _http_error},
             lifespan=self._lifespan,
@@ -314,7 +314,7 @@ class Console:
     async def _asked(self, request: Request) -> Asked:
         visit = self._visit(request)
         last_id = request.headers.get("last-event-id", "")
-        return Asked(visit.session, Query(request.query_params), last_id)
+        return Asked(visit.session, PageQuery(request.query_params), last_id)
 
     def _viewer(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def show(request: Request) -> Response:
@@ -329,7 +329,7 @@ class Console:
 
         return answer
 
-    def _changer(self, path: str, change: Change) -> Callable[[Request], Awaitable[Response]]:
+    def _changer(self, path: str, change: PageChange) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             visit = self._visit(request)
             return _json(await perform(path, change, visit.session, await _sent(request)))
@@ -355,15 +355,15 @@ async def _sent(request: Request) -> Json:
                 body += piece
                 if len(body) > _BODY_BYTES_MAX:
                     allowed = f"{_BODY_BYTES_MAX:,} bytes are allowed"
-                    raise Refusal(413, "The request is too long", allowed)
+                    raise HttpProblem(413, "The request is too long", allowed)
     except TimeoutError:
-        raise Refusal(408, "The request did not arrive in time") from None
+        raise HttpProblem(408, "The request did not arrive in time") from None
     try:
         sent = json.loads(body)
     except (ValueError, RecursionError):
         sent = None
     if not isinstance(sent, dict):
-        raise Refusal(400, "The request is no JSON object")
+        raise HttpProblem(400, "The request is no JSON object")
     return sent
 
 
@@ -380,7 +380,7 @@ def _cookie(request: Request) -> str:
 class _Pieces(StreamingResponse):
     """An answer in pieces. Its generator is closed at the end, even if the browser disconnects."""
 
-    def __init__(self, stream: Stream, session: Session) -> None:
+    def __init__(self, stream: Stream, session: ConsoleSession) -> None:
         headers = {"Cache-Control": "no-store"}
         if stream.file_name is not None:
             name = quote(stream.file_name, safe="")
@@ -406,7 +406,7 @@ def _answering(
     async def endpoint(request: Request) -> Response:
         try:
             return await answer(request)
-        except Refusal as refusal:
+        except HttpProblem as refusal:
             return _refused(refusal)
         except OdradekError as error:
             return _refused(refusal_of(error))
@@ -419,7 +419,7 @@ def _answering(
 
 
 async def _no_view(request: Request) -> Response:
-    raise Refusal(404, "There is no such view", request.url.path[:200])
+    raise HttpProblem(404, "There is no such view", request.url.path[:200])
 
 
 async def _index(_request: Request) -> Response:
@@ -428,7 +428,7 @@ async def _index(_request: Request) -> Response:
 
 async def _http_error(_request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    return _refused(Refusal(status, f"HTTP {status}", str(getattr(error, "detail", ""))))
+    return _refused(HttpProblem(status, f"HTTP {status}", str(getattr(error, "detail", ""))))
 
 
 class _Server(uvicorn.Server):
@@ -458,7 +458,7 @@ async def serve(
         proxy_headers=False,
         lifespan="on",
         ws="none",
-        http=partial(Connection, limits=PeerLimits(options.proxies)),  # type: ignore[arg-type]
+        http=partial(BrowserConnection, limits=PeerLimits(options.proxies)),  # type: ignore[arg-type]
         h11_max_incomplete_event_size=_HEAD_BYTES_MAX,
         timeout_keep_alive=int(LATER_HEAD_S),
         timeout_graceful_shutdown=_LAST_ANSWERS_S,

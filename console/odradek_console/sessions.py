@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from odradek_client.admin import Admin
-from odradek_console.answers import Refusal
+from odradek_console.answers import HttpProblem
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class _Kept:
 
 
 @dataclass(eq=False)
-class Session:
+class ConsoleSession:
     """A principal's clients and their recent answers. `user`: None if nobody has to sign in.
 
     `settings` are those of the clients, for views that need a separate client. `streams`: the
@@ -81,7 +81,7 @@ class Session:
 
     def _refuse_if_closed(self) -> None:
         if self.closed:
-            raise Refusal(401, "You are signed out", "", "Sign in again.")
+            raise HttpProblem(401, "You are signed out", "", "Sign in again.")
 
     async def cached(self, key: Hashable, keep_ms: int, ask: Callable[[Admin], Awaitable[T]]) -> T:
         """The kept answer with the same key if it is less than `keep_ms` old, or else a new answer.

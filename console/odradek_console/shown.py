@@ -8,7 +8,7 @@ import codecs
 from dataclasses import dataclass
 from functools import cache
 
-from odradek_console.answers import Json, Query, Refusal
+from odradek_console.answers import HttpProblem, Json, PageQuery
 from odradek_console.partition_log import LogRecord, Marker
 from odradek_protocol.records.batch import BatchHeader
 from odradek_records.decoders import GUESS, Decoders, decode
@@ -46,13 +46,13 @@ class Formats:
     value: str = GUESS
 
     @classmethod
-    def of(cls, query: Query) -> Formats:
+    def of(cls, query: PageQuery) -> Formats:
         """The formats in the parameters. Refusal for an unknown one."""
         found = cls(query.text("key_format", GUESS), query.text("value_format", GUESS))
         known = decoders().formats
         for name in (found.key, found.value):
             if name not in known:
-                raise Refusal(400, "There is no such format", f"{name[:100]!r}", _choice(known))
+                raise HttpProblem(400, "There is no such format", f"{name[:100]!r}", _choice(known))
         return found
 
 

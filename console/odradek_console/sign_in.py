@@ -20,9 +20,9 @@ import structlog
 
 from odradek_client.errors import AuthenticationFailed
 from odradek_client.sasl.tokens import claims_of
-from odradek_console.answers import Json, Refusal
+from odradek_console.answers import HttpProblem, Json
 from odradek_console.live import Feed, Hub
-from odradek_console.sessions import ClientSettings, Session
+from odradek_console.sessions import ClientSettings, ConsoleSession
 from odradek_protocol.waiting_peers import counted_as
 
 _log = structlog.get_logger("odradek.console")
@@ -67,7 +67,7 @@ def wants_sign_in(settings: Mapping[str, Any]) -> bool:
 class Visit:
     """A session with its feeds. Times are of a monotonic clock."""
 
-    session: Session
+    session: ConsoleSession
     hub: Hub
     began_s: float
     used_s: float
@@ -99,7 +99,7 @@ class _Tries:
             while times and now_s - times[0] > _TRIES_S:
                 times.popleft()
             if len(times) >= most:
-                raise Refusal(
+                raise HttpProblem(
                     429, "Too many failed tries to sign in", "", "Wait a minute, then try again."
                 )
 
@@ -148,13 +148,13 @@ class Visits:
         self._feeds = feeds
         self._now_s = now_s
         self.signs_in = wants_sign_in(clients["admin"])
-        self._everybody = None if self.signs_in else self._new(Session(clients))
+        self._everybody = None if self.signs_in else self._new(ConsoleSession(clients))
         self._by_token: dict[str, Visit] = {}
         self._tries = _Tries()
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._closing: set[asyncio.Task[None]] = set()
 
-    def _new(self, session: Session) -> Visit:
+    def _new(self, session: ConsoleSession) -> Visit:
         now_s = self._now_s()
         return Visit(session, Hub(session, self._feeds), now_s, now_s)
 
@@ -171,7 +171,7 @@ class Visits:
         self.drop_ended()
         visit = self._by_token.get(token or "")
         if visit is None:
-            raise Refusal(401, "Sign in to see this cluster")
+            raise HttpProblem(401, "Sign in to see this cluster")
         visit.used_s = self._now_s()
         return visit
 
@@ -182,11 +182,11 @@ class Visits:
         sessions.
         """
         if not self.signs_in:
-            raise Refusal(400, "There is nothing to sign in to")
+            raise HttpProblem(400, "There is nothing to sign in to")
         self._tries.check(host, None, self._now_s())
         try:
             credentials = _credentials(given)
-        except Refusal as refusal:
+        except HttpProblem as refusal:
             self._tries.failed(host, None, self._now_s())
             _audit.warning("sign-in refused", why=str(refusal), host=host)
             raise
@@ -194,7 +194,7 @@ class Visits:
         self.drop_ended()
         most = max(len(self._by_token), len(self._closing))
         if most >= SESSIONS_MAX or self._at_once.locked():
-            raise Refusal(429, "Too many people are signed in, or sign in at the moment")
+            raise HttpProblem(429, "Too many people are signed in, or sign in at the moment")
         async with self._at_once:
             session = await self._proved(credentials, host)
         token = secrets.token_urlsafe(32)
@@ -202,10 +202,10 @@ class Visits:
         _audit.info("signed in", user=audited(credentials.user), **_of(credentials, host))
         return token
 
-    async def _proved(self, credentials: _Credentials, host: str) -> Session:
+    async def _proved(self, credentials: _Credentials, host: str) -> ConsoleSession:
         """A new session, with a client that has signed in to the broker."""
         clients = {kind: {**each, **credentials.settings} for kind, each in self._clients.items()}
-        session = Session(clients, credentials.user)
+        session = ConsoleSession(clients, credentials.user)
         try:
             await session.admin()
         except BaseException as error:
@@ -266,7 +266,7 @@ def audited(user: str | None) -> str | None:
     return repr(user[:_AUDITED_CHARACTERS])[1:-1] + more
 
 
-def _refused(credentials: _Credentials, error: AuthenticationFailed) -> Refusal:
+def _refused(credentials: _Credentials, error: AuthenticationFailed) -> HttpProblem:
     """The broker's refusal, without its advice about settings, because a browser's user cannot
     change settings."""
     detail = _ADVICE.sub("", str(error))
@@ -275,7 +275,7 @@ def _refused(credentials: _Credentials, error: AuthenticationFailed) -> Refusal:
     else:
         what = "user and password"
         advice = f"Check both, and that the broker knows the user by {credentials.mechanism}."
-    return Refusal(403, f"The broker does not accept this {what}", detail, advice)
+    return HttpProblem(403, f"The broker does not accept this {what}", detail, advice)
 
 
 def _of(credentials: _Credentials, host: str) -> dict[str, str]:
@@ -286,11 +286,11 @@ def _credentials(given: Json) -> _Credentials:
     """The credentials that were typed. Refusal for those that cannot be sent to a broker."""
     mechanism = given.get("mechanism")
     if mechanism not in MECHANISMS:
-        raise Refusal(400, "There is no such mechanism", f"use one of {', '.join(MECHANISMS)}")
+        raise HttpProblem(400, "There is no such mechanism", f"use one of {', '.join(MECHANISMS)}")
     if mechanism == "OAUTHBEARER":
         token = _text(given, "token").strip()
         if not _TOKEN.fullmatch(token):
-            raise Refusal(400, "The token has characters that no bearer token has")
+            raise HttpProblem(400, "The token has characters that no bearer token has")
         settings = {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": lambda: token}
         return _Credentials(mechanism, _subject_of(token), None, settings)
     user = _text(given, "user")
@@ -313,13 +313,13 @@ def _subject_of(token: str) -> str:
 def _text(given: Json, name: str) -> str:
     text = given.get(name)
     if not isinstance(text, str) or not text.strip():
-        raise Refusal(400, f"Give a {name}")
+        raise HttpProblem(400, f"Give a {name}")
     most = _CHARACTERS_MAX[name]
     if len(text) > most:
-        raise Refusal(400, f"The {name} is too long", f"{len(text):,} characters of {most:,}")
+        raise HttpProblem(400, f"The {name} is too long", f"{len(text):,} characters of {most:,}")
     if _NOT_SENT.search(text):
-        raise Refusal(400, f"The {name} has characters that cannot be sent to a broker")
+        raise HttpProblem(400, f"The {name} has characters that cannot be sent to a broker")
     if "${" in text:
         # In settings `${...}` would be resolved to a secret of the console's machine.
-        raise Refusal(400, f"A {name} with ${{ in it cannot be used here")
+        raise HttpProblem(400, f"A {name} with ${{ in it cannot be used here")
     return text

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 from odradek_client.admin import Admin
 from odradek_client.errors import OdradekError, OffsetOutOfRange, UnknownTopicOrPartition
 from odradek_client.structs import TopicPartition
-from odradek_console.answers import Json, Refusal, refusal_of
+from odradek_console.answers import HttpProblem, Json, refusal_of
 from odradek_console.asked import EVENTS, Asked, Stream, Streamer
 from odradek_console.partition_log import LogRecord, Piece, fetch, pieces_of
 from odradek_console.reading import OFFSET_MAX, Choice, choice_of
 from odradek_console.scan import CursorError, Scan
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from odradek_console.shown import Formats, row_of
 from odradek_records.partition_fetch import FetchLimits
 
@@ -80,7 +80,7 @@ class _Tick:
 
 
 class _Tail:
-    def __init__(self, session: Session, choice: Choice, formats: Formats) -> None:
+    def __init__(self, session: ConsoleSession, choice: Choice, formats: Formats) -> None:
         self._session = session
         self._choice = choice
         self._formats = formats
@@ -103,7 +103,7 @@ class _Tail:
             try:
                 async for event in self._live(last_id):
                     yield event
-            except Refusal as refusal:
+            except HttpProblem as refusal:
                 yield _event(refusal.as_json())
             except OdradekError as error:
                 yield _event(refusal_of(error).as_json())
@@ -143,7 +143,7 @@ class _Tail:
             elif now_s - sent_s > _KEEP_ALIVE_S:
                 yield b": nothing new\n\n"
                 sent_s = now_s
-        raise Refusal(401, "The session has ended", "", "Sign in again.")
+        raise HttpProblem(401, "The session has ended", "", "Sign in again.")
 
     async def _begin(self, last_id: str) -> None:
         """Set the positions to those in the last event that the page has, or to the ends if it has
@@ -239,18 +239,20 @@ async def tail(asked: Asked) -> Stream:
     """New records of a topic, as events."""
     try:
         if _running >= _TAILS_MAX:
-            raise Refusal(429, "Too many tails of this console are open", "", "Close some of them.")
+            raise HttpProblem(
+                429, "Too many tails of this console are open", "", "Close some of them."
+            )
         formats = Formats.of(asked.query)
         choice = await choice_of(await asked.session.admin(), asked.query)
         made = _Tail(asked.session, choice, formats)
         return Stream(EVENTS, made.events(asked.last_event_id))
-    except Refusal as refusal:
+    except HttpProblem as refusal:
         return Stream(EVENTS, _refused(refusal))
     except OdradekError as error:
         return Stream(EVENTS, _refused(refusal_of(error)))
 
 
-async def _refused(refusal: Refusal) -> AsyncGenerator[bytes, None]:
+async def _refused(refusal: HttpProblem) -> AsyncGenerator[bytes, None]:
     """The refusal as an event, because a page cannot read an error response to an event stream."""
     yield _event(refusal.as_json())
 

@@ -23,10 +23,10 @@ from odradek_client.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedByBroker,
 )
-from odradek_console.answers import Json, Refusal
+from odradek_console.answers import HttpProblem, Json
 from odradek_console.asked import Asked, View
 from odradek_console.live import Feed
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from odradek_console.timeline_lanes import Lane, event_tone, lane_key, lanes_of
 
 _KEEP_MS = 700
@@ -85,7 +85,7 @@ def _subject(text: str) -> tuple[Subject, str]:
     """The type and name of a subject, from a text such as `group:orders`."""
     kind, _, name = text.partition(":")
     if kind not in _TYPES or not name:
-        raise Refusal(
+        raise HttpProblem(
             400,
             "The subject is wrong",
             f"{text[:100]!r} must be one of {', '.join(_TYPES)}, a colon and a name",
@@ -115,7 +115,7 @@ class _Histories:
         self._started_ms = -1
         self._follows = True
 
-    async def told(self, session: Session, key: _Key, keep_s: float) -> _Told:
+    async def told(self, session: ConsoleSession, key: _Key, keep_s: float) -> _Told:
         """The history of a subject, at most `keep_s` old, and requested again as soon as its events
         have changed."""
         await self._look(session)
@@ -134,7 +134,7 @@ class _Histories:
             self._told.pop(next(iter(self._told)))
         return told
 
-    async def _look(self, session: Session) -> None:
+    async def _look(self, session: ConsoleSession) -> None:
         after = self._after
         try:
             recent = await session.cached(
@@ -166,15 +166,15 @@ async def _ask(admin: Admin, key: _Key) -> _Told:
         return _Told([], str(error))
 
 
-_HISTORIES: WeakKeyDictionary[Session, _Histories] = WeakKeyDictionary()
+_HISTORIES: WeakKeyDictionary[ConsoleSession, _Histories] = WeakKeyDictionary()
 
 
-async def _told(session: Session, subject: Subject, name: str, keep_s: float) -> _Told:
+async def _told(session: ConsoleSession, subject: Subject, name: str, keep_s: float) -> _Told:
     histories = _HISTORIES.setdefault(session, _Histories())
     return await histories.told(session, _Key(subject, name), keep_s)
 
 
-async def timeline(session: Session, about: str) -> Json:
+async def timeline(session: ConsoleSession, about: str) -> Json:
     """The lanes, events and present states of a subject such as `group:orders`."""
     subject, name = _subject(about)
     told = await _told(session, subject, name, _STATES_S)
@@ -235,7 +235,9 @@ def _rows(events: list[HistoryEvent], client: str = "") -> list[Json]:
     ]
 
 
-async def _connections(session: Session, clients: list[str]) -> tuple[dict[str, _Told], list[str]]:
+async def _connections(
+    session: ConsoleSession, clients: list[str]
+) -> tuple[dict[str, _Told], list[str]]:
     """The histories of clients, and the reasons why some are missing."""
 
     async def ask(client: str) -> _Told | OdradekError:

@@ -10,7 +10,7 @@ from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 from odradek_console.answers import DESCRIBE_CLUSTER, Column, Json, page_of, why_missing
 from odradek_console.asked import Asked, View
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 
 _KEEP_MS = 3_000
 
@@ -38,7 +38,7 @@ class TopicTable:
     missing: list[str] = field(default_factory=list)
 
 
-async def topic_table(session: Session) -> TopicTable:
+async def topic_table(session: ConsoleSession) -> TopicTable:
     """The table of all topics, shared by the pages that need it."""
     return await session.cached("topics", _KEEP_MS, _topic_table)
 
@@ -125,7 +125,7 @@ async def topics(asked: Asked) -> Json:
     }
 
 
-async def _record_counts(session: Session, page: Sequence[TopicRow]) -> dict[str, int]:
+async def _record_counts(session: ConsoleSession, page: Sequence[TopicRow]) -> dict[str, int]:
     """The number of offsets of each topic, added up over its partitions. A topic is left out if the
     offsets of any of its partitions are unknown."""
     wanted = [TopicPartition(row.name, part) for row in page for part in range(row.partitions)]

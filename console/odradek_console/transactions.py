@@ -13,11 +13,11 @@ from odradek_client.admin.history import Subject
 from odradek_client.admin.transactions import OPEN_STATES
 from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
-from odradek_console.answers import Column, Json, Refusal, page_of
+from odradek_console.answers import Column, HttpProblem, Json, page_of
 from odradek_console.asked import Asked, View
 from odradek_console.histories import history_of
 from odradek_console.live import Feed
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from odradek_protocol.errors import ErrorCode
 from odradek_records.lag import end_offsets
 
@@ -42,7 +42,7 @@ class Transactions:
         return None if found is None or not found.is_open else found.start_ms
 
 
-async def all_transactions(session: Session) -> Transactions:
+async def all_transactions(session: ConsoleSession) -> Transactions:
     """The list of all transactional ids, shared by the pages that need it."""
 
     async def ask(admin: Admin) -> Transactions:
@@ -103,7 +103,7 @@ async def transactions(asked: Asked) -> Json:
 
 
 async def _described(
-    session: Session, table: Transactions, page: Sequence[TransactionListing]
+    session: ConsoleSession, table: Transactions, page: Sequence[TransactionListing]
 ) -> dict[str, TransactionDescription]:
     names = [each.transactional_id for each in page]
     unknown = tuple(name for name in names if name not in table.described)
@@ -132,7 +132,7 @@ class Held:
 
 
 async def held_back(
-    session: Session, partitions: Iterable[TopicPartition]
+    session: ConsoleSession, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Held]:
     """The last stable offsets and ends of partitions; partitions without an answer are left out."""
     wanted = tuple(sorted(partitions))
@@ -176,7 +176,7 @@ def _row(
 # --- one transactional id -------------------------------------------------------------------------
 
 
-async def transaction(session: Session, transactional_id: str) -> Json:
+async def transaction(session: ConsoleSession, transactional_id: str) -> Json:
     """A transactional id: its transaction, the offsets that the transaction holds back, and the
     events."""
     history = await history_of(session, Subject.TRANSACTIONAL_ID, transactional_id)
@@ -190,7 +190,7 @@ async def transaction(session: Session, transactional_id: str) -> Json:
         if not _is_unknown(error):
             raise
         if not history["events"]:
-            raise Refusal(
+            raise HttpProblem(
                 404,
                 "There is no such transactional id",
                 f"{transactional_id!r}",
@@ -238,7 +238,7 @@ async def _show(asked: Asked) -> Json:
     return await transaction(asked.session, asked.query.text("id"))
 
 
-async def _open(session: Session, _name: str) -> Json:
+async def _open(session: ConsoleSession, _name: str) -> Json:
     """The open transactions and the number of all transactional ids. Pages reload their lists when
     these change."""
     table = await all_transactions(session)

@@ -13,11 +13,11 @@ from odradek_client.admin import Admin
 from odradek_client.errors import InvalidGroup
 from odradek_client.producer.producer import Producer
 from odradek_client.words import counted
-from odradek_console.answers import Json, Refusal
-from odradek_console.changes import Change, text_of, whole_of
-from odradek_console.sessions import Session
+from odradek_console.answers import HttpProblem, Json
+from odradek_console.changes import PageChange, text_of, whole_of
+from odradek_console.sessions import ConsoleSession
 from odradek_records.offset_grammar import OffsetError
-from odradek_records.offset_reset import Partition, Range, Target, Where, plan
+from odradek_records.offset_reset import Partition, Range, ResetTarget, Where, plan
 
 _VALUE_CHARACTERS_MAX = 1_500_000
 _HEADERS_MAX = 100
@@ -36,36 +36,36 @@ def _bytes_of(sent: Json, name: str) -> bytes | None:
         return None
     if not isinstance(text, str) or len(text) > _VALUE_CHARACTERS_MAX:
         most = f"{_VALUE_CHARACTERS_MAX:,}"
-        raise Refusal(400, f"The field {name} must be a text of at most {most} characters")
+        raise HttpProblem(400, f"The field {name} must be a text of at most {most} characters")
     if sent.get("encoding", "text") == "text":
         return text.encode("utf-8", "surrogatepass")
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Refusal(400, f"The field {name} is no base64") from None
+        raise HttpProblem(400, f"The field {name} is no base64") from None
 
 
 def _headers_of(sent: Json) -> list[tuple[str, bytes | None]]:
     headers = sent.get("headers", [])
     if not isinstance(headers, list) or len(headers) > _HEADERS_MAX:
-        raise Refusal(400, f"The field headers must be a list of at most {_HEADERS_MAX}")
+        raise HttpProblem(400, f"The field headers must be a list of at most {_HEADERS_MAX}")
     found: list[tuple[str, bytes | None]] = []
     for each in headers:
         if not (
             isinstance(each, list) and len(each) == 2 and all(isinstance(x, str) for x in each)
         ):
-            raise Refusal(400, "A header is a pair of texts: name and value")
+            raise HttpProblem(400, "A header is a pair of texts: name and value")
         found.append((each[0], each[1].encode("utf-8", "surrogatepass")))
     return found
 
 
-async def _plan_record(session: Session, sent: Json) -> Json:
+async def _plan_record(session: ConsoleSession, sent: Json) -> Json:
     topic = text_of(sent, "topic", most=249)
     key, value, headers = _bytes_of(sent, "key"), _bytes_of(sent, "value"), _headers_of(sent)
     partition = whole_of(sent, "partition", most=2**31 - 1)
     partitions = await _partitions(await session.admin(), topic)
     if partition is not None and partition not in partitions:
-        raise Refusal(404, f"The topic has no partition {partition}")
+        raise HttpProblem(404, f"The topic has no partition {partition}")
     return {
         "topic": topic,
         "partition": partition,
@@ -75,7 +75,7 @@ async def _plan_record(session: Session, sent: Json) -> Json:
     }
 
 
-async def _act_record(session: Session, sent: Json, _plan: Json) -> Json:
+async def _act_record(session: ConsoleSession, sent: Json, _plan: Json) -> Json:
     async with Producer(**session.settings["producer"]) as producer:
         written = await producer.send_and_wait(
             text_of(sent, "topic", most=249),
@@ -107,17 +107,17 @@ _WHERE = {
 }
 
 
-def _target_of(sent: Json, allowed: Sequence[str]) -> Target:
+def _target_of(sent: Json, allowed: Sequence[str]) -> ResetTarget:
     to = text_of(sent, "to")
     if to not in allowed:
-        raise Refusal(400, f"The field to must be one of {', '.join(allowed)}")
+        raise HttpProblem(400, f"The field to must be one of {', '.join(allowed)}")
     value: Any = sent.get("value", 0)
     needs = to in ("offset", "time", "shift")
     if needs and (isinstance(value, bool) or not isinstance(value, int)):
-        raise Refusal(400, "The field value must be a whole number")
+        raise HttpProblem(400, "The field value must be a whole number")
     if not -_OFFSET_MAX <= value <= _OFFSET_MAX or (value < 0 and to != "shift"):
-        raise Refusal(400, "The field value must not be negative, and fit into 64 bits")
-    return Target(_WHERE[to], value if needs else 0)
+        raise HttpProblem(400, "The field value must not be negative, and fit into 64 bits")
+    return ResetTarget(_WHERE[to], value if needs else 0)
 
 
 def _offsets_of(sent: Json) -> dict[Partition, int]:
@@ -125,7 +125,7 @@ def _offsets_of(sent: Json) -> dict[Partition, int]:
     topic, partition and offset."""
     rows = sent.get("offsets", [])
     if not isinstance(rows, list) or len(rows) > _PARTITIONS_MAX:
-        raise Refusal(400, f"The field offsets must be a list of at most {_PARTITIONS_MAX:,}")
+        raise HttpProblem(400, f"The field offsets must be a list of at most {_PARTITIONS_MAX:,}")
     found = {}
     for row in rows:
         if not (
@@ -134,7 +134,7 @@ def _offsets_of(sent: Json) -> dict[Partition, int]:
             and isinstance(row[0], str)
             and all(isinstance(x, int) and not isinstance(x, bool) and x >= 0 for x in row[1:])
         ):
-            raise Refusal(400, "A row of offsets is a topic, a partition and an offset")
+            raise HttpProblem(400, "A row of offsets is a topic, a partition and an offset")
         found[row[0], row[1]] = row[2]
     return found
 
@@ -142,7 +142,7 @@ def _offsets_of(sent: Json) -> dict[Partition, int]:
 async def _ranges(admin: Admin, partitions: Iterable[Partition]) -> dict[Partition, Range]:
     places = list(partitions)
     if len(places) > _PARTITIONS_MAX:
-        raise Refusal(
+        raise HttpProblem(
             422,
             "These are too many partitions at once",
             f"{len(places):,}, and {_PARTITIONS_MAX:,} can be done",
@@ -157,7 +157,7 @@ async def _ranges(admin: Admin, partitions: Iterable[Partition]) -> dict[Partiti
 
 
 async def _at_time(
-    admin: Admin, target: Target, ranges: Iterable[Partition]
+    admin: Admin, target: ResetTarget, ranges: Iterable[Partition]
 ) -> dict[Partition, int | None]:
     if target.where is not Where.TIME:
         return {}
@@ -168,13 +168,13 @@ async def _at_time(
 # --- Records deleted ------------------------------------------------------------------------------
 
 
-async def _plan_deletion(session: Session, sent: Json) -> Json:
+async def _plan_deletion(session: ConsoleSession, sent: Json) -> Json:
     topic = text_of(sent, "topic", most=249)
     target = _target_of(sent, ("end", "offset", "time", "offsets"))
     admin = await session.admin()
     named = _offsets_of(sent)
     if any(name != topic for name, _ in named):
-        raise Refusal(400, "The field offsets names another topic")
+        raise HttpProblem(400, "The field offsets names another topic")
     one = whole_of(sent, "partition", most=2**31 - 1)
     wanted = [(topic, one)] if one is not None else None
     if target.where is Where.FILE:
@@ -194,7 +194,7 @@ async def _plan_deletion(session: Session, sent: Json) -> Json:
         if offset > ranges[place].start
     ]
     if not rows:
-        raise Refusal(422, "There is nothing to delete", "No record is before that offset.")
+        raise HttpProblem(422, "There is nothing to delete", "No record is before that offset.")
     return {
         "topic": topic,
         "rows": rows,
@@ -207,7 +207,7 @@ async def _plan_deletion(session: Session, sent: Json) -> Json:
     }
 
 
-async def _act_deletion(session: Session, _sent: Json, planned: Json) -> Json:
+async def _act_deletion(session: ConsoleSession, _sent: Json, planned: Json) -> Json:
     before = {(planned["topic"], row["partition"]): row["new_start"] for row in planned["rows"]}
     await (await session.admin()).delete_records(before)
     return {"text": f"Deleted up to {counted(planned['records'], 'offset')}"}
@@ -216,13 +216,13 @@ async def _act_deletion(session: Session, _sent: Json, planned: Json) -> Json:
 # --- Offsets of a group ---------------------------------------------------------------------------
 
 
-async def _plan_reset(session: Session, sent: Json) -> Json:
+async def _plan_reset(session: ConsoleSession, sent: Json) -> Json:
     group = text_of(sent, "group")
     target, named = _target_of(sent, tuple(_WHERE)), _offsets_of(sent)
     admin = await session.admin()
     described = (await admin.describe_groups(group))[group]
     if described.members:
-        raise Refusal(
+        raise HttpProblem(
             409,
             "The group has members",
             f"{counted(len(described.members), 'member')} would overwrite the offsets.",
@@ -242,13 +242,15 @@ async def _plan_reset(session: Session, sent: Json) -> Json:
     try:
         made = plan(target, ranges, committed, await _at_time(admin, target, ranges), named)
     except OffsetError as error:
-        raise Refusal(422, "This cannot be done", str(error)) from None
+        raise HttpProblem(422, "This cannot be done", str(error)) from None
     rows = [
         {"topic": place[0], "partition": place[1], "from": committed.get(place), "to": offset}
         for place, offset in sorted(made.offsets.items())
     ]
     if not rows:
-        raise Refusal(422, "There is nothing to move", "The group has no offsets.", "Name a topic.")
+        raise HttpProblem(
+            422, "There is nothing to move", "The group has no offsets.", "Name a topic."
+        )
     return {
         "group": group,
         "rows": rows,
@@ -261,17 +263,17 @@ async def _plan_reset(session: Session, sent: Json) -> Json:
     }
 
 
-async def _act_reset(session: Session, _sent: Json, planned: Json) -> Json:
+async def _act_reset(session: ConsoleSession, _sent: Json, planned: Json) -> Json:
     offsets = {(row["topic"], row["partition"]): row["to"] for row in planned["rows"]}
     try:
         await (await session.admin()).alter_group_offsets(planned["group"], offsets)
     except InvalidGroup as error:
-        raise Refusal(409, "The group has members", str(error), "Stop them first.") from None
+        raise HttpProblem(409, "The group has members", str(error), "Stop them first.") from None
     return {"text": f"Moved in {counted(len(offsets), 'partition')}"}
 
 
 CHANGES = {
-    "/change/record": Change(_plan_record, _act_record, frozenset({"key", "value", "headers"})),
-    "/change/deletion": Change(_plan_deletion, _act_deletion),
-    "/change/offsets": Change(_plan_reset, _act_reset),
+    "/change/record": PageChange(_plan_record, _act_record, frozenset({"key", "value", "headers"})),
+    "/change/deletion": PageChange(_plan_deletion, _act_deletion),
+    "/change/offsets": PageChange(_plan_reset, _act_reset),
 }

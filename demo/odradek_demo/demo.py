@@ -54,7 +54,7 @@ _COLUMNS = "carrier STRING, month INT, dep_time INT, dep_delay INT"
 
 
 @dataclass(frozen=True)
-class Topics:
+class DemoTopics:
     """The names of the topics for the flights and for the result."""
 
     flights: str
@@ -123,12 +123,14 @@ def _run(
 ) -> list[str]:
     """Run all steps. Returns the differences of the result."""
     with contextlib.ExitStack() as open_things:
-        topics = Topics("flights", "flights-by-carrier-and-month")
+        topics = DemoTopics("flights", "flights-by-carrier-and-month")
         is_ours = not bootstrap
         if not is_ours:
             _step(story, 1, f"Using the broker at {bootstrap}")
             suffix = uuid.uuid4().hex[:8]
-            topics = Topics(*(f"odradek-demo-{suffix}-{name}" for name in ("flights", "result")))
+            topics = DemoTopics(
+                *(f"odradek-demo-{suffix}-{name}" for name in ("flights", "result"))
+            )
         else:
             bootstrap = _start_broker(story, folder, open_things)
         if console is not None:
@@ -181,7 +183,7 @@ def _wait(story: Console) -> None:
         threading.Event().wait()
 
 
-async def _create_topics(story: Console, bootstrap: str, topics: Topics) -> None:
+async def _create_topics(story: Console, bootstrap: str, topics: DemoTopics) -> None:
     from odradek import Admin, NewTopic
 
     _step(story, 2, f"Creating the topics {topics.flights} and {topics.result}")
@@ -191,7 +193,7 @@ async def _create_topics(story: Console, bootstrap: str, topics: Topics) -> None
         )
 
 
-def _clear_up(story: Console, bootstrap: str, topics: Topics) -> None:
+def _clear_up(story: Console, bootstrap: str, topics: DemoTopics) -> None:
     from odradek_client.errors import OdradekError
 
     try:
@@ -201,7 +203,7 @@ def _clear_up(story: Console, bootstrap: str, topics: Topics) -> None:
         story.print(text, markup=False)
 
 
-async def _delete_topics(bootstrap: str, topics: Topics) -> None:
+async def _delete_topics(bootstrap: str, topics: DemoTopics) -> None:
     from odradek import Admin
 
     async with connected(Admin, {"bootstrap_servers": bootstrap}) as admin:
@@ -301,7 +303,7 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
         shut_down(spark)
 
 
-def _compute(story: Console, spark: SparkSession, bootstrap: str, topics: Topics) -> None:
+def _compute(story: Console, spark: SparkSession, bootstrap: str, topics: DemoTopics) -> None:
     """Compute flights, cancelled flights and mean delay per carrier and month, from topic to
     topic."""
     from pyspark.sql import functions as F

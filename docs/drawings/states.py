@@ -16,9 +16,9 @@ from odradek_broker.share import in_flight
 from odradek_client.consumer.group.classic_membership import JOIN_STATE_STEPS, JoinState
 from odradek_client.consumer.group.consumer_membership import MEMBER_STATE_STEPS, MemberState
 from odradek_client.consumer.subscription_state import FETCH_STATE_STEPS, FetchState
-from odradek_client.producer.transaction_states import ALLOWED_FROM, State
-from odradek_client.share.membership import SHARE_STEPS, ShareState
-from odradek_client.share.record import RECORD_STEPS, RecordState
+from odradek_client.producer.transaction_states import ALLOWED_FROM, ClientTxnState
+from odradek_client.share.membership import SHARE_STEPS, ShareMemberState
+from odradek_client.share.record import RECORD_STEPS, DeliveryState
 from odradek_protocol.errors import ErrorCode
 
 _HEAD = """\
@@ -116,9 +116,9 @@ def _machines() -> list[Machine]:
             _named(
                 {
                     state: {then for (before, _), then in TRANSITIONS.items() if before is state}
-                    for state in authentication.State
+                    for state in authentication.SaslState
                 },
-                _camel(authentication.State),
+                _camel(authentication.SaslState),
             ),
         ),
         Machine(
@@ -127,7 +127,7 @@ def _machines() -> list[Machine]:
             "A producer that is only idempotent knows `Uninitialized`, `Initializing`, `Ready` and"
             " `FatalError`; the other states are those of a transactional one.",
             "Uninitialized",
-            _named(_followers(ALLOWED_FROM), _camel(State)),
+            _named(_followers(ALLOWED_FROM), _camel(ClientTxnState)),
         ),
         Machine(
             "Fetching a partition (client)",
@@ -157,7 +157,7 @@ def _machines() -> list[Machine]:
             "A member that the broker has removed is in `Joining` again. `Stale`: it left because the"
             " application did not poll, and joins again when it does.",
             "Unsubscribed",
-            _named(SHARE_STEPS, _camel(ShareState)),
+            _named(SHARE_STEPS, _camel(ShareMemberState)),
         ),
         Machine(
             "Record of a share group (client)",
@@ -165,7 +165,7 @@ def _machines() -> list[Machine]:
             "`Answered`: the application has acknowledged the record, and the broker's answer is not"
             " there yet. `Failed`: the broker refused it, or the lock expired.",
             "Acquired",
-            _named(RECORD_STEPS, _camel(RecordState)),
+            _named(RECORD_STEPS, _camel(DeliveryState)),
         ),
     ]
 
@@ -206,7 +206,7 @@ def _section(machine: Machine) -> str:
 {_mermaid(arrows)}{note}"""
 
 
-def _action(action: classic.Action) -> str:
+def _action(action: classic.ClassicAction) -> str:
     """The text of an action; the name of the code if the action is only an error code."""
     return ErrorCode(int(action.value)).name if action.value.isdigit() else action.value
 
@@ -220,7 +220,7 @@ def _classic_requests() -> str:
             f"| {request.value} | "
             + " | ".join(_action(classic.ANSWERS[state, request]) for state in states)
             + " |"
-            for request in classic.Request
+            for request in classic.ClassicRequest
         ),
     ]
     return "\nWhat each state does with a request of a member:\n\n" + "\n".join(rows) + "\n"
@@ -255,7 +255,7 @@ def _consumer_member() -> str:
     arrows = ["state reconcile <<choice>>", f"[*] --> {names[consumer.MemberState.STABLE]}"]
     rows = ["| state | the heartbeat | what follows |", "|---|---|---|"]
     for state in consumer.MemberState:
-        for step in consumer.Step:
+        for step in consumer.ReportReaction:
             reasons = {
                 (report, newer)
                 for (source, report, newer), follows in consumer.STEPS.items()
@@ -264,7 +264,7 @@ def _consumer_member() -> str:
             if not reasons:
                 continue
             rows.append(f"| {names[state]} | {_in_words(reasons)} | {step.value} |")
-            if step is consumer.Step.RECONCILE:
+            if step is consumer.ReportReaction.RECONCILE:
                 arrows.append(f"{names[state]} --> reconcile: {_in_words(reasons)}")
     arrows += [f"reconcile --> {names[state]}" for state in consumer.MemberState]
     lines = "\n".join(rows)
@@ -281,7 +281,7 @@ Table: `broker/odradek_broker/coordinator/groups/consumer/group.py`.
 """
 
 
-def _in_words(reasons: set[tuple[consumer.Report, bool]]) -> str:
+def _in_words(reasons: set[tuple[consumer.RevocationReport, bool]]) -> str:
     """The words for a step's condition: what a heartbeat reports about partitions to revoke, and
     whether the target is newer."""
     reports = {report for report, _ in reasons}
@@ -289,8 +289,10 @@ def _in_words(reasons: set[tuple[consumer.Report, bool]]) -> str:
     if len(reasons) != len(reports) * len(newer):
         raise ValueError(f"these reasons want a row each: {reasons}")
     words = []
-    if len(reports) < len(consumer.Report):
-        words.append(" or ".join(report.value for report in consumer.Report if report in reports))
+    if len(reports) < len(consumer.RevocationReport):
+        words.append(
+            " or ".join(report.value for report in consumer.RevocationReport if report in reports)
+        )
     if len(newer) == 1:
         words.append("the target is newer" if True in newer else "the target is not newer")
     return ", ".join(words) or "any"

@@ -33,12 +33,12 @@ from odradek_broker.storage.journal_format import (
     journal_parts,
     read_part,
 )
-from odradek_broker.storage.producers.snapshot import CorruptSnapshot, decode_snapshot
+from odradek_broker.storage.producers.snapshot import CorruptProducerSnapshot, decode_snapshot
 from odradek_broker.storage.producers.state import ProducerEntry
 from odradek_broker.storage.transaction_index import ABORTED_ENTRY_VERSION
 from odradek_log_tools.file_names import FileKind, FileName
 from odradek_log_tools.record_decoders import decode_record
-from odradek_log_tools.segment_file import Damaged, SegmentFile, StoredBatch, no_wait
+from odradek_log_tools.segment_file import Damaged, SegmentBatch, SegmentFile, no_wait
 from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError, BatchHeader
@@ -59,7 +59,7 @@ ABORTED_ENTRY = struct.Struct(">hqqqq")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RowWindow:
     """A selection of at most `count` rows. The first row is the row that contains `offset`, or the
     next row if none contains it. With `records`, each batch is followed by rows for its records,
     and `count` limits the records.
@@ -75,7 +75,7 @@ def dump_file(
     path: str,
     name: FileName,
     topic: str,
-    selection: Selection,
+    selection: RowWindow,
     wait: Callable[[], None] = no_wait,
 ) -> Rows:
     """The rows of one file of `topic`. Raises Damaged after all rows before the damage were
@@ -136,7 +136,7 @@ def _journal_rows(file: File) -> Rows:
 # --- segments ---
 
 
-def _segment_rows(segment: SegmentFile, topic: str, selection: Selection) -> Rows:
+def _segment_rows(segment: SegmentFile, topic: str, selection: RowWindow) -> Rows:
     left = selection.count
     for batch in segment.batches():
         if batch.header.last_offset < selection.offset:
@@ -153,7 +153,7 @@ def _segment_rows(segment: SegmentFile, topic: str, selection: Selection) -> Row
             yield row
 
 
-def _batch_row(batch: StoredBatch) -> Row:
+def _batch_row(batch: SegmentBatch) -> Row:
     header = batch.header
     try:
         codec = header.codec.name.lower()
@@ -186,7 +186,7 @@ def _batch_row(batch: StoredBatch) -> Row:
     return row
 
 
-def _records(batch: StoredBatch, topic: str, selection: Selection) -> Rows:
+def _records(batch: SegmentBatch, topic: str, selection: RowWindow) -> Rows:
     """The rows of a batch's records; no rows if its checksum is wrong."""
     if not selection.records or batch.problem:
         return
@@ -298,7 +298,7 @@ def _snapshot_rows(file: File, offset: int | None) -> Rows:
         producers = decode_snapshot(
             file.read_at(0, size_bytes), map_end_offset=_OFFSET_MAX if offset is None else offset
         )
-    except CorruptSnapshot as error:
+    except CorruptProducerSnapshot as error:
         raise Damaged(0, str(error)) from error
     yield from map(_producer_row, producers)
 
@@ -340,18 +340,18 @@ def _text(files: Files, path: str) -> str:
     return text
 
 
-def _leader_epoch_rows(text: str, selection: Selection) -> Rows:
+def _leader_epoch_rows(text: str, selection: RowWindow) -> Rows:
     for epoch, start_offset in _understood(decode_epochs, text):
         if start_offset >= selection.offset:
             yield {"kind": "leader-epoch", "leader_epoch": epoch, "start_offset": start_offset}
 
 
-def _source_rows(text: str, selection: Selection) -> Rows:
+def _source_rows(text: str, selection: RowWindow) -> Rows:
     for base_offset in _understood(decode_sources, text):
         yield {"kind": "source", "base_offset": base_offset}
 
 
-def _offset_rows(text: str, selection: Selection) -> Rows:
+def _offset_rows(text: str, selection: RowWindow) -> Rows:
     """The rows of an offset checkpoint. The file may be empty, because Kafka creates it before it
     has an entry.
     """
@@ -361,17 +361,17 @@ def _offset_rows(text: str, selection: Selection) -> Rows:
         yield {"kind": "offset", "topic": topic, "partition": partition, "offset": offset}
 
 
-def _partition_metadata_rows(text: str, selection: Selection) -> Rows:
+def _partition_metadata_rows(text: str, selection: RowWindow) -> Rows:
     topic_id = _understood(decode_partition_metadata, text)
     yield {"kind": "partition-metadata", "topic_id": encode_topic_id(topic_id)}
 
 
-def _properties_rows(text: str, selection: Selection) -> Rows:
+def _properties_rows(text: str, selection: RowWindow) -> Rows:
     for name, value in decode_meta_properties(text).items():
         yield {"kind": "property", "name": name, "value": value}
 
 
-def _json_rows(text: str, selection: Selection) -> Rows:
+def _json_rows(text: str, selection: RowWindow) -> Rows:
     try:
         content = json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:
@@ -387,7 +387,7 @@ def _understood(decode: Callable[[str], Any], text: str) -> Any:
         raise Damaged(0, str(error)) from error
 
 
-_SMALL: dict[FileKind, Callable[[str, Selection], Rows]] = {
+_SMALL: dict[FileKind, Callable[[str, RowWindow], Rows]] = {
     FileKind.LEADER_EPOCHS: _leader_epoch_rows,
     FileKind.OFFSET_CHECKPOINT: _offset_rows,
     FileKind.PARTITION_METADATA: _partition_metadata_rows,

@@ -30,7 +30,7 @@ class Damaged(Exception):
         self.problem = problem
 
 
-class StoredBatch(NamedTuple):
+class SegmentBatch(NamedTuple):
     """A batch in a file. `data`: its bytes; None if the batch is larger than _BATCH_BYTES_MAX.
     `problem`: the problem with its checksum, empty if the checksum is right."""
 
@@ -59,7 +59,7 @@ class SegmentFile:
         self.size_bytes = file.size()
         self._wait = wait
 
-    def batches(self) -> Iterator[StoredBatch]:
+    def batches(self) -> Iterator[SegmentBatch]:
         """All whole batches. Raises Damaged at the first position without a whole batch. Also
         raises OSError."""
         scan = SegmentScan(self, self._grow)
@@ -79,7 +79,7 @@ class SegmentFile:
             if self.size_bytes == before or self.size_bytes >= wanted_bytes:
                 return
 
-    def _read(self, scan: SegmentScan, position: int) -> StoredBatch:
+    def _read(self, scan: SegmentScan, position: int) -> SegmentBatch:
         header = scan.header(position)
         data: memoryview | None = None
         if header.size_bytes <= _BATCH_BYTES_MAX:
@@ -94,4 +94,4 @@ class SegmentFile:
         problem = ""
         if computed != header.crc:
             problem = f"checksum is {computed:08x}, stored {header.crc:08x}"
-        return StoredBatch(position, header, data, problem)
+        return SegmentBatch(position, header, data, problem)

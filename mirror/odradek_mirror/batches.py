@@ -32,7 +32,7 @@ _TOGETHER_BYTES_MAX = 64 * 1024
 _TOGETHER_RECORDS_MAX = 10_000
 
 
-class Span(NamedTuple):
+class ConsecutiveOffsets(NamedTuple):
     """Consecutive offsets."""
 
     first: int
@@ -43,7 +43,7 @@ class CopiedBatch(NamedTuple):
     """Records of a partition in one batch. `spans`: the offsets of these records in the source."""
 
     records: EncodedRecords
-    spans: Sequence[Span]
+    spans: Sequence[ConsecutiveOffsets]
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ def _is_as_sent(header: BatchHeader, fetch_offset: int) -> bool:
 
 def _add_whole(copied: Copied, records: memoryview, position: int, header: BatchHeader) -> None:
     body = records[position + HEADER_BYTES : position + header.size_bytes]
-    span = Span(header.base_offset, header.record_count)
+    span = ConsecutiveOffsets(header.base_offset, header.record_count)
     copied.batches.append(CopiedBatch(EncodedRecords.of_batch(header, body), (span,)))
     copied.record_count += header.record_count
     copied.untouched += 1
@@ -193,14 +193,14 @@ def _encoded(
     return EncodedRecords(codec, body, len(timestamps), base, max(timestamps))
 
 
-def spans_of(offsets: Iterable[int]) -> Iterator[Span]:
+def spans_of(offsets: Iterable[int]) -> Iterator[ConsecutiveOffsets]:
     """The spans of consecutive offsets in a list of rising offsets."""
     first = following = -1
     for offset in offsets:
         if offset != following:
             if following > first:
-                yield Span(first, following - first)
+                yield ConsecutiveOffsets(first, following - first)
             first = offset
         following = offset + 1
     if following > first:
-        yield Span(first, following - first)
+        yield ConsecutiveOffsets(first, following - first)

@@ -18,18 +18,18 @@ from odradek_client.errors import Refused
 from odradek_client.structs import TopicPartition
 from odradek_client.tasks import all_done
 from odradek_mirror.comparison import (
+    ComparedBatch,
     Difference,
     MappedOffsets,
     PartitionComparison,
     SameOffsets,
     Side,
-    StoredBatch,
 )
 from odradek_mirror.map_topic import check_map_topic, map_topic, read_map, topic_uuid
 from odradek_mirror.offset_map import NotCopied, PartitionMap
-from odradek_mirror.plan import Mode, Selection, read_group_settings
+from odradek_mirror.plan import Mode, TopicSelection, read_group_settings
 from odradek_mirror.settings import copied_settings, own_values
-from odradek_mirror.source import SourceError, SourceReader
+from odradek_mirror.source import SourceReader, SourceReadingEnded
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.aborted import AbortedBatches
@@ -51,7 +51,7 @@ class CannotCompare(Refused):
 
 
 @dataclass(slots=True)
-class PartitionResult:
+class PartitionCheckResult:
     """The result for a partition. `error`: the reason why it could not be compared."""
 
     tp: TopicPartition
@@ -120,7 +120,7 @@ class Checker:
     """Compares two clusters. Call `prepare` first, and `close` at the end."""
 
     def __init__(
-        self, source: Admin, target: Admin, selection: Selection, mode: Mode | None, name: str
+        self, source: Admin, target: Admin, selection: TopicSelection, mode: Mode | None, name: str
     ) -> None:
         self._admins = (source, target)
         self._selection = selection
@@ -211,7 +211,7 @@ class Checker:
 
     # --- topics -----------------------------------------------------------------------------------
 
-    async def check_topic(self, name: str) -> list[PartitionResult]:
+    async def check_topic(self, name: str) -> list[PartitionCheckResult]:
         """Compare the partitions of a topic."""
         numbers = [
             {part.partition for part in topics[name].partitions} if name in topics else set()
@@ -220,7 +220,7 @@ class Checker:
         results = []
         for number in sorted(numbers[0] | numbers[1]):
             tp = TopicPartition(name, number)
-            result = PartitionResult(tp)
+            result = PartitionCheckResult(tp)
             results.append(result)
             missing = [side.name.lower() for side in Side if number not in numbers[side]]
             if missing:
@@ -229,11 +229,11 @@ class Checker:
                 continue
             try:
                 await self._check_partition(result)
-            except (CannotCompare, SourceError, BatchError) as error:
+            except (CannotCompare, SourceReadingEnded, BatchError) as error:
                 result.error = str(error)
         return results
 
-    async def _check_partition(self, result: PartitionResult) -> None:
+    async def _check_partition(self, result: PartitionCheckResult) -> None:
         tp = result.tp
         for side in Side:
             if tp not in self._ends[side]:
@@ -289,7 +289,7 @@ class Checker:
                 )
         return MappedOffsets(copied.runs())
 
-    def _compare_ends(self, result: PartitionResult, source: _Ends, target: _Ends) -> None:
+    def _compare_ends(self, result: PartitionCheckResult, source: _Ends, target: _Ends) -> None:
         """Compare log starts and last stable offsets, which are equal in a copy with the same
         offsets. Records before the later log start are not compared."""
         settings = self._settings[Side.TARGET][result.tp.topic]
@@ -437,13 +437,13 @@ class _Log:
         if within:
             reader.assign(tp, within.start, topic_id=topic_id)
 
-    async def read(self) -> list[StoredBatch] | None:
+    async def read(self) -> list[ComparedBatch] | None:
         """The next batches; None after the last one. Raises CannotCompare."""
         silent = 0
         while (before := self._reader.positions.get(self._tp, self._end)) < self._end:
             try:
                 fetched = await self._reader.poll(_POLL_MS)
-            except SourceError as error:
+            except SourceReadingEnded as error:
                 # The reader's error text says "the source", even if it reads the target.
                 text = str(error).removeprefix(f"{self._tp.topic}-{self._tp.partition} of the ")
                 raise CannotCompare(
@@ -452,7 +452,7 @@ class _Log:
             for piece in fetched:
                 hidden = AbortedBatches(piece.aborted) if self._committed else None
                 batches = [
-                    StoredBatch(header, piece.records[at : at + header.size_bytes])
+                    ComparedBatch(header, piece.records[at : at + header.size_bytes])
                     for at, header in iter_batches(piece.records)
                     if hidden is None or not hidden.hides(piece.records, at, header)
                 ]

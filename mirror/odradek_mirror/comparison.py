@@ -14,7 +14,7 @@ from dataclasses import fields
 from enum import IntEnum
 from typing import Protocol
 
-from odradek_mirror.offset_map import Run
+from odradek_mirror.offset_map import MappedRun
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records import HEADER_BYTES
 from odradek_protocol.records.batch import BatchHeader
@@ -28,14 +28,14 @@ class Side(IntEnum):
     TARGET = 1
 
 
-class StoredBatch(NamedTuple):
+class ComparedBatch(NamedTuple):
     """A batch as it is stored. `octets`: all its bytes, including the header."""
 
     header: BatchHeader
     octets: memoryview
 
 
-class Row(NamedTuple):
+class ComparedRecord(NamedTuple):
     """A record. `append_time`: True if its timestamp is the broker's."""
 
     offset: int
@@ -95,7 +95,7 @@ class SameOffsets:
 class MappedOffsets:
     """The mapping of a copy with a run map."""
 
-    def __init__(self, runs: Iterable[Run]) -> None:
+    def __init__(self, runs: Iterable[MappedRun]) -> None:
         self._runs = list(runs)
         self._sources = [run.source for run in self._runs]
         self._targets = [run.target for run in self._runs]
@@ -112,7 +112,7 @@ class MappedOffsets:
 
 
 def _moved(
-    offset: int, starts: Sequence[int], others: Sequence[int], runs: Sequence[Run]
+    offset: int, starts: Sequence[int], others: Sequence[int], runs: Sequence[MappedRun]
 ) -> int | None:
     at = bisect_right(starts, offset) - 1
     if at < 0 or offset >= starts[at] + runs[at].length:
@@ -140,8 +140,8 @@ class PartitionComparison:
         self._ranges = (source, target)
         self._same_offsets = same_offsets
         self._compacted = compacted
-        self._batches: tuple[deque[StoredBatch], deque[StoredBatch]] = (deque(), deque())
-        self._rows: tuple[deque[Row], deque[Row]] = (deque(), deque())
+        self._batches: tuple[deque[ComparedBatch], deque[ComparedBatch]] = (deque(), deque())
+        self._rows: tuple[deque[ComparedRecord], deque[ComparedRecord]] = (deque(), deque())
         self._ended = [False, False]
         self._found: dict[str, Difference] = {}
         self._other_batch: Difference | None = None
@@ -173,7 +173,7 @@ class PartitionComparison:
             return [self._other_batch]
         return list(self._found.values())
 
-    def add(self, side: Side, batches: Iterable[StoredBatch]) -> None:
+    def add(self, side: Side, batches: Iterable[ComparedBatch]) -> None:
         """Add the next batches of a side, and compare as far as possible. Raises BatchError."""
         self._batches[side].extend(batches)
         self._advance()
@@ -215,7 +215,7 @@ class PartitionComparison:
         append_time, within = header.is_log_append_time, self._ranges[side]
         columns = read_columns(octets, 0, header)
         rows = [
-            Row(offset, timestamp_ms, append_time, key, value, headers)
+            ComparedRecord(offset, timestamp_ms, append_time, key, value, headers)
             for offset, timestamp_ms, key, value, headers in zip(*columns, strict=True)
             if offset in within
         ]
@@ -253,7 +253,7 @@ class PartitionComparison:
             and self._places.target_of(ours.last_offset) == theirs.last_offset
         )
 
-    def _note_batches(self, ours: StoredBatch, theirs: StoredBatch) -> None:
+    def _note_batches(self, ours: ComparedBatch, theirs: ComparedBatch) -> None:
         """Note the first batch of the target that differs from its source batch, if the two batches
         must be the same."""
         if not self._same_offsets or self._compacted or self._other_batch is not None:
@@ -274,7 +274,7 @@ class PartitionComparison:
 
     # --- records ----------------------------------------------------------------------------------
 
-    def _match(self, ours: Row, theirs: Row) -> None:
+    def _match(self, ours: ComparedRecord, theirs: ComparedRecord) -> None:
         """Compare the next records of both sides if their offsets correspond, or else skip the
         record that has no counterpart."""
         source, target = self._rows
@@ -291,7 +291,7 @@ class PartitionComparison:
             if ours[1:] != theirs[1:]:
                 self._compare(ours, theirs)
 
-    def _compare(self, ours: Row, theirs: Row) -> None:
+    def _compare(self, ours: ComparedRecord, theirs: ComparedRecord) -> None:
         pairs = {
             "key": ours.key == theirs.key,
             "value": ours.value == theirs.value,
@@ -305,7 +305,7 @@ class PartitionComparison:
         if other:
             self._differ(", ".join(other), ours.offset, theirs.offset)
 
-    def _only_at_source(self, row: Row, place: int | None) -> None:
+    def _only_at_source(self, row: ComparedRecord, place: int | None) -> None:
         within = self._ranges[Side.TARGET]
         if place is not None and place < within.start:
             self.deleted_at_target += 1
@@ -317,7 +317,7 @@ class PartitionComparison:
         else:
             self._differ("missing", row.offset, place)
 
-    def _only_at_target(self, row: Row) -> None:
+    def _only_at_target(self, row: ComparedRecord) -> None:
         origin = self._places.source_of(row.offset)
         within = self._ranges[Side.SOURCE]
         if origin is not None and origin < within.start:
@@ -335,7 +335,7 @@ class PartitionComparison:
             self._found[kind] = known._replace(times=known.times + 1)
 
 
-def _same_records(ours: StoredBatch, theirs: StoredBatch) -> bool:
+def _same_records(ours: ComparedBatch, theirs: ComparedBatch) -> bool:
     """True if the two bodies have the same bytes, and both headers give their records the same
     times."""
     one, other = ours.header, theirs.header

@@ -38,16 +38,16 @@ from odradek_client.errors import (
 )
 from odradek_client.structs import TopicPartition
 from odradek_mirror.batches import copy_batches
-from odradek_mirror.map_topic import Owner, encode_owner, make_map_topic, read_map
-from odradek_mirror.offset_map import Entry, NotCopied, PartitionMap, Run
+from odradek_mirror.map_topic import MapTopicOwner, encode_owner, make_map_topic, read_map
+from odradek_mirror.offset_map import MapEntry, MappedRun, NotCopied, PartitionMap
 from odradek_mirror.out_state import MirrorRefused, OutState, find_state
 from odradek_mirror.plan import topic_ids_of
 from odradek_mirror.source import (
     MIRROR_LIMITS,
     FetchedPartition,
     Rate,
-    SourceError,
     SourceReader,
+    SourceReadingEnded,
     SourceRecordsDeleted,
     SourceTopicDeleted,
 )
@@ -82,7 +82,7 @@ _CAUSES_MAX = 10
 _TRIED_MAX = 1_000
 
 
-class Step(Enum):
+class CrashPoint(Enum):
     """The steps of a transaction at which tests crash the mirror."""
 
     OWNED = auto()  # other instances are fenced, and the map topic names this one
@@ -132,7 +132,7 @@ class Progress(Protocol):
     def troubles(self, found: dict[str, str]) -> None: ...
 
 
-class Topic(Protocol):
+class SourceTopic(Protocol):
     """A topic to copy: its name, and the number of its partitions at the source."""
 
     @property
@@ -204,14 +204,14 @@ class ExactlyOnceCopier:
         rate: Rate | None = None,
         limits: FetchLimits = MIRROR_LIMITS,
         tell: Callable[[str], None] = log.warning,
-        reached: Callable[[Step], None] = lambda _: None,
+        reached: Callable[[CrashPoint], None] = lambda _: None,
     ) -> None:
         self._source, self._target, self._settings = source, target, settings
         self._progress, self._tell, self._reached = progress, tell, reached
         self._reader = SourceReader(source, read_committed=True, limits=limits, rate=rate)
         self._writer: TransactionalWriter | None = None
         #: The last owner record of this instance whose commit was answered.
-        self._owner: Owner | None = None
+        self._owner: MapTopicOwner | None = None
         #: The producer identities in later owner records of this instance. The commits of these
         #: records were not answered.
         self._tried_identities: deque[tuple[int, int]] = deque(maxlen=_TRIED_MAX)
@@ -262,7 +262,7 @@ class ExactlyOnceCopier:
             if self._writer is None:
                 await asyncio.sleep(max(self._retry_at_s - self._now_s(), 0.0))
 
-    async def add(self, topics: Sequence[Topic]) -> None:
+    async def add(self, topics: Sequence[SourceTopic]) -> None:
         """Add topics, which must exist at the target with all partitions. Given-up partitions of
         these topics are retried. Raises MirrorRefused for topics that must not be copied, also if
         they were copied until now."""
@@ -336,7 +336,7 @@ class ExactlyOnceCopier:
         )
         identity = await writer.start()
         since_ms = int(time.time() * 1000)
-        owner = Owner(*identity, socket.gethostname(), os.getpid(), since_ms)
+        owner = MapTopicOwner(*identity, socket.gethostname(), os.getpid(), since_ms)
         await writer.begin()
         await writer.write_record(*encode_owner(owner))
         self._tried_identities.append(identity)
@@ -345,7 +345,7 @@ class ExactlyOnceCopier:
         self._tried_identities.clear()
         self.maps = (await read_map(target, settings.name)).partitions
         state = await self._find_state(sorted(self._names))
-        self._reached(Step.OWNED)
+        self._reached(CrashPoint.OWNED)
         self._leave_topics(state.problems)
         self._read(state)
 
@@ -376,7 +376,7 @@ class ExactlyOnceCopier:
             self._reader.assign(tp, position.next, topic_id=position.source_topic_id.bytes)
             self._progress.begin(tp, position.next, end)
 
-    async def _check_owner(self, mine: Owner) -> None:
+    async def _check_owner(self, mine: MapTopicOwner) -> None:
         """Raise MirrorFenced if another instance has written its owner record into the map
         topic.
         """
@@ -461,7 +461,7 @@ class ExactlyOnceCopier:
             wait_ms = min(max(left_ms, 0.0), wait_ms)
         try:
             fetched = await self._reader.poll(wait_ms)
-        except SourceError as error:
+        except SourceReadingEnded as error:
             self._source_failed(error)
             fetched = []
         for piece in fetched:
@@ -481,7 +481,7 @@ class ExactlyOnceCopier:
                 for tp, trouble in self._reader.troubles().items()
             } | {f"{tp.topic}-{tp.partition}": "it has no leader" for tp in self._leaderless}
 
-    def _source_failed(self, error: SourceError) -> None:
+    def _source_failed(self, error: SourceReadingEnded) -> None:
         """Skip records that the source has deleted, if that is allowed; otherwise give up the
         partition."""
         tp = error.tp
@@ -547,7 +547,7 @@ class ExactlyOnceCopier:
                 await writer.begin()
                 transaction.has_records = True
             await writer.write(tp, target, batch)
-            self._reached(Step.BEGUN)
+            self._reached(CrashPoint.BEGUN)
             if number % _BATCHES_PER_TURN == 0:
                 await asyncio.sleep(0)  # the producer must be able to run
         news.record_count += found.record_count
@@ -565,8 +565,8 @@ class ExactlyOnceCopier:
             await writer.begin()
             transaction.has_records = True
         runs = await writer.written()
-        self._reached(Step.WRITTEN)
-        entries: list[Entry] = []
+        self._reached(CrashPoint.WRITTEN)
+        entries: list[MapEntry] = []
         forgotten: dict[TopicPartition, list[int]] = {}
         for tp, news in transaction.news.items():
             found, some = self.maps[tp], runs.get(tp, [])
@@ -575,9 +575,9 @@ class ExactlyOnceCopier:
             forgotten[tp] = found.starts_below(self._log_starts.get(tp, 0))
         tombstones = [(tp, start) for tp, starts in forgotten.items() for start in starts]
         await writer.write_map(entries, tombstones)
-        self._reached(Step.MAPPED)
+        self._reached(CrashPoint.MAPPED)
         await writer.commit()
-        self._reached(Step.COMMITTED)
+        self._reached(CrashPoint.COMMITTED)
         for entry in entries:
             self.maps[entry.tp].add(entry)
         for tp, starts in forgotten.items():
@@ -594,7 +594,7 @@ class ExactlyOnceCopier:
             )
 
 
-def _check_target(tp: TopicPartition, found: PartitionMap, runs: Sequence[Run]) -> None:
+def _check_target(tp: TopicPartition, found: PartitionMap, runs: Sequence[MappedRun]) -> None:
     if runs and runs[0].target < found.position.target_end:
         raise MirrorRefused(
             f"the target has lost records of {tp.topic}-{tp.partition}: its next offset is"

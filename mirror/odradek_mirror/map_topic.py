@@ -17,7 +17,7 @@ from odradek_client.admin import Admin, NewTopic
 from odradek_client.admin.configs import ConfigResource
 from odradek_client.errors import Refused, TopicAlreadyExists, UnknownTopicOrPartition
 from odradek_client.structs import TopicPartition
-from odradek_mirror.offset_map import Entry, MapDamaged, PartitionMap, decode_entry, decode_key
+from odradek_mirror.offset_map import MapDamaged, MapEntry, PartitionMap, decode_entry, decode_key
 from odradek_mirror.source import SourceReader
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.aborted import AbortedBatches
@@ -37,7 +37,7 @@ class MapTopicUnfit(Refused):
     """The error of a map topic that the mirror cannot use."""
 
 
-class Owner(NamedTuple):
+class MapTopicOwner(NamedTuple):
     """The instance that writes the map topic: its first producer id and epoch, its host and process
     id, and its start time."""
 
@@ -53,7 +53,7 @@ class MirrorMap:
     """The content of a map topic."""
 
     partitions: dict[TopicPartition, PartitionMap] = field(default_factory=dict)
-    owner: Owner | None = None
+    owner: MapTopicOwner | None = None
     last_written_ms: int = -1
 
     def topics(self) -> set[str]:
@@ -104,7 +104,7 @@ async def read_map(target: Admin, name: str) -> MirrorMap:
     tp = TopicPartition(map_topic(name), 0)
     stored = await stored_records(target, tp)
     found = MirrorMap()
-    entries: dict[TopicPartition, list[Entry]] = defaultdict(list)
+    entries: dict[TopicPartition, list[MapEntry]] = defaultdict(list)
     for key, (offset, timestamp_ms, value) in stored.items():
         found.last_written_ms = max(found.last_written_ms, timestamp_ms)
         try:
@@ -173,15 +173,15 @@ async def stored_records(
 # --- the owner ------------------------------------------------------------------------------------
 
 
-def encode_owner(owner: Owner) -> tuple[bytes, bytes]:
+def encode_owner(owner: MapTopicOwner) -> tuple[bytes, bytes]:
     """Key and value of the record that names the owner."""
     return _OWNER_KEY, json.dumps(owner._asdict(), separators=(",", ":")).encode()
 
 
-def decode_owner(value: bytes) -> Owner:
+def decode_owner(value: bytes) -> MapTopicOwner:
     """The owner in a record. Raises MapDamaged for a value of another form."""
     try:
-        owner = Owner(**json.loads(value))
+        owner = MapTopicOwner(**json.loads(value))
     except (ValueError, TypeError, RecursionError):
         raise MapDamaged("the record of the owner cannot be read") from None
     numbers = (owner.producer_id, owner.epoch, owner.pid, owner.since_ms)

@@ -23,7 +23,7 @@ from uuid import UUID
 
 from odradek_client.errors import OdradekError, Refused
 from odradek_client.structs import TopicPartition
-from odradek_mirror.batches import Span
+from odradek_mirror.batches import ConsecutiveOffsets
 from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The maximum number of runs in one record of the map topic. A record with fewer runs is written
@@ -41,7 +41,7 @@ class NotCopied(OdradekError):
     """The error of an offset that the mirror has not copied yet."""
 
 
-class Run(NamedTuple):
+class MappedRun(NamedTuple):
     """A run of `length` records with consecutive offsets in both logs. `source`, `target`: the
     offsets of the first record."""
 
@@ -60,20 +60,22 @@ class Position(NamedTuple):
     target_topic_id: UUID
 
 
-class Entry(NamedTuple):
+class MapEntry(NamedTuple):
     """A record of the map topic: the runs of a partition from the source offset `start` on."""
 
     tp: TopicPartition
     start: int
-    runs: Sequence[Run]
+    runs: Sequence[MappedRun]
     position: Position
 
 
-def runs_of(spans: Iterable[Span], parts: Sequence[tuple[int, int]]) -> list[Run]:
+def runs_of(
+    spans: Iterable[ConsecutiveOffsets], parts: Sequence[tuple[int, int]]
+) -> list[MappedRun]:
     """The runs of a written batch. The target has appended the batch as one batch, or as several if
     it was split. `parts`: for each batch at the target, the index of its first record in the
     written batch, and its base offset."""
-    runs: list[Run] = []
+    runs: list[MappedRun] = []
     index = 0
     at = 0
     for first, count in spans:
@@ -84,25 +86,25 @@ def runs_of(spans: Iterable[Span], parts: Sequence[tuple[int, int]]) -> list[Run
             start, base = parts[at]
             end = parts[at + 1][0] if at + 1 < len(parts) else _OFFSET_END
             taken = min(count - done, end - index)
-            runs.append(Run(first + done, base + index - start, taken))
+            runs.append(MappedRun(first + done, base + index - start, taken))
             done += taken
             index += taken
     return joined(runs)
 
 
-def joined(runs: Iterable[Run]) -> list[Run]:
+def joined(runs: Iterable[MappedRun]) -> list[MappedRun]:
     """The runs in the same order, where runs without a gap between them become one run."""
-    found: list[Run] = []
+    found: list[MappedRun] = []
     for run in runs:
         if found and _follows(found[-1], run):
             last = found[-1]
-            found[-1] = Run(last.source, last.target, last.length + run.length)
+            found[-1] = MappedRun(last.source, last.target, last.length + run.length)
         else:
             found.append(run)
     return found
 
 
-def _follows(before: Run, run: Run) -> bool:
+def _follows(before: MappedRun, run: MappedRun) -> bool:
     return (
         run.source == before.source + before.length and run.target == before.target + before.length
     )
@@ -131,14 +133,14 @@ class PartitionMap:
         """The number of copied records."""
         return sum(self._lengths)
 
-    def runs(self, first: int = 0) -> Iterator[Run]:
+    def runs(self, first: int = 0) -> Iterator[MappedRun]:
         """The runs from the index `first` on."""
         columns = (self._sources[first:], self._targets[first:], self._lengths[first:])
-        return map(Run, *columns)
+        return map(MappedRun, *columns)
 
     def entries_after(
-        self, tp: TopicPartition, runs: Sequence[Run], next_offset: int
-    ) -> list[Entry]:
+        self, tp: TopicPartition, runs: Sequence[MappedRun], next_offset: int
+    ) -> list[MapEntry]:
         """The records of the map topic for a transaction that copies these runs, up to
         `next_offset`. Call `add` with each of them after the commit; until then the map is
         unchanged."""
@@ -159,11 +161,11 @@ class PartitionMap:
             if some:
                 target_end = some[-1].target + some[-1].length
             position = old._replace(next=end, target_end=target_end)
-            entries.append(Entry(tp, start, some, position))
+            entries.append(MapEntry(tp, start, some, position))
             start = end
         return entries
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: MapEntry) -> None:
         """Add the content of a record of the map topic, in the order of the records. MapDamaged
         unless the record continues after the record added last, or replaces that record."""
         if self._entries and entry.start == self._entries[-1][0]:
@@ -225,7 +227,7 @@ def encode_key(tp: TopicPartition, start: int) -> bytes:
     return _json({"topic": tp.topic, "partition": tp.partition, "from": start})
 
 
-def encode_value(entry: Entry) -> bytes:
+def encode_value(entry: MapEntry) -> bytes:
     """The value of a record of the map topic."""
     position = entry.position
     return _json(
@@ -248,12 +250,12 @@ def decode_key(key: bytes | None) -> tuple[TopicPartition, int]:
     return TopicPartition(topic, partition), start
 
 
-def decode_entry(key: bytes | None, value: bytes) -> Entry:
+def decode_entry(key: bytes | None, value: bytes) -> MapEntry:
     """The content of a record of the map topic. Raises MapDamaged for any other record."""
     tp, start = decode_key(key)
     found = _object("value", value)
     try:
-        runs = [Run(*each) for each in found["runs"]]
+        runs = [MappedRun(*each) for each in found["runs"]]
         position = Position(
             found["next"],
             found["target_end"],
@@ -262,14 +264,14 @@ def decode_entry(key: bytes | None, value: bytes) -> Entry:
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise MapDamaged(f"the record for {_name(tp)} from offset {start} is no run map") from None
-    entry = Entry(tp, start, runs, position)
+    entry = MapEntry(tp, start, runs, position)
     trouble = _trouble(entry)
     if trouble:
         raise MapDamaged(f"the record for {_name(tp)} from offset {start} {trouble}")
     return entry
 
 
-def _trouble(entry: Entry) -> str | None:
+def _trouble(entry: MapEntry) -> str | None:
     """The reason why an entry is impossible, None if it is not."""
     position = entry.position
     numbers = [number for run in entry.runs for number in run]

@@ -19,7 +19,7 @@ from odradek_client.admin.results import Outcomes, Results
 from odradek_client.admin.topics import TopicDescription
 from odradek_client.errors import OdradekError, UnknownTopicOrPartition, error_for
 from odradek_client.structs import TopicPartition
-from odradek_mirror.settings import GroupSettings, copied_settings
+from odradek_mirror.settings import GroupOverrides, copied_settings
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.primitives import ZERO_UUID, uuid_text
 
@@ -41,7 +41,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class TopicSelection:
     """The selected topics and groups, by expressions for whole names; None: all."""
 
     topics: re.Pattern[str] | None = None
@@ -85,7 +85,7 @@ class MirrorOptions:
     """The options of the user. `mode` None: the best mode that the target supports. `skip_deleted`
     and `offset_header`: see `OutSettings`."""
 
-    selection: Selection = field(default_factory=Selection)
+    selection: TopicSelection = field(default_factory=TopicSelection)
     mode: Mode | None = None
     name: str = "default"
     acls: bool = False
@@ -99,7 +99,7 @@ class MirrorOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ClusterFacts:
     """The facts about one cluster. `ends`: the first offset and the end offset of each partition.
     `refused`: topics that could not be described, with reasons. `left_out`: topics that --topics
     names although they can never be copied, with reasons. `group_settings`: the settings of groups.
@@ -118,7 +118,7 @@ class Side:
     groups_unread: str = ""
 
 
-class Action(StrEnum):
+class TopicAction(StrEnum):
     """The work on a topic of the target before records are copied."""
 
     CREATE = "create"
@@ -134,7 +134,7 @@ class TopicPlan:
     (only in the mode same-offsets)."""
 
     name: str
-    action: Action
+    action: TopicAction
     topic_id: bytes
     partitions: int
     settings: Mapping[str, str]
@@ -149,7 +149,7 @@ class TopicPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MirrorPlan:
     """The plan. `problems` prevent the mirror; `notes` are information for the user.
     `has_all_group_settings`: false if the settings of a group could not be read. `refused`: topics
     of the source that cannot be copied, with reasons, which are among the problems."""
@@ -161,7 +161,7 @@ class Plan:
     groups: tuple[str, ...]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
-    group_settings: tuple[GroupSettings, ...] = ()
+    group_settings: tuple[GroupOverrides, ...] = ()
     has_all_group_settings: bool = True
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -170,7 +170,7 @@ class Plan:
         return any(each.name == name for each in self.topics)
 
 
-async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
+async def gather(admin: Admin, selection: TopicSelection, *, source: bool) -> ClusterFacts:
     """The facts about a cluster, for the topics and groups of the selection."""
     cluster = await admin.describe_cluster()
     node = await admin.network.least_loaded_node()
@@ -189,7 +189,7 @@ async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
     group_settings, unread = (
         await read_group_settings(admin, selection, groups) if source else ({}, "")
     )
-    return Side(
+    return ClusterFacts(
         cluster.cluster_id,
         len(cluster.brokers),
         APIS[ApiKey.APPEND_MIRROR_RECORDS].name in apis,
@@ -205,7 +205,7 @@ async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
 
 
 async def read_group_settings(
-    admin: Admin, selection: Selection, groups: Iterable[GroupListing]
+    admin: Admin, selection: TopicSelection, groups: Iterable[GroupListing]
 ) -> tuple[dict[str, Mapping[str, ConfigEntry]], str]:
     """The settings of groups by name, including groups that have settings and neither members nor
     offsets; and the reason why some are missing, "" if none is."""
@@ -229,7 +229,9 @@ async def read_group_settings(
     return found, unread
 
 
-async def gather_both(source: Admin, target: Admin, selection: Selection) -> tuple[Side, Side]:
+async def gather_both(
+    source: Admin, target: Admin, selection: TopicSelection
+) -> tuple[ClusterFacts, ClusterFacts]:
     """The facts about source and target. The target is read first: if another instance is copying,
     ends of the target that were read later could exceed those of the source."""
     there = await gather(target, selection, source=False)
@@ -282,7 +284,7 @@ def mirror_source(cluster_id: str | None, topic_id: bytes) -> str:
     return f"{cluster_id or '-'}:{uuid_text(topic_id)}"
 
 
-def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
+def make_plan(source: ClusterFacts, target: ClusterFacts, options: MirrorOptions) -> MirrorPlan:
     """The plan for these facts."""
     mode = options.mode
     if mode is None:
@@ -313,7 +315,7 @@ def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
         )
     if source.groups_unread:
         group_notes.append(f"settings of some groups are not copied: {source.groups_unread}")
-    return Plan(
+    return MirrorPlan(
         mode,
         source.cluster_id or "-",
         target.cluster_id or "-",
@@ -327,16 +329,16 @@ def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
     )
 
 
-def _group_settings(source: Side, target_brokers: int) -> tuple[GroupSettings, ...]:
+def _group_settings(source: ClusterFacts, target_brokers: int) -> tuple[GroupOverrides, ...]:
     found = (
-        GroupSettings(name, copied_settings(entries, target_brokers)[0])
+        GroupOverrides(name, copied_settings(entries, target_brokers)[0])
         for name, entries in sorted(source.group_settings.items())
     )
     return tuple(each for each in found if each.settings)
 
 
 def _problems_of_the_whole(
-    source: Side, target: Side, options: MirrorOptions, mode: Mode
+    source: ClusterFacts, target: ClusterFacts, options: MirrorOptions, mode: Mode
 ) -> list[str]:
     problems = []
     if source.cluster_id is not None and source.cluster_id == target.cluster_id:
@@ -356,7 +358,9 @@ def _problems_of_the_whole(
     return problems
 
 
-def _topic_plan(name: str, source: Side, target: Side, mode: Mode) -> TopicPlan | str:
+def _topic_plan(
+    name: str, source: ClusterFacts, target: ClusterFacts, mode: Mode
+) -> TopicPlan | str:
     """The plan of a topic, or the reason why it cannot be copied."""
     topic, there = source.topics[name], target.topics.get(name)
     count = len(topic.partitions)
@@ -381,9 +385,9 @@ def _topic_plan(name: str, source: Side, target: Side, mode: Mode) -> TopicPlan 
             )
     if trouble is not None:
         return trouble
-    action = Action.CREATE
+    action = TopicAction.CREATE
     if there is not None:
-        action = Action.CONTINUE if len(there.partitions) == count else Action.EXTEND
+        action = TopicAction.CONTINUE if len(there.partitions) == count else TopicAction.EXTEND
     return TopicPlan(
         name, action, topic.topic_id, count, settings, tuple(left_out), records, missing
     )
@@ -421,10 +425,10 @@ def _trouble_with(
     return None
 
 
-def _is_append_time(planned: TopicPlan, target: Side) -> bool:
+def _is_append_time(planned: TopicPlan, target: ClusterFacts) -> bool:
     """True if the target sets append times as the timestamps of records in a topic."""
     value = planned.settings.get(_TIMESTAMPS)
-    if planned.action is not Action.CREATE:
+    if planned.action is not TopicAction.CREATE:
         entry = target.settings.get(planned.name, {}).get(_TIMESTAMPS)
         value = None if entry is None else entry.value
     return value == "LogAppendTime"

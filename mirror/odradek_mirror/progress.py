@@ -67,7 +67,7 @@ class PartitionProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ProgressSnapshot:
     """The progress at one time. `lag_s`: the age of a partition's newest copied record, in the
     partition where this age is highest; 0 if there is no lag, None if no record was copied yet.
     `eta_s`: the expected time to the end, None without progress. `groups`: the number of groups
@@ -164,7 +164,7 @@ class Progress:
         """Called when a partition is no longer copied."""
         self.failures[tp] = why
 
-    def snapshot(self, now_s: float, now_ms: int) -> Snapshot:
+    def snapshot(self, now_s: float, now_ms: int) -> ProgressSnapshot:
         """The progress at this time."""
         while len(self._samples) > 1 and now_s - self._samples[0][0] > _WINDOW_S:
             self._samples.popleft()
@@ -176,7 +176,7 @@ class Progress:
         lag = sum(each.lag for each in behind)
         known = [now_ms - each.timestamp_ms for each in behind if each.timestamp_ms >= 0]
         lag_s = max(max(known), 0) / 1000 if known else None if behind else 0.0
-        return Snapshot(
+        return ProgressSnapshot(
             seconds=round(now_s - self._begun_s, 3),
             records=self.records,
             bytes=self.bytes,

@@ -25,17 +25,17 @@ from odradek_mirror.group_offsets import GroupCopier
 from odradek_mirror.out_state import MirrorRefused
 from odradek_mirror.plan import (
     MIRROR_PREFIX,
-    Action,
     MirrorOptions,
+    MirrorPlan,
     Mode,
-    Plan,
+    TopicAction,
     TopicPlan,
     ends_of,
     gather_both,
     leaders_of,
     make_plan,
 )
-from odradek_mirror.progress import Progress, RateLimit, Snapshot
+from odradek_mirror.progress import Progress, ProgressSnapshot, RateLimit
 from odradek_mirror.settings import SettingsCopier, SettingsNotes, copy_acls, copy_quotas
 
 #: The time limit for the wait in one step. Between steps, the run checks for other work.
@@ -54,18 +54,18 @@ class MirrorFailed(Refused):
 
 
 @dataclass(slots=True)
-class Job:
+class MirrorJob:
     """The clients, options and progress of a mirror. `target_settings`: the settings for further
     clients of the target. `tell` shows a line to the user."""
 
     source: Admin
     target: Admin
     options: MirrorOptions
-    plan: Plan
+    plan: MirrorPlan
     progress: Progress
     target_settings: dict[str, Any]
     tell: Callable[[str], None]
-    show: Callable[[Snapshot], None]
+    show: Callable[[ProgressSnapshot], None]
 
     @property
     def rate(self) -> RateLimit | None:
@@ -124,7 +124,7 @@ class Copier(Protocol):
         ...
 
 
-async def run(job: Job, copier: Copier) -> Snapshot:
+async def run(job: MirrorJob, copier: Copier) -> ProgressSnapshot:
     """Copy until the barrier, or without an end with `follow`. MirrorFailed names what was not
     copied."""
     mirror = _Run(job, copier)
@@ -144,7 +144,7 @@ async def run(job: Job, copier: Copier) -> Snapshot:
 class _Run:
     """A run of a mirror, which proceeds in turns."""
 
-    def __init__(self, job: Job, copier: Copier) -> None:
+    def __init__(self, job: MirrorJob, copier: Copier) -> None:
         self._job, self._copier = job, copier
         self._groups = GroupCopier(
             job.source,
@@ -222,7 +222,7 @@ class _Run:
             await self._refresh()
         return False
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ProgressSnapshot:
         """The progress at this time."""
         now_s, waiting = self._loop.time(), self._waiting
         if waiting is None and self._step_since_s is not None:
@@ -353,7 +353,7 @@ class _Run:
             self._once(f"problem: {problem}")
         refused = dict(plan.refused)
         for each in plan.topics:
-            if each.action is Action.CONTINUE:
+            if each.action is TopicAction.CONTINUE:
                 continue
             try:
                 await make_topics(job.target, [each], job.tell)
@@ -392,9 +392,9 @@ async def make_topics(
     A setting that the target does not accept is left out and reported.
     """
     for topic in topics:
-        if topic.action is Action.CREATE:
+        if topic.action is TopicAction.CREATE:
             await _make_topic(target, topic, tell)
-        elif topic.action is Action.EXTEND:
+        elif topic.action is TopicAction.EXTEND:
             await target.create_partitions({topic.name: topic.partitions})
 
 

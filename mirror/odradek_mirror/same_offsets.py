@@ -25,12 +25,12 @@ from odradek_client.errors import (
 from odradek_client.structs import TopicPartition, group_by_topic
 from odradek_client.tasks import all_done, cancel, failure_of
 from odradek_mirror.plan import TopicPlan, ends_of, leaders_of, mirror_source
-from odradek_mirror.run import DELETED, Job
+from odradek_mirror.run import DELETED, MirrorJob
 from odradek_mirror.source import (
     MIRROR_LIMITS,
     FetchedPartition,
-    SourceError,
     SourceReader,
+    SourceReadingEnded,
     SourceRecordsDeleted,
     SourceTopicDeleted,
 )
@@ -104,7 +104,7 @@ class SameOffsetsCopier:
     """The copier of the mode same-offsets. While one request is being appended, the next batches
     are fetched."""
 
-    def __init__(self, job: Job, limits: FetchLimits = MIRROR_LIMITS) -> None:
+    def __init__(self, job: MirrorJob, limits: FetchLimits = MIRROR_LIMITS) -> None:
         self._job = job
         self._target = job.target
         self._reader = SourceReader(job.source, read_committed=False, limits=limits, rate=job.rate)
@@ -172,7 +172,7 @@ class SameOffsetsCopier:
             return
         try:
             fetched = await self._reader.poll(wait_ms)
-        except SourceError as error:
+        except SourceReadingEnded as error:
             fetched = []
             await self.flush()
             await self._on_source_error(error)
@@ -519,7 +519,7 @@ class SameOffsetsCopier:
         self._reader.unassign(tp)
         self._unknown[tp] = self._ids[tp]
 
-    async def _on_source_error(self, error: SourceError) -> None:
+    async def _on_source_error(self, error: SourceReadingEnded) -> None:
         tp = error.tp
         if tp not in self._reader.positions:
             return

@@ -111,7 +111,7 @@ def own_values(entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupOverrides:
     """A group of the source with the settings that were set for the group."""
 
     name: str
@@ -183,14 +183,14 @@ class SettingsCopier:
             await self._follow(topic.resource, topic.settings)
         await self._note()
 
-    async def copy_groups(self, groups: Iterable[GroupSettings], *, is_whole: bool) -> None:
+    async def copy_groups(self, groups: Iterable[GroupOverrides], *, is_whole: bool) -> None:
         """Copy settings of groups. The first call for a group copies the settings that the group
         lacks at the target; later calls copy the changes since the last call. `is_whole`: `groups`
         has all groups with settings, so other groups have no settings any more."""
         named = {each.resource: each for each in groups}
         if is_whole:
             known = [each for each in self._known if each.type is ResourceType.GROUP]
-            named |= {each: GroupSettings(each.name, {}) for each in known if each not in named}
+            named |= {each: GroupOverrides(each.name, {}) for each in known if each not in named}
         for resource, group in named.items():
             try:
                 if resource in self._known:
@@ -232,7 +232,7 @@ class SettingsCopier:
                 f" because the mirror cannot note what it has copied: {why}"
             )
 
-    async def _copy_group(self, group: GroupSettings) -> None:
+    async def _copy_group(self, group: GroupOverrides) -> None:
         there = own_values(await self._there(group.resource))
         self._tell_differences(group, there)
         missing = {name: each for name, each in group.settings.items() if name not in there}

@@ -22,7 +22,7 @@ from odradek_client.admin import Admin
 from odradek_client.admin.requests import partition_error
 from odradek_client.backoff import Backoff
 from odradek_client.consumer.errors import RETRY, RETRY_WITH_NEW_METADATA
-from odradek_client.consumer.fetcher import FetchSession, PartitionRequest
+from odradek_client.consumer.fetcher import FetchSessionHandler, PartitionRequest
 from odradek_client.errors import OdradekError, Refused
 from odradek_client.structs import TopicPartition
 from odradek_client.tasks import begin, cancel
@@ -45,7 +45,7 @@ MISSING_TOPIC_PATIENCE_MS = 2_000
 _BATCH_BYTES_MAX = 128 * 1024 * 1024
 
 
-class SourceError(Refused):
+class SourceReadingEnded(Refused):
     """The reading of a partition of the source has ended, until `assign` or `seek`. `tp`: the
     partition."""
 
@@ -54,7 +54,7 @@ class SourceError(Refused):
         self.tp = tp
 
 
-class SourceRecordsDeleted(SourceError):
+class SourceRecordsDeleted(SourceReadingEnded):
     """The source has deleted records before they were read. `offset`: the position;
     `log_start_offset`: the first offset that the source has."""
 
@@ -68,7 +68,7 @@ class SourceRecordsDeleted(SourceError):
         self.offset, self.log_start_offset = offset, log_start_offset
 
 
-class SourceTruncated(SourceError):
+class SourceTruncated(SourceReadingEnded):
     """The source has lost records that were read already. `offset`: the position;
     `divergent_offset`: the first offset that is lost or has another record, None if unknown."""
 
@@ -83,14 +83,14 @@ class SourceTruncated(SourceError):
         self.offset, self.divergent_offset = offset, divergent_offset
 
 
-class SourceTopicDeleted(SourceError):
+class SourceTopicDeleted(SourceReadingEnded):
     """The topic no longer exists."""
 
     def __init__(self, tp: TopicPartition) -> None:
         super().__init__(tp, "the topic was deleted")
 
 
-class SourceTopicRecreated(SourceError):
+class SourceTopicRecreated(SourceReadingEnded):
     """The topic was deleted, and another topic has its name. `topic_id`: the id of the new one."""
 
     def __init__(self, tp: TopicPartition, topic_id: bytes) -> None:
@@ -98,7 +98,7 @@ class SourceTopicRecreated(SourceError):
         self.topic_id = topic_id
 
 
-class SourceCorrupt(SourceError):
+class SourceCorrupt(SourceReadingEnded):
     """A batch cannot be read. `offset`: the position."""
 
     def __init__(self, tp: TopicPartition, offset: int, text: str) -> None:
@@ -106,7 +106,7 @@ class SourceCorrupt(SourceError):
         self.offset = offset
 
 
-class SourceRefused(SourceError):
+class SourceRefused(SourceReadingEnded):
     """The source refuses the fetch of the partition. `__cause__` is the source's error."""
 
     def __init__(self, tp: TopicPartition, error: OdradekError) -> None:
@@ -218,10 +218,10 @@ class SourceReader:
         retry = admin.config.retry_backoff_ms, admin.config.retry_backoff_max_ms
         self._backoff = Backoff(*retry, random.Random())
         self._positions: dict[TopicPartition, _Position] = {}
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, FetchSessionHandler] = {}
         self._in_flight: dict[int, asyncio.Task[None]] = {}
         self._answers: deque[tuple[dict[TopicPartition, PartitionRequest], _Answer]] = deque()
-        self._errors: dict[TopicPartition, SourceError] = {}
+        self._errors: dict[TopicPartition, SourceReadingEnded] = {}
         self._failure: OdradekError | None = None
         self._news = asyncio.Event()
 
@@ -349,7 +349,7 @@ class SourceReader:
                     position.epoch,
                 )
         for node_id, wanted in by_node.items():
-            self._sessions.setdefault(node_id, FetchSession())
+            self._sessions.setdefault(node_id, FetchSessionHandler())
             self._in_flight[node_id] = begin(
                 self._network.loop,
                 self._ask(node_id, wanted),
@@ -546,7 +546,7 @@ class SourceReader:
         since_s = now_s if position.trouble is None else position.trouble.since_s
         position.trouble = Trouble(since_s, error)
 
-    def _end(self, tp: TopicPartition, error: SourceError) -> None:
+    def _end(self, tp: TopicPartition, error: SourceReadingEnded) -> None:
         """Stop reading a partition, because of an error that `poll` raises."""
         self._positions[tp].ended = True
         self._errors[tp] = error

@@ -25,9 +25,9 @@ from odradek_client.errors import (
 from odradek_client.producer.batch import ProducerBatch
 from odradek_client.producer.producer import Producer, producer_on_network
 from odradek_client.structs import TopicPartition
-from odradek_mirror.batches import CopiedBatch, Span
+from odradek_mirror.batches import ConsecutiveOffsets, CopiedBatch
 from odradek_mirror.map_topic import map_topic
-from odradek_mirror.offset_map import Entry, Run, encode_key, encode_value, joined, runs_of
+from odradek_mirror.offset_map import MapEntry, MappedRun, encode_key, encode_value, joined, runs_of
 from odradek_protocol.lazy_tuple import NamedTuple
 
 log = logging.getLogger("odradek.mirror")
@@ -77,7 +77,9 @@ class TransactionalWriter:
             max_block_ms=max_block_ms,
             linger_ms=0,
         )
-        self._sent: dict[TopicPartition, list[tuple[ProducerBatch, Sequence[Span]]]] = {}
+        self._sent: dict[
+            TopicPartition, list[tuple[ProducerBatch, Sequence[ConsecutiveOffsets]]]
+        ] = {}
         #: The partition of the source for each partition of the target.
         self._source_of: dict[TopicPartition, TopicPartition] = {}
 
@@ -108,12 +110,12 @@ class TransactionalWriter:
         made = await self._producer.produce_batch(*target, batch.records)
         self._sent.setdefault(tp, []).append((made, batch.spans))
 
-    async def written(self) -> dict[TopicPartition, list[Run]]:
+    async def written(self) -> dict[TopicPartition, list[MappedRun]]:
         """Wait for the answers to all batches, and return the runs of each partition. Raises the
         error of the first batch that was not written."""
-        found: dict[TopicPartition, list[Run]] = {}
+        found: dict[TopicPartition, list[MappedRun]] = {}
         for tp, batches in self._sent.items():
-            runs: list[Run] = []
+            runs: list[MappedRun] = []
             for batch, spans in batches:
                 runs += runs_of(spans, await self._parts(tp, batch, spans))
             found[tp] = joined(runs)
@@ -121,7 +123,7 @@ class TransactionalWriter:
         return found
 
     async def _parts(
-        self, tp: TopicPartition, batch: ProducerBatch, spans: Sequence[Span]
+        self, tp: TopicPartition, batch: ProducerBatch, spans: Sequence[ConsecutiveOffsets]
     ) -> list[tuple[int, int]]:
         while not batch.done:
             await batch.wait()
@@ -164,7 +166,7 @@ class TransactionalWriter:
         return RefusedBatch(tp, error, True) if tp and isinstance(error, _OF_TOPIC) else None
 
     async def write_map(
-        self, entries: Iterable[Entry], forgotten: Iterable[tuple[TopicPartition, int]] = ()
+        self, entries: Iterable[MapEntry], forgotten: Iterable[tuple[TopicPartition, int]] = ()
     ) -> None:
         """Write records of the map topic, and tombstones of forgotten records. Waits until all are
         acknowledged."""
@@ -205,7 +207,7 @@ class TransactionalWriter:
 
 
 def _error_of(
-    tp: TopicPartition, part: ProducerBatch, spans: Sequence[Span], index: int
+    tp: TopicPartition, part: ProducerBatch, spans: Sequence[ConsecutiveOffsets], index: int
 ) -> OdradekError | None:
     """The error of a part of a batch, if it failed. `index`: the index of the part's first record
     in the batch."""
@@ -222,7 +224,7 @@ def _error_of(
     return named
 
 
-def _offset_of(spans: Sequence[Span], index: int) -> int:
+def _offset_of(spans: Sequence[ConsecutiveOffsets], index: int) -> int:
     """The source offset of the record at an index of its batch."""
     for first, length in spans:
         if index < length:

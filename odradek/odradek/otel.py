@@ -55,7 +55,7 @@ try:
     from opentelemetry import context, metrics, propagate, trace
     from opentelemetry.trace import Link, StatusCode
 
-    from odradek.otel_names import PROCESS, RECEIVE, SEND, Attributes, Names, Operation
+    from odradek.otel_names import PROCESS, RECEIVE, SEND, Attributes, ConventionNames, SpanNames
 except ImportError as error:
     raise ImportError(
         "OpenTelemetry is not installed; install the extra: pip install 'odradek[otel]'"
@@ -131,7 +131,7 @@ class _Telemetry:
         tracer_provider: trace.TracerProvider | None,
         meter_provider: metrics.MeterProvider | None,
     ) -> None:
-        self.names = Names(os.environ.get(_OPT_IN, ""))
+        self.names = ConventionNames(os.environ.get(_OPT_IN, ""))
         self.tracer = trace.get_tracer(_NAME, tracer_provider=tracer_provider)
         self._meter = metrics.get_meter(_NAME, meter_provider=meter_provider)
         config: Any = client.config
@@ -142,7 +142,7 @@ class _Telemetry:
 
     def begin(
         self,
-        operation: Operation,
+        operation: SpanNames,
         topic: str,
         more: Mapping[str, Any],
         links: Sequence[Link] = (),
@@ -163,7 +163,7 @@ class _Telemetry:
         )
 
     def measure(
-        self, operation: Operation, topic: str, seconds: float, messages: int, error: str | None
+        self, operation: SpanNames, topic: str, seconds: float, messages: int, error: str | None
     ) -> None:
         """Count an operation with its duration and its messages."""
         attributes = self.names.of_operation(operation, topic, self.group)

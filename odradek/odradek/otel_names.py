@@ -11,7 +11,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 Attributes = dict[str, Any]
 
 
-class Operation(NamedTuple):
+class SpanNames(NamedTuple):
     """An operation in the conventions of 1.24 (`old`) and 1.45 (`new`): its names, the instruments
     of its duration and of its number of messages, and the kinds of its spans. `kind`: the value of
     messaging.operation.type."""
@@ -27,7 +27,7 @@ class Operation(NamedTuple):
     new_span: SpanKind
 
 
-SEND = Operation(
+SEND = SpanNames(
     "publish",
     "send",
     "send",
@@ -38,7 +38,7 @@ SEND = Operation(
     SpanKind.PRODUCER,
     SpanKind.PRODUCER,
 )
-RECEIVE = Operation(
+RECEIVE = SpanNames(
     "receive",
     "poll",
     "receive",
@@ -51,7 +51,7 @@ RECEIVE = Operation(
 )
 #: Only the old conventions count processed messages. The new ones count messages when they are
 #: received.
-PROCESS = Operation(
+PROCESS = SpanNames(
     "process",
     "process",
     "process",
@@ -64,7 +64,7 @@ PROCESS = Operation(
 )
 
 
-class Names:
+class ConventionNames:
     """The names of spans, metrics and attributes that are in use. `old`: use those of 1.24; `new`:
     use those of 1.45. At least one of the two is true."""
 
@@ -74,15 +74,15 @@ class Names:
         self.new = both or "messaging" in chosen
         self.old = both or not self.new
 
-    def span(self, operation: Operation, topic: str) -> str:
+    def span(self, operation: SpanNames, topic: str) -> str:
         if self.new:
             return f"{operation.new} {topic}".rstrip()
         return f"{topic} {operation.old}".lstrip()
 
-    def kind(self, operation: Operation) -> SpanKind:
+    def kind(self, operation: SpanNames) -> SpanKind:
         return operation.new_span if self.new else operation.old_span
 
-    def of_operation(self, operation: Operation, topic: str, group: str | None) -> Attributes:
+    def of_operation(self, operation: SpanNames, topic: str, group: str | None) -> Attributes:
         """The attributes that spans and metrics of an operation share."""
         found: Attributes = {}
         if topic:

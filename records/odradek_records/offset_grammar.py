@@ -25,7 +25,7 @@ class OffsetError(ValueError):
     """The error of an invalid offset, with the allowed forms."""
 
 
-class Place(Enum):
+class OffsetBase(Enum):
     """The base from which an offset is counted."""
 
     BEGINNING = "beginning"
@@ -37,11 +37,11 @@ class Place(Enum):
 
 
 _NAMES = {
-    "beginning": Place.BEGINNING,
-    "earliest": Place.BEGINNING,
-    "end": Place.END,
-    "latest": Place.END,
-    "stored": Place.STORED,
+    "beginning": OffsetBase.BEGINNING,
+    "earliest": OffsetBase.BEGINNING,
+    "end": OffsetBase.END,
+    "latest": OffsetBase.END,
+    "stored": OffsetBase.STORED,
 }
 
 
@@ -54,12 +54,12 @@ _LOOKS_LIKE_A_DATE = re.compile(r"\d{4}-")
 class Bound:
     """A bound of a range. `value`: an offset, a count, or milliseconds since the epoch."""
 
-    place: Place
+    place: OffsetBase
     value: int = 0
 
 
 @dataclass(frozen=True)
-class Span:
+class OffsetSpan:
     """The range to read. `stop_ms` None: read on."""
 
     start: Bound | None
@@ -93,21 +93,21 @@ def parse_offset(text: str) -> Bound:
     if text in _NAMES:
         return Bound(_NAMES[text])
     if re.fullmatch(r"\d+", text):
-        return Bound(Place.OFFSET, int(text))
+        return Bound(OffsetBase.OFFSET, int(text))
     if re.fullmatch(r"-\d+", text):
-        return Bound(Place.BEFORE_END, -int(text))
+        return Bound(OffsetBase.BEFORE_END, -int(text))
     for prefix in ("s@", "@"):
         if text.startswith(prefix):
-            return Bound(Place.TIME, parse_time(text[len(prefix) :]))
+            return Bound(OffsetBase.TIME, parse_time(text[len(prefix) :]))
     if _LOOKS_LIKE_A_DATE.match(text):
-        return Bound(Place.TIME, parse_time(text))
+        return Bound(OffsetBase.TIME, parse_time(text))
     raise OffsetError(
         f"{text!r} is no offset; write beginning, end, stored, N, -N, a time such as "
         "2024-05-01T12:30:00Z, s@TIME or e@TIME"
     )
 
 
-def parse_span(texts: list[str]) -> Span:
+def parse_span(texts: list[str]) -> OffsetSpan:
     """Parse all `-o` options of one command. Raises OffsetError if an option is invalid, or if
     there is more than one start or more than one e@TIME."""
     start: Bound | None = None
@@ -121,4 +121,4 @@ def parse_span(texts: list[str]) -> Span:
             raise OffsetError(f"two starts are given, the second is {text!r}")
         else:
             start = parse_offset(text)
-    return Span(start, stop_ms)
+    return OffsetSpan(start, stop_ms)

@@ -35,7 +35,7 @@ class Where(Enum):
 
 
 @dataclass(frozen=True)
-class Target:
+class ResetTarget:
     """A base and a distance from it. `value`: an offset, a number of records, or milliseconds since
     the epoch."""
 
@@ -51,7 +51,7 @@ class Range(NamedTuple):
 
 
 @dataclass
-class Plan:
+class ResetPlan:
     """New offsets, and notes about them for the user."""
 
     offsets: dict[Partition, int]
@@ -105,26 +105,26 @@ def parse_target(
     by_duration: str | None = None,
     shift_by: int | None = None,
     from_file: bool = False,
-) -> Target:
+) -> ResetTarget:
     """The one target that the options name. Raises OffsetError if they name none or several."""
-    given: list[Target] = []
+    given: list[ResetTarget] = []
     if to_earliest:
-        given.append(Target(Where.EARLIEST))
+        given.append(ResetTarget(Where.EARLIEST))
     if to_latest:
-        given.append(Target(Where.LATEST))
+        given.append(ResetTarget(Where.LATEST))
     if to_current:
-        given.append(Target(Where.CURRENT))
+        given.append(ResetTarget(Where.CURRENT))
     if to_offset is not None:
-        given.append(Target(Where.OFFSET, to_offset))
+        given.append(ResetTarget(Where.OFFSET, to_offset))
     if to_datetime is not None:
-        given.append(Target(Where.TIME, parse_time(to_datetime)))
+        given.append(ResetTarget(Where.TIME, parse_time(to_datetime)))
     if by_duration is not None:
         # Negative timestamps have special meanings.
-        given.append(Target(Where.TIME, max(now_ms - parse_duration_ms(by_duration), 0)))
+        given.append(ResetTarget(Where.TIME, max(now_ms - parse_duration_ms(by_duration), 0)))
     if shift_by is not None:
-        given.append(Target(Where.SHIFT, shift_by))
+        given.append(ResetTarget(Where.SHIFT, shift_by))
     if from_file:
-        given.append(Target(Where.FILE))
+        given.append(ResetTarget(Where.FILE))
     if len(given) != 1:
         raise OffsetError(
             "say where to, once: --to-earliest, --to-latest, --to-current, --to-offset, "
@@ -137,18 +137,18 @@ def parse_target(
 
 
 def plan(
-    target: Target,
+    target: ResetTarget,
     ranges: Mapping[Partition, Range],
     committed: Mapping[Partition, int],
     at_time: Mapping[Partition, int | None],
     from_file: Mapping[Partition, int],
-) -> Plan:
+) -> ResetPlan:
     """The new offset of each partition in `ranges`.
 
     `committed`: the group's committed offsets. `at_time`: for Where.TIME, the offset of the first
     record at that time or later; None if there is none. Raises OffsetError for a shift if the group
     has no position to shift."""
-    made = Plan({}, [])
+    made = ResetPlan({}, [])
     for partition, held in ranges.items():
         name = f"{partition[0]}-{partition[1]}"
         current = committed.get(partition)

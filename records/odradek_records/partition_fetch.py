@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from odradek_client.consumer.fetcher import (
     SESSION_LOST,
-    FetchSession,
+    FetchSessionHandler,
     PartitionRequest,
     has_all_topic_ids,
     topics_of,
@@ -44,7 +44,7 @@ async def fetch_from(
     limits: FetchLimits,
     *,
     read_committed: bool,
-    session: FetchSession | None = None,
+    session: FetchSessionHandler | None = None,
 ) -> dict[TopicPartition, PartitionData]:
     """The answer of a node for these partitions, in which partitions may have errors.
 

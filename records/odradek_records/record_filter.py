@@ -41,7 +41,7 @@ class FilterError(ValueError):
     """The error of an unusable filter, with the condition and the allowed forms."""
 
 
-class RecordLike(Protocol):
+class FilteredRecord(Protocol):
     """The attributes of a record that filters read, such as a ConsumerRecord."""
 
     @property
@@ -59,10 +59,10 @@ class RecordLike(Protocol):
 
 
 #: Returns the value of a record in the JSON form that paths search; None if there is no such form.
-ValueOf = Callable[[RecordLike], Any]
+ValueOf = Callable[[FilteredRecord], Any]
 
 
-def json_value(record: RecordLike) -> Any:
+def json_value(record: FilteredRecord) -> Any:
     """The value of a record as JSON; None if it is not JSON."""
     try:
         return None if record.value is None else json.loads(record.value)
@@ -76,7 +76,7 @@ class _Subject:
     needs it.
     """
 
-    record: RecordLike
+    record: FilteredRecord
     value_of: ValueOf
     _decoded: list[Any] = field(default_factory=list)
 
@@ -97,7 +97,7 @@ class RecordFilter:
     conditions: tuple[Condition, ...] = ()
     value_of: ValueOf = json_value
 
-    def __call__(self, record: RecordLike) -> bool:
+    def __call__(self, record: FilteredRecord) -> bool:
         subject = _Subject(record, self.value_of)
         return all(condition(subject) for condition in self.conditions)
 
@@ -206,7 +206,7 @@ def condition(name: str, sign: str, value: str, zone: Zone = None) -> Condition:
 
 # --- Texts ----------------------------------------------------------------------------------------
 
-_Texts = Callable[[RecordLike], Iterable[bytes | None]]
+_Texts = Callable[[FilteredRecord], Iterable[bytes | None]]
 
 
 def _texts_of(name: str) -> _Texts:

@@ -30,7 +30,7 @@ class FormatError(ValueError):
     """The error of an invalid format or JSON line, with the position of the fault."""
 
 
-class RecordLike(Protocol):
+class PrintedRecord(Protocol):
     """The attributes of a record that formats print, such as a ConsumerRecord."""
 
     topic: str
@@ -45,7 +45,7 @@ class RecordLike(Protocol):
     def headers(self) -> Headers: ...
 
 
-Printer = Callable[[RecordLike], bytes]
+Printer = Callable[[PrintedRecord], bytes]
 
 
 def _length(value: bytes | None) -> int:
@@ -137,7 +137,7 @@ def compile_format(text: str, null_text: bytes = b"") -> Printer:
             )
     parts.append(unescape(literal))
 
-    def render(record: RecordLike) -> bytes:
+    def render(record: PrintedRecord) -> bytes:
         return b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
 
     return render
@@ -164,7 +164,7 @@ def _json_header(value: bytes | None) -> Any:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def to_json_line(record: RecordLike, *, decoded: dict[str, Any] | None = None) -> bytes:
+def to_json_line(record: PrintedRecord, *, decoded: dict[str, Any] | None = None) -> bytes:
     """A record as a line of JSON, with its line end. `decoded`: key and value in other forms."""
     headers: list[Any] = []
     for name, value in record.headers:

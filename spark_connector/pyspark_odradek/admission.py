@@ -18,7 +18,7 @@ MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
 
 @dataclass(frozen=True)
-class Limits:
+class BatchLimits:
     """The limits of one micro-batch. `max_bytes` limits the size of record batches as they are in
     the log, compressed or not."""
 
@@ -36,7 +36,7 @@ class MinimumGate:
     As in Spark, the first batch of a run is not delayed.
     """
 
-    limits: Limits
+    limits: BatchLimits
     last_batch_ms: float = field(default=float("-inf"))
 
     def holds(self, waiting_offsets: int, now_ms: float) -> bool:
@@ -53,7 +53,7 @@ class MinimumGate:
 
 def grant(
     backlog: Mapping[Partition, int],
-    limits: Limits,
+    limits: BatchLimits,
     bytes_per_offset: Mapping[Partition, float] | None = None,
 ) -> dict[Partition, int]:
     """The number of offsets to read from each partition. `backlog`: the numbers of available

@@ -23,11 +23,11 @@ from odradek_protocol.records.batch import BatchError
 from odradek_protocol.schemas.fetch import PartitionData
 from pyspark_odradek import blocking, cluster, planning, reuse
 from pyspark_odradek.errors import DataLoss, SourceError
-from pyspark_odradek.fetching import DecodeSettings, RangeReader, Then, decode
+from pyspark_odradek.fetching import RangeReader, RowDecodeSettings, Then, decode
 from pyspark_odradek.offsets import EARLIEST
 from pyspark_odradek.options import SourceOptions
 from pyspark_odradek.planning import OffsetRange
-from pyspark_odradek.reuse import Snapshot
+from pyspark_odradek.reuse import PlannedOffsets
 from pyspark_odradek.schema import check_read_schema
 
 log = logging.getLogger("odradek.spark")
@@ -79,7 +79,7 @@ class BatchReader(DataSourceReader):
             max_records=self.options.max_records_per_partition,
         )
         ends = {each.partition: each.end for each in found.ranges}
-        self.snapshot = Snapshot(ends, found.topic_ids)
+        self.snapshot = PlannedOffsets(ends, found.topic_ids)
         self._partitions: list[InputPartition] = [
             RangePartition(each, found.topic_ids[each.partition.topic]) for each in ranges
         ]
@@ -108,7 +108,7 @@ def read_range(
     Spark. `remedy`: a sentence for the error if records are lost."""
     config = network.config
     assert isinstance(config, ConsumerConfig)
-    settings = DecodeSettings(
+    settings = RowDecodeSettings(
         check_crcs=config.check_crcs,
         read_committed=config.isolation_level == "read_committed",
         columns=options.columns,
@@ -189,7 +189,9 @@ def _result(
         raise _damaged(partition, error) from error
 
 
-def _decode(fetched: Fetched, partition: RangePartition, settings: DecodeSettings) -> Iterator[Any]:
+def _decode(
+    fetched: Fetched, partition: RangePartition, settings: RowDecodeSettings
+) -> Iterator[Any]:
     answer = fetched.answer
     try:
         yield from decode(

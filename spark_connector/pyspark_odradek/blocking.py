@@ -26,7 +26,7 @@ from odradek_client.network.client import NetworkClient
 from odradek_client.producer.producer import Producer
 from pyspark_odradek.errors import SinkError, SourceError
 from pyspark_odradek.exactly_once.brokers import Brokers
-from pyspark_odradek.exactly_once.identity import Names, Writer
+from pyspark_odradek.exactly_once.identity import TransactionNames, Writer
 from pyspark_odradek.exactly_once.inheritance import Inheritance, default_place
 from pyspark_odradek.options import ClientSettings
 
@@ -43,7 +43,7 @@ _CLOSE_TIMEOUT_S = 5.0
 _SPARED_MAX = 16
 
 
-class LoopThread(loop_thread.LoopThread):
+class SparkLoopThread(loop_thread.LoopThread):
     """An event loop in a separate thread, until the process ends."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Pool(Generic[T]):
     def __len__(self) -> int:
         return len(self._clients)
 
-    def take(self, thread: LoopThread, settings: ClientSettings) -> T:
+    def take(self, thread: SparkLoopThread, settings: ClientSettings) -> T:
         """The client for these settings, started if there is none."""
         client = self._clients.get(settings)
         if client is None:
@@ -88,7 +88,7 @@ class Pool(Generic[T]):
             self.discard(thread, next(iter(self._clients)))
         return client
 
-    def discard(self, thread: LoopThread, settings: ClientSettings) -> None:
+    def discard(self, thread: SparkLoopThread, settings: ClientSettings) -> None:
         """Close and remove a client. The client is removed even if closing it fails."""
         client = self._clients.pop(settings, None)
         if client is None:
@@ -103,12 +103,12 @@ class Shared:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.thread = LoopThread()
+        self.thread = SparkLoopThread()
         _quieten_client()
         self.networks: Pool[NetworkClient] = Pool(_start_network, NetworkClient.close)
         self.producers: Pool[Producer] = Pool(_start_producer, Producer.close)
         self.brokers: Pool[Brokers] = Pool(_start_brokers, Brokers.close)
-        self.names: OrderedDict[Writer, tuple[Names, Inheritance | None]] = OrderedDict()
+        self.names: OrderedDict[Writer, tuple[TransactionNames, Inheritance | None]] = OrderedDict()
         self.nonce = uuid.uuid4().hex[:12]
         self.numbers = count()
         self._told: set[str] = set()
@@ -196,7 +196,7 @@ def brokers(settings: ClientSettings) -> Brokers:
         raise SinkError(f"odradek: {error}") from error
 
 
-def names(writer: Writer, *, lasting: bool = False) -> Names:
+def names(writer: Writer, *, lasting: bool = False) -> TransactionNames:
     """The transaction names of this process for a run. `lasting`: true for a stream, whose run has
     many batches."""
     here = shared()
@@ -204,7 +204,7 @@ def names(writer: Writer, *, lasting: bool = False) -> Names:
         place = default_place() if lasting else None
         inherited = None if place is None else Inheritance(place, writer)
         # If a run occurs again after its names were dropped, it must not get the same names.
-        made = Names(f"{here.nonce}-{next(here.numbers)}", inherited=inherited)
+        made = TransactionNames(f"{here.nonce}-{next(here.numbers)}", inherited=inherited)
         here.names[writer] = made, inherited
     found, _ = here.names[writer]
     here.names.move_to_end(writer)

@@ -59,7 +59,7 @@ _COMMIT_ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """The partitions that a batch reads. `topic_ids`: the topic ids, if the brokers have them;
     `warnings`: texts for the user."""
 
@@ -68,7 +68,7 @@ class Plan:
     warnings: list[str]
 
 
-async def plan(network: NetworkClient, options: SourceOptions) -> Plan:
+async def plan(network: NetworkClient, options: SourceOptions) -> BatchPlan:
     """The present range of offsets of every partition.
 
     Raises SourceError, OptionsError.
@@ -107,7 +107,7 @@ async def plan(network: NetworkClient, options: SourceOptions) -> Plan:
         )
     )
     topics = {each.topic for each in partitions}
-    return Plan(ranges, {each: network.cluster.topic_id(each) for each in topics}, warnings)
+    return BatchPlan(ranges, {each: network.cluster.topic_id(each) for each in topics}, warnings)
 
 
 async def find_partitions(

@@ -157,7 +157,7 @@ BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeSettings:
+class RowDecodeSettings:
     """The settings for decoding bytes into rows."""
 
     check_crcs: bool = True
@@ -181,7 +181,7 @@ def decode(
     data: Buffer,
     wanted: OffsetRange,
     aborted: Sequence[AbortedTransaction] | None,
-    settings: DecodeSettings,
+    settings: RowDecodeSettings,
 ) -> Iterator[Any]:
     """The records of `data` within `wanted`, without control records and, if `read_committed` is
     set, without records of aborted transactions.

@@ -17,7 +17,7 @@ from typing import TypeVar
 from odradek_protocol.records.arrow import COLUMNS
 from odradek_protocol.settings import INT64_MAX, did_you_mean, read_boolean, read_integer, read_set
 from pyspark_odradek import kafka_settings
-from pyspark_odradek.admission import MAX_TRIGGER_DELAY_MS, Limits
+from pyspark_odradek.admission import MAX_TRIGGER_DELAY_MS, BatchLimits
 from pyspark_odradek.errors import OptionsError
 from pyspark_odradek.offsets import (
     EARLIEST,
@@ -100,7 +100,7 @@ _UNITS_MS = {
 }
 
 
-class Query(Enum):
+class QueryKind(Enum):
     """The kind of query that the options are for. EITHER is used when Spark requests the schema,
     because the kind is not known then."""
 
@@ -137,7 +137,7 @@ class SourceOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     columns: tuple[str, ...]
-    limits: Limits
+    limits: BatchLimits
     group: str | None
     client: ClientSettings = field(repr=False)
 
@@ -218,7 +218,7 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
     return found
 
 
-def parse_source(options: Mapping[str, str], query: Query = Query.BATCH) -> SourceOptions:
+def parse_source(options: Mapping[str, str], query: QueryKind = QueryKind.BATCH) -> SourceOptions:
     """The options of a read. OptionsError with all problems.
 
     For EITHER, problems of only one kind of query are ignored, and the defaults are those of a
@@ -229,12 +229,12 @@ def parse_source(options: Mapping[str, str], query: Query = Query.BATCH) -> Sour
     client = kafka_settings.for_source(reader.options)
     reader.problems += client.problems
     subscription = _subscription(reader)
-    default_start = LATEST if query is Query.STREAM else EARLIEST
+    default_start = LATEST if query is QueryKind.STREAM else EARLIEST
     start_option, start = _bound(reader, "starting", AtEdge(default_start))
     end_option, end = _bound(reader, "ending", AtEdge(LATEST))
-    if query is Query.BATCH:
+    if query is QueryKind.BATCH:
         _check_batch_bounds(reader, start_option, start, end_option, end)
-    elif query is Query.STREAM:
+    elif query is QueryKind.STREAM:
         _check_stream(reader)
     strategy = reader.text("startingOffsetsByTimestampStrategy") or "error"
     if strategy.strip().lower() not in ("error", "latest"):
@@ -375,8 +375,8 @@ def _columns(reader: _Reader) -> tuple[str, ...]:
     return reader.parsed("columns", _parse_columns, usual)
 
 
-def _limits(reader: _Reader) -> Limits:
-    limits = Limits(
+def _limits(reader: _Reader) -> BatchLimits:
+    limits = BatchLimits(
         max_offsets=reader.optional_number("maxOffsetsPerTrigger", 1),
         max_bytes=reader.parsed("maxBytesPerTrigger", _parse_bytes, None),
         min_offsets=reader.optional_number("minOffsetsPerTrigger", 1),

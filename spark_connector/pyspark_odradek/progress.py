@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark_odradek.admission import Limits, MinimumGate, grant
+from pyspark_odradek.admission import BatchLimits, MinimumGate, grant
 from pyspark_odradek.errors import SourceError
 from pyspark_odradek.planning import OffsetRange, Partition
 from pyspark_odradek.topic_identity import key
@@ -68,7 +68,7 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class Step:
+class NextBatch:
     """The end of the next batch, and sentences about suspected losses of records."""
 
     end: Offsets
@@ -86,9 +86,9 @@ def waiting(start: Mapping[Partition, int], survey: Survey) -> Offsets:
 def next_step(
     start: Mapping[Partition, int],
     survey: Survey,
-    limits: Limits,
+    limits: BatchLimits,
     bytes_per_offset: Mapping[Partition, float] | None = None,
-) -> Step:
+) -> NextBatch:
     """The end of the batch that begins at `start`.
 
     A log that ends before `start` was truncated; the log of a recreated topic is read from its
@@ -117,7 +117,7 @@ def next_step(
     if gone:
         names = ", ".join(map(str, gone[:_SHOWN])) + (", ..." if len(gone) > _SHOWN else "")
         lost.append(f"{names} is not there any more, or not subscribed to")
-    return Step(end, tuple(lost))
+    return NextBatch(end, tuple(lost))
 
 
 def must_wait(
@@ -128,7 +128,7 @@ def must_wait(
     A batch that reports a loss is never delayed, because a later survey may not show the loss: the
     topic's new id is known by then, or the truncated log has grown again.
     """
-    if next_step(start, survey, Limits()).lost:
+    if next_step(start, survey, BatchLimits()).lost:
         return False
     return gate.holds(sum(waiting(start, survey).values()), now_ms)
 

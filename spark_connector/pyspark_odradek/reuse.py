@@ -35,7 +35,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class PlannedOffsets:
     """The end of each partition's range, and the topic ids, at the time of a plan."""
 
     ends: Mapping[Partition, int]
@@ -67,7 +67,7 @@ class _Use:
 _uses: OrderedDict[str, _Use] = OrderedDict()
 
 
-def check(snapshot: Snapshot, options: SourceOptions) -> None:
+def check(snapshot: PlannedOffsets, options: SourceOptions) -> None:
     """Report records that were written since the first query with this plan. Each task calls this
     function before it reads.
 
@@ -111,7 +111,7 @@ def check(snapshot: Snapshot, options: SourceOptions) -> None:
         log.warning("%scall load() again to read everything", text)
 
 
-def _use_of(snapshot: Snapshot, query: str) -> _Use:
+def _use_of(snapshot: PlannedOffsets, query: str) -> _Use:
     use = _uses.get(snapshot.name)
     if use is None:
         use = _uses[snapshot.name] = _Use(_first_query(snapshot.name, query))
@@ -143,7 +143,9 @@ def _first_query(plan: str, query: str) -> str:
         return query
 
 
-async def _left_out(network: NetworkClient, options: SourceOptions, snapshot: Snapshot) -> str:
+async def _left_out(
+    network: NetworkClient, options: SourceOptions, snapshot: PlannedOffsets
+) -> str:
     """The records that a new plan would have and this plan has not, in words; "" if there are
     none."""
     present = await cluster.plan(network, options)

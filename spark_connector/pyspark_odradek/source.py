@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_odradek.errors import OptionsError
-from pyspark_odradek.options import Query, columns_of, parse_sink, parse_source
+from pyspark_odradek.options import QueryKind, columns_of, parse_sink, parse_source
 from pyspark_odradek.schema import schema_of
 
 
@@ -47,7 +47,7 @@ class DefaultSource(DataSource):
         """The schema. All options are parsed, so that `load()` already reports problems."""
         # The options of both kinds of query are accepted, because batch and stream have one schema,
         # and Spark does not tell this method the kind of the query.
-        parse_source(self.options, Query.EITHER)
+        parse_source(self.options, QueryKind.EITHER)
         return schema_of(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -57,13 +57,13 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_odradek.transactional_writer import TransactionalBatchWriter
-        from pyspark_odradek.writer import BatchWriter
+        from pyspark_odradek.writer import BatchJobWriter
 
         if overwrite:
             problem = 'a topic cannot be overwritten; write with mode("append"), or delete the topic first'
             raise OptionsError([problem])
         options = parse_sink(self.options)
-        kind = TransactionalBatchWriter if options.exactly_once else BatchWriter
+        kind = TransactionalBatchWriter if options.exactly_once else BatchJobWriter
         return kind(options, schema)
 
     # Spark passes the parameters of the following methods by name.
@@ -71,7 +71,7 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pyspark_odradek.stream_reader import StreamReader
 
-        return StreamReader(parse_source(self.options, Query.STREAM), schema)
+        return StreamReader(parse_source(self.options, QueryKind.STREAM), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from pyspark_odradek.transactional_writer import TransactionalStreamWriter

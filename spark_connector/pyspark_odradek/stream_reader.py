@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 from odradek_client.errors import OdradekError
 from odradek_client.network.client import NetworkClient
 from pyspark_odradek import blocking, cluster, planning, progress, topic_identity
-from pyspark_odradek.admission import Limits, MinimumGate
+from pyspark_odradek.admission import BatchLimits, MinimumGate
 from pyspark_odradek.batch_reader import RangePartition, read_range
 from pyspark_odradek.errors import DataLoss
 from pyspark_odradek.offsets import LATEST, AtEdge
@@ -121,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             survey = self._up_to_target(begin, survey)
         # With the trigger `once` Spark requests everything. The request overrides the limits in the
         # options.
-        limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
+        limits = BatchLimits() if isinstance(limit, ReadAllAvailable) else self.options.limits
         waits_for_more = (
             limits.min_offsets is not None
             and self._target is None

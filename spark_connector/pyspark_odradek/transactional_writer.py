@@ -28,9 +28,9 @@ from odradek_client.errors import OdradekError
 from pyspark_odradek import blocking
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import fault_points, protocol
-from pyspark_odradek.exactly_once.fault_points import FaultPoint
+from pyspark_odradek.exactly_once.fault_points import SparkFaultPoint
 from pyspark_odradek.exactly_once.identity import Writer, commit_query
-from pyspark_odradek.exactly_once.protocol import Begun, Outcome, Terms
+from pyspark_odradek.exactly_once.protocol import Begun, TaskOutcome, Terms
 from pyspark_odradek.exactly_once.targets import number_of
 from pyspark_odradek.exactly_once.task import ABORT_TIMEOUT_MS, TaskTransaction
 from pyspark_odradek.options import SinkOptions
@@ -44,12 +44,12 @@ log = logging.getLogger("odradek.spark")
 
 
 @dataclass
-class Prepared(WriterCommitMessage):
+class PreparedTask(WriterCommitMessage):
     """The report of one task to the driver. `timeout_ms`: the timeout of its transaction if it was
     derived from the broker's limit; otherwise None."""
 
     writer: Writer
-    outcome: Outcome
+    outcome: TaskOutcome
     timeout_ms: int | None = None
 
 
@@ -77,25 +77,25 @@ class _Sink:
 
     def _write(
         self, rows: Iterator[pa.RecordBatch], terms: Terms, begun: Begun, *, logged: bool = True
-    ) -> Prepared:
+    ) -> PreparedTask:
         if not begun.write:
-            return Prepared(terms.writer, counted(rows, self.options, self.places))
+            return PreparedTask(terms.writer, counted(rows, self.options, self.places))
         first = next((batch for batch in rows if batch.num_rows), None)
         if first is None:
-            return Prepared(terms.writer, Outcome(0))
+            return PreparedTask(terms.writer, TaskOutcome(0))
         names = blocking.names(terms.writer, lasting=isinstance(self, TransactionalStreamWriter))
         name = names.take(terms.batch, begun.over)
         brokers = blocking.brokers(self.options.client)
         transaction = TaskTransaction(brokers, terms, name, self.options.log_topic, logged=logged)
         outcome = write_transaction(chain([first], rows), self.options, self.places, transaction)
         timeout_ms = brokers.fallback_timeout_ms if logged else None
-        return Prepared(terms.writer, outcome, timeout_ms)
+        return PreparedTask(terms.writer, outcome, timeout_ms)
 
 
 class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """The writer of `df.writeStream.format("odradek")`."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PreparedTask:
         """Write the rows of a task in a transaction and prepare it. Raises SinkError."""
         context = _context()
         own = context.getLocalProperty(QUERY_PROPERTY)
@@ -133,7 +133,7 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
             log.info("odradek: batch %d committed, %d rows", batchId, rows)
         else:
             log.info("odradek: batch %d was written already; nothing is written again", batchId)
-        fault_points.reach(FaultPoint.BATCH_DONE)
+        fault_points.reach(SparkFaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Give up a failed batch, so that nothing decides the batch afterwards."""
@@ -151,7 +151,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
     """The writer of `df.write.format("odradek")`: either all rows of the job become visible
     together, or none."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PreparedTask:
         """Write the rows of a task in a transaction and prepare it. Raises SinkError."""
         terms = self._job()
         if self.options.commit_id is None:
@@ -173,7 +173,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
             log.info(
                 "odradek: %s was written already; nothing is written again", self.options.commit_id
             )
-        fault_points.reach(FaultPoint.BATCH_DONE)
+        fault_points.reach(SparkFaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give up a failed job: none of its rows becomes visible."""
@@ -217,7 +217,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
     def _job_of(self, messages: list[WriterCommitMessage | None]) -> Terms:
         """The job in the messages of its tasks. Raises SinkError if the messages have different
         jobs."""
-        writers = {each.writer for each in messages if isinstance(each, Prepared)}
+        writers = {each.writer for each in messages if isinstance(each, PreparedTask)}
         if not writers:
             return self._job()
         if len(writers) > 1:
@@ -233,7 +233,7 @@ def write_transaction(
     options: SinkOptions,
     places: Mapping[str, int],
     transaction: TaskTransaction,
-) -> Outcome:
+) -> TaskOutcome:
     """Write all rows in a transaction, and prepare it.
 
     Raises SinkError, after aborting the transaction if possible.
@@ -242,9 +242,9 @@ def write_transaction(
     try:
         producer = thread.run(transaction.begin())
         written = send_all(rows, producer, options.topic, places)
-        fault_points.reach(FaultPoint.TASK_WRITTEN)
+        fault_points.reach(SparkFaultPoint.TASK_WRITTEN)
         participant = thread.run(transaction.prepare(_context().partitionId(), written.rows))
-        fault_points.reach(FaultPoint.TASK_PREPARED)
+        fault_points.reach(SparkFaultPoint.TASK_PREPARED)
     except BaseException as error:
         _abandon(transaction)
         # The connections may be broken, so the next attempt makes new connections.
@@ -252,18 +252,18 @@ def write_transaction(
         if isinstance(error, OdradekError):
             raise SinkError(f"odradek: rows could not be written: {error}") from error
         raise
-    return Outcome(participant.rows, participant, written.targets)
+    return TaskOutcome(participant.rows, participant, written.targets)
 
 
 def counted(
     rows: Iterator[pa.RecordBatch], options: SinkOptions, places: Mapping[str, int]
-) -> Outcome:
+) -> TaskOutcome:
     """Count all rows without writing them. Raises SinkError for a row without a topic."""
     count = targets = 0
     for batch in rows:
         count += batch.num_rows
         targets += number_of(rows_per_topic(batch, options.topic, places))
-    return Outcome(count, targets=targets)
+    return TaskOutcome(count, targets=targets)
 
 
 def _abandon(transaction: TaskTransaction) -> None:
@@ -280,14 +280,14 @@ def _context() -> TaskContext:
     return context
 
 
-def _outcomes(messages: list[WriterCommitMessage | None]) -> tuple[Outcome, ...]:
-    return tuple(message.outcome for message in messages if isinstance(message, Prepared))
+def _outcomes(messages: list[WriterCommitMessage | None]) -> tuple[TaskOutcome, ...]:
+    return tuple(message.outcome for message in messages if isinstance(message, PreparedTask))
 
 
 def _warn_of_timeout(messages: list[WriterCommitMessage | None]) -> None:
     """Warn, once per process, that the cluster has no two-phase commit (KIP-939), so that
     transactions can time out."""
-    timeouts = [m.timeout_ms for m in messages if isinstance(m, Prepared) and m.timeout_ms]
+    timeouts = [m.timeout_ms for m in messages if isinstance(m, PreparedTask) and m.timeout_ms]
     if timeouts and blocking.shared().first_time("fallback to timeouts"):
         log.warning(
             "odradek: this cluster aborts transactions after %d s (transaction.max.timeout.ms): a "
@@ -299,4 +299,4 @@ def _warn_of_timeout(messages: list[WriterCommitMessage | None]) -> None:
 
 
 def _writer(messages: list[WriterCommitMessage | None]) -> Writer | None:
-    return next((each.writer for each in messages if isinstance(each, Prepared)), None)
+    return next((each.writer for each in messages if isinstance(each, PreparedTask)), None)

@@ -27,7 +27,7 @@ from odradek_client.errors import OdradekError
 from pyspark_odradek import blocking
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import fault_points
-from pyspark_odradek.exactly_once.fault_points import FaultPoint
+from pyspark_odradek.exactly_once.fault_points import SparkFaultPoint
 from pyspark_odradek.exactly_once.targets import number_of
 from pyspark_odradek.options import SinkOptions
 from pyspark_odradek.schema import check_write_schema
@@ -47,7 +47,7 @@ TopicRows = tuple[str, pa.RecordBatch]
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WrittenRows(WriterCommitMessage):
     """The output of one task: the number of acknowledged rows, the bytes of their keys and values,
     and the number that `exactly_once.targets` computes from these rows."""
 
@@ -56,7 +56,7 @@ class Written(WriterCommitMessage):
     targets: int = 0
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchJobWriter(DataSourceArrowWriter):
     """The writer of a batch job. The writer is created on the driver, where the schema is checked;
     `write` runs on executors with a copy of the writer.
     """
@@ -65,7 +65,7 @@ class BatchWriter(DataSourceArrowWriter):
         self.options = options
         self.places = check_write_schema(schema, options.topic)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Write all rows, and wait until they are acknowledged. SinkError names the first row that
         was not acknowledged.
         """
@@ -73,14 +73,14 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing, because the rows are already in the topic."""
-        done = [message for message in messages if isinstance(message, Written)]
+        done = [message for message in messages if isinstance(message, WrittenRows)]
         log.info(
             "odradek: %d tasks wrote %d records", len(done), sum(message.rows for message in done)
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log how many rows a failed job has left in the topic, since they cannot be removed."""
-        rows = sum(message.rows for message in messages if isinstance(message, Written))
+        rows = sum(message.rows for message in messages if isinstance(message, WrittenRows))
         log.warning(
             "odradek: the job failed; at least %d records of it were written and stay in the topic",
             rows,
@@ -88,13 +88,14 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The writer of a stream, which writes every micro-batch as a `BatchWriter` writes its job."""
+    """The writer of a stream, which writes every micro-batch as a `BatchJobWriter` writes its
+    job."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.places = check_write_schema(schema, options.topic)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Write all rows, and wait until they are acknowledged. SinkError names the first row that
         was not acknowledged.
         """
@@ -114,13 +115,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def write_untransacted(
     iterator: Iterator[pa.RecordBatch], options: SinkOptions, places: Mapping[str, int]
-) -> Written:
+) -> WrittenRows:
     """Write the rows of a task with the producer of this process."""
     here = blocking.shared()
     try:
         producer = blocking.producer(options.client)
         written = send_all(iterator, producer, options.topic, places)
-        fault_points.reach(FaultPoint.TASK_PREPARED)
+        fault_points.reach(SparkFaultPoint.TASK_PREPARED)
     except BaseException as error:
         # The producer may be broken, so the next attempt makes a new producer.
         here.producers.discard(here.thread, options.client)
@@ -135,12 +136,12 @@ def send_all(
     producer: Producer,
     topic: str | None,
     places: Mapping[str, int],
-) -> Written:
+) -> WrittenRows:
     """Send all rows, and wait until they are acknowledged. Raises SinkError, or the OdradekError of
     the first row that was not acknowledged."""
     thread = blocking.shared().thread
     sending = Sending(producer)
-    written = Written()
+    written = WrittenRows()
     pending: Future[None] | None = None
     try:
         # While a batch is sent, Spark prepares the next batch.

@@ -9,7 +9,7 @@ import pytest
 
 import budget
 from node_world import NodeWorld
-from odradek_testkit.simulation.disk import Crashed, Failure
+from odradek_testkit.simulation.disk import Crashed, DiskFailure
 
 MANY = 30
 
@@ -119,7 +119,7 @@ def test_l45_a_start_creates_the_partitions_that_a_stop_left_out(world: NodeWorl
 def test_l45_partitions_are_created_when_a_full_disk_has_room_again(world: NodeWorld) -> None:
     created = world.create("many", MANY)
     world.flush()
-    world.files.fail(Failure("open", code=errno.ENOSPC, path_part="many-", for_ever=True))
+    world.files.fail(DiskFailure("open", code=errno.ENOSPC, path_part="many-", for_ever=True))
     world.soon.run()
     assert created.done
     assert _led(world) < MANY

@@ -25,7 +25,7 @@ from odradek_protocol.stored.cluster_metadata import (
     RemoveTopicRecord,
     encode_record,
 )
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_failed_renaming_of_a_directory_is_tried_again(world: NodeWorld) -> No
     world.create("t", 2)
     world.flush()
     world.produce("t", 5)
-    world.files.fail(Failure("rename", code=errno.EACCES, path_part="t-0", for_ever=True))
+    world.files.fail(DiskFailure("rename", code=errno.EACCES, path_part="t-0", for_ever=True))
     deleted = world.delete("t")
     world.flush()
     assert deleted.done, "it is recorded: the rest is maintenance"
@@ -116,7 +116,7 @@ def test_a_failed_removal_does_not_stop_maintenance(world: NodeWorld) -> None:
     world.delete("a")
     world.delete("b")
     world.flush()
-    world.files.fail(Failure("remove", code=errno.EACCES, path_part="a-0", for_ever=True))
+    world.files.fail(DiskFailure("remove", code=errno.EACCES, path_part="a-0", for_ever=True))
     assert len(world.maintain_later()) == 1
     assert not [name for name in world.files.list("data") if name.startswith("b-0")]
     world.files.heal()
@@ -130,7 +130,7 @@ def test_a_failed_removal_does_not_stop_maintenance(world: NodeWorld) -> None:
 def test_a_partition_that_cannot_be_created_is_created_later(world: NodeWorld) -> None:
     """The disk is full: the topic exists, and one partition has no leader for a while. Other
     partitions are served."""
-    world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-1/", for_ever=True))
+    world.files.fail(DiskFailure("open", code=errno.ENOSPC, path_part="data/t-1/", for_ever=True))
     created = world.create("t", 3)
     world.flush()
     assert created.done
@@ -147,7 +147,9 @@ def test_a_partition_that_cannot_be_created_is_created_later(world: NodeWorld) -
 
 def test_a_partition_that_cannot_be_created_is_reported_once(world: NodeWorld) -> None:
     """The creation is tried again every few seconds while the disk is full."""
-    full = world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-", for_ever=True))
+    full = world.files.fail(
+        DiskFailure("open", code=errno.ENOSPC, path_part="data/t-", for_ever=True)
+    )
     world.create("t", 2)
     world.flush()
     told = [world.maintain_later() for _ in range(3)]
@@ -155,7 +157,7 @@ def test_a_partition_that_cannot_be_created_is_reported_once(world: NodeWorld) -
     assert full.fired >= 6, "and tried each time"
     world.files.heal()
     assert world.maintain_later() == []
-    world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/u-", for_ever=True))
+    world.files.fail(DiskFailure("open", code=errno.ENOSPC, path_part="data/u-", for_ever=True))
     world.create("u")
     world.flush()
     assert len(world.maintain_later()) == 1
@@ -170,7 +172,7 @@ def test_a_start_on_a_full_disk_serves_the_existing_partitions(world: NodeWorld)
     world.create("old")
     world.flush()
     world.produce("old", 3)
-    full = Failure("append", code=errno.ENOSPC, path_part="data/new", for_ever=True)
+    full = DiskFailure("append", code=errno.ENOSPC, path_part="data/new", for_ever=True)
     world.files.fail(full)
     world.create("new", 2)
     world.flush()
@@ -186,7 +188,7 @@ def test_a_start_on_a_full_disk_serves_the_existing_partitions(world: NodeWorld)
 
 
 def test_a_missing_partition_of_a_deleted_topic_is_dropped(world: NodeWorld) -> None:
-    world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-0/", for_ever=True))
+    world.files.fail(DiskFailure("open", code=errno.ENOSPC, path_part="data/t-0/", for_ever=True))
     world.create("t")
     world.delete("t")
     world.flush()
@@ -268,7 +270,7 @@ def test_d5_a_broker_with_unreadable_metadata_does_not_start(world: NodeWorld) -
     world.flush()
     world.produce("t", 5)
     world.files.crash(keep_page_cache=True)
-    world.files.fail(Failure("sync", path_part=METADATA_TOPIC))
+    world.files.fail(DiskFailure("sync", path_part=METADATA_TOPIC))
     with pytest.raises(DataDirectoryError, match="the cluster's metadata cannot be read"):
         world.start()
     assert not [name for name in world.files.list("data") if name.endswith("-stray")]
@@ -284,7 +286,7 @@ def test_d5_the_coordinator_of_unreadable_groups_fails(world: NodeWorld) -> None
     found.append_internal([(bytes(2), None)], 0)
     found.log.durability.flush()
     world.files.crash(keep_page_cache=True)
-    world.files.fail(Failure("sync", path_part=f"{OFFSETS_TOPIC}-0"))
+    world.files.fail(DiskFailure("sync", path_part=f"{OFFSETS_TOPIC}-0"))
     world.start()
     (failed, *others) = world.node.groups.shards
     assert failed.state is RuntimeState.FAILED
@@ -343,7 +345,9 @@ def test_o18_a_damaged_batch_of_groups_fails_their_coordinator_only(world: NodeW
 
 
 def test_l08_changes_are_refused_while_the_metadata_disk_is_full(world: NodeWorld) -> None:
-    world.files.fail(Failure("append", code=errno.ENOSPC, path_part=METADATA_TOPIC, for_ever=True))
+    world.files.fail(
+        DiskFailure("append", code=errno.ENOSPC, path_part=METADATA_TOPIC, for_ever=True)
+    )
     with pytest.raises(StorageError):
         world.create("t")
     assert "t" not in world.node.metadata.topics
@@ -363,7 +367,7 @@ def test_l08_changes_are_refused_while_the_metadata_disk_is_full(world: NodeWorl
 
 
 def test_d5_a_failed_flush_of_the_metadata_log_stops_the_broker(world: NodeWorld) -> None:
-    world.files.fail(Failure("sync", path_part=METADATA_TOPIC))
+    world.files.fail(DiskFailure("sync", path_part=METADATA_TOPIC))
     created = world.create("t")
     world.flush()
     assert not created.done
@@ -440,7 +444,7 @@ def test_l40_a_partition_with_an_unreadable_log_does_not_affect_others(world: No
     world.produce("t", 3, 0)
     world.produce("t", 4, 1)
     world.files.crash(keep_page_cache=True)
-    world.files.fail(Failure("read", path_part="data/t-0/0", for_ever=True))
+    world.files.fail(DiskFailure("read", path_part="data/t-0/0", for_ever=True))
     report = world.start()
     assert len([problem for problem in report.problems if "t-0" in problem]) == 1
     failed = world.node.partition("t", 0)
@@ -467,7 +471,7 @@ def test_l40_a_partition_with_a_failed_fsync_is_offline_until_a_restart(world: N
     found = world.node.partition("t", 0)
     assert found is not None
     append(found.log, make_batch())
-    world.files.fail(Failure("sync", path_part="data/t-0"))
+    world.files.fail(DiskFailure("sync", path_part="data/t-0"))
     with pytest.raises(StorageError):
         found.log.durability.flush()
     world.files.heal()

@@ -18,7 +18,7 @@ from odradek_broker.coordinator.runtime import ProducerIdentity
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 
 GROUPS = ("plain", "expires", "pending", "both")
 PRODUCER_ID = 7
@@ -163,7 +163,7 @@ def test_o24_no_snapshot_of_the_metadata_covers_an_unfinished_removal() -> None:
     partitions = [world.node.partition(OFFSETS_TOPIC, index) for index in range(2)]
     for partition in partitions:
         assert partition is not None
-        world.files.fail(Failure("append", path_part=partition.log.directory, for_ever=True))
+        world.files.fail(DiskFailure("append", path_part=partition.log.directory, for_ever=True))
     world.delete("t")
     world.settle()
     world.clock.now_ms += 1

@@ -9,7 +9,7 @@ import pytest
 from odradek_records.offset_grammar import OffsetError
 from odradek_records.offset_reset import (
     Range,
-    Target,
+    ResetTarget,
     Where,
     parse_duration_ms,
     parse_target,
@@ -27,7 +27,7 @@ def planned(
     where: Where, value: int = 0, *, committed: int | None = 15, at: int | None = None
 ) -> tuple[int, list[str]]:
     made = plan(
-        Target(where, value),
+        ResetTarget(where, value),
         HELD,
         {} if committed is None else {PLACE: committed},
         {PLACE: at},
@@ -78,7 +78,7 @@ def test_a_reset_by_time_takes_the_next_record_or_the_end() -> None:
     assert planned(Where.TIME, at=13) == (13, [])
     offset, (note,) = planned(Where.TIME, at=None)
     assert offset == 20 and "the end is taken" in note
-    empty = plan(Target(Where.TIME), {PLACE: Range(7, 7)}, {}, {PLACE: None}, {})
+    empty = plan(ResetTarget(Where.TIME), {PLACE: Range(7, 7)}, {}, {PLACE: None}, {})
     assert (empty.offsets, empty.notes) == ({PLACE: 7}, [])
 
 
@@ -105,20 +105,20 @@ NOTHING: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("given", "target"),
     [
-        ({"to_earliest": True}, Target(Where.EARLIEST)),
-        ({"to_latest": True}, Target(Where.LATEST)),
-        ({"to_current": True}, Target(Where.CURRENT)),
-        ({"to_offset": 0}, Target(Where.OFFSET, 0)),
-        ({"to_datetime": "1970-01-01T00:00:01Z"}, Target(Where.TIME, 1_000)),
-        ({"to_datetime": "77"}, Target(Where.TIME, 77)),
-        ({"by_duration": "PT1M"}, Target(Where.TIME, 940_000)),
-        ({"by_duration": "-PT1M"}, Target(Where.TIME, 1_060_000)),
-        ({"by_duration": "P99999D"}, Target(Where.TIME, 0)),
-        ({"shift_by": 0}, Target(Where.SHIFT, 0)),
-        ({"from_file": True}, Target(Where.FILE)),
+        ({"to_earliest": True}, ResetTarget(Where.EARLIEST)),
+        ({"to_latest": True}, ResetTarget(Where.LATEST)),
+        ({"to_current": True}, ResetTarget(Where.CURRENT)),
+        ({"to_offset": 0}, ResetTarget(Where.OFFSET, 0)),
+        ({"to_datetime": "1970-01-01T00:00:01Z"}, ResetTarget(Where.TIME, 1_000)),
+        ({"to_datetime": "77"}, ResetTarget(Where.TIME, 77)),
+        ({"by_duration": "PT1M"}, ResetTarget(Where.TIME, 940_000)),
+        ({"by_duration": "-PT1M"}, ResetTarget(Where.TIME, 1_060_000)),
+        ({"by_duration": "P99999D"}, ResetTarget(Where.TIME, 0)),
+        ({"shift_by": 0}, ResetTarget(Where.SHIFT, 0)),
+        ({"from_file": True}, ResetTarget(Where.FILE)),
     ],
 )
-def test_a_reset_target_is_parsed(given: dict[str, Any], target: Target) -> None:
+def test_a_reset_target_is_parsed(given: dict[str, Any], target: ResetTarget) -> None:
     assert parse_target(**(NOTHING | given)) == target
 
 

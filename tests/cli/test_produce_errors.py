@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek_cli.common import Progress
-from odradek_cli.records.produce import InputError, Job, LineFormat, _produce_file, _Run
+from odradek_cli.common import RecordCounter
+from odradek_cli.records.produce import InputError, InputJob, LineFormat, _produce_file, _Run
 from odradek_client.errors import (
     BufferTimeout,
     DeliveryTimeout,
@@ -35,7 +35,7 @@ class FailingProducer:
 
 async def produce(source: Path, producer: Any) -> None:
     plain = LineFormat(None, None, [], empty_is_null=False, json=False, keep_partition=False)
-    job = Job([source], b"\n", plain, None, Progress("producing", None))
+    job = InputJob([source], b"\n", plain, None, RecordCounter("producing", None))
     await _produce_file(producer, _Run("t"), source, job)
 
 

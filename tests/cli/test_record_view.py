@@ -14,8 +14,8 @@ import pytest
 from cli_runner import Commands, Shell
 from fake_schema_registry import fake_registry
 from odradek import NewTopic, sync
-from odradek_cli.common import Progress
-from odradek_cli.records.consume import Reading
+from odradek_cli.common import RecordCounter
+from odradek_cli.records.consume import ConsumeProgress
 from odradek_cli.records.record_view import View, ViewOptions
 from odradek_client.structs import TopicPartition
 from odradek_records.record_format import from_json_line
@@ -115,11 +115,11 @@ def test_wrong_filter_and_decoder_options_are_named(
 ONE = TopicPartition("t", 0)
 
 
-def reading(left: int | None) -> Reading:
+def reading(left: int | None) -> ConsumeProgress:
     view = View(ViewOptions(keys=["a"]))
-    return Reading(
+    return ConsumeProgress(
         lambda record: record.key or b"-",
-        Progress("", None),
+        RecordCounter("", None),
         left,
         view=view,
     )

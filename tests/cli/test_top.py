@@ -18,10 +18,10 @@ from rich.console import Console
 from cli_runner import PATIENCE_S, Commands
 from odradek import NewTopic, Producer, sync
 from odradek_cli.cluster.top_frame import (
+    ClusterSample,
     Frame,
     GroupSample,
     OpenTransaction,
-    Sample,
     SlowRequests,
     make_frame,
 )
@@ -49,7 +49,7 @@ def fetches(*counts: int, sum_us: int) -> RequestCounts:
     return RequestCounts("Fetch", sum(counts), 0, sum_us, list(counts))
 
 
-BEFORE = Sample(
+BEFORE = ClusterSample(
     at_ms=1_000,
     cluster_id="c",
     nodes=1,

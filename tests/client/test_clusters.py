@@ -26,8 +26,7 @@ from odradek.sync import Admin, Consumer, Producer
 from odradek_broker.server.http_connections import HttpConnections, answer_order
 from odradek_broker.server.http_messages import Order
 from odradek_client.errors import IllegalState
-from odradek_testkit.virtual_clusters.host import Cluster as HostedCluster
-from odradek_testkit.virtual_clusters.host import State
+from odradek_testkit.virtual_clusters.host import ClusterState, HostedCluster
 from waiting import wait_until
 
 
@@ -409,15 +408,15 @@ def test_a_cluster_process_without_free_descriptors_says_so() -> None:
 
 def test_a_cluster_takes_only_the_steps_of_its_state_table(tmp_path: Path) -> None:
     cluster = HostedCluster(1, tmp_path, {})
-    for state in (State.RUNNING, State.STOPPING, State.STOPPED):
+    for state in (ClusterState.RUNNING, ClusterState.STOPPING, ClusterState.STOPPED):
         with pytest.raises(RuntimeError, match="cannot go from stopped"):
             cluster.change(state)
-    cluster.change(State.STARTING)
-    cluster.change(State.RUNNING)
-    cluster.change(State.STOPPED)
-    cluster.change(State.DELETED)
+    cluster.change(ClusterState.STARTING)
+    cluster.change(ClusterState.RUNNING)
+    cluster.change(ClusterState.STOPPED)
+    cluster.change(ClusterState.DELETED)
     with pytest.raises(RuntimeError, match="cannot go from deleted to starting"):
-        cluster.change(State.STARTING)
+        cluster.change(ClusterState.STARTING)
 
 
 # --- Orders over HTTP ---

@@ -10,9 +10,9 @@ import pytest
 from odradek_client.admin import Admin, NewTopic, QuotaEntity, QuotaName
 from odradek_client.admin.users import UserScramCredentialUpsertion
 from odradek_console.access import CHANGES
-from odradek_console.answers import Refusal
+from odradek_console.answers import HttpProblem
 from odradek_console.changes import perform
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 
 _PATH = "/change/settings"
 
@@ -66,7 +66,7 @@ async def test_users_and_quotas_are_listed(
 
 
 async def test_a_change_is_planned_and_then_made_once(live_bootstrap: str, topic: str) -> None:
-    session = Session({"admin": {"bootstrap_servers": live_bootstrap}})
+    session = ConsoleSession({"admin": {"bootstrap_servers": live_bootstrap}})
     change = CHANGES[_PATH]
 
     async def order(changes: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ async def test_a_change_is_planned_and_then_made_once(live_bootstrap: str, topic
         done = await perform(_PATH, change, session, dict(planned["send"]))
         assert done["result"] == {"text": "1 setting changed"}
         # The setting has changed since the plan was made.
-        with pytest.raises(Refusal, match="has changed") as refused:
+        with pytest.raises(HttpProblem, match="has changed") as refused:
             await perform(_PATH, change, session, dict(planned["send"]))
         assert refused.value.status == 409
         planned = await order({"retention.ms": None})
@@ -98,10 +98,10 @@ async def test_a_wrong_change_is_refused_with_its_plan(
 ) -> None:
     from odradek_client.errors import OdradekError
 
-    session = Session({"admin": {"bootstrap_servers": live_bootstrap}})
+    session = ConsoleSession({"admin": {"bootstrap_servers": live_bootstrap}})
     sent = {"type": "topic", "name": topic, "changes": changes}
     try:
-        with pytest.raises((Refusal, OdradekError)):
+        with pytest.raises((HttpProblem, OdradekError)):
             await perform(_PATH, CHANGES[_PATH], session, sent)
     finally:
         await session.close()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from odradek_client import errors
-from odradek_console.answers import Column, Query, Refusal, page_of, refusal_of
+from odradek_console.answers import Column, HttpProblem, PageQuery, page_of, refusal_of
 
 _ROWS = [("b", 2), ("a", 2), ("C", None), ("d", 1)]
 _COLUMNS = {"name": Column(lambda row: row[0]), "size": Column(lambda row: row[1])}
 
 
 def _names(**query: str) -> list[str]:
-    rows, _ = page_of(_ROWS, Query(query), _COLUMNS, name=lambda row: str(row[0]), sort="name")
+    rows, _ = page_of(_ROWS, PageQuery(query), _COLUMNS, name=lambda row: str(row[0]), sort="name")
     return [row[0] for row in rows]
 
 
@@ -23,7 +23,7 @@ def test_rows_are_sorted_by_a_column_and_then_by_name() -> None:
 
 
 def test_a_page_of_rows_has_the_totals() -> None:
-    query = Query({"offset": "1", "limit": "1", "filter": "c"})
+    query = PageQuery({"offset": "1", "limit": "1", "filter": "c"})
     rows, about = page_of(_ROWS, query, _COLUMNS, name=lambda row: str(row[0]), sort="name")
     assert (list(rows), about["total"], about["total_unfiltered"]) == ([], 1, 4)
     assert _names(filter="c") == ["C"]
@@ -35,18 +35,18 @@ def test_a_page_of_rows_has_the_totals() -> None:
     [{"sort": "colour"}, {"limit": "0"}, {"limit": "501"}, {"offset": "-1"}, {"offset": "x"}],
 )
 def test_a_wrong_parameter_is_named_in_the_refusal(given: dict[str, str]) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(HttpProblem) as refused:
         _names(**given)
     assert refused.value.status == 400
     assert next(iter(given)) in refused.value.title
 
 
 def test_a_text_parameter_needs_a_value_or_a_default_and_has_a_limit() -> None:
-    with pytest.raises(Refusal, match="name is missing"):
-        Query({}).text("name")
-    assert Query({}).text("name", "") == ""
-    with pytest.raises(Refusal, match="too long"):
-        Query({"name": "x" * 10_001}).text("name")
+    with pytest.raises(HttpProblem, match="name is missing"):
+        PageQuery({}).text("name")
+    assert PageQuery({}).text("name", "") == ""
+    with pytest.raises(HttpProblem, match="too long"):
+        PageQuery({"name": "x" * 10_001}).text("name")
 
 
 @pytest.mark.parametrize(

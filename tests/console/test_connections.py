@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from console_process import options_for
 from odradek_console import connections, server
-from odradek_console.connections import Admission, Connection, PeerLimits
+from odradek_console.connections import BrowserConnection, PeerLimits, RequestAdmission
 from odradek_console.server import WRITE_HEADER, serve
 from waiting import until
 
@@ -124,14 +124,14 @@ async def test_n61_a_peer_that_takes_no_answer_is_left(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "STALLED_S", 0.05)
-    ended: list[Connection] = []
-    abort = Connection._abort
+    ended: list[BrowserConnection] = []
+    abort = BrowserConnection._abort
 
-    def noted(connection: Connection) -> None:
+    def noted(connection: BrowserConnection) -> None:
         ended.append(connection)
         abort(connection)
 
-    monkeypatch.setattr(Connection, "_abort", noted)
+    monkeypatch.setattr(BrowserConnection, "_abort", noted)
     with socket.create_connection(address, PATIENCE_S) as peer:
         peer.setblocking(False)
         request = _PAGE.replace(b"GET /", b"GET /static/app.mjs")
@@ -153,7 +153,7 @@ async def test_n61_one_address_has_a_part_of_the_requests_in_progress() -> None:
     async def refuse(scope: Scope, _receive: Receive, _send: Send) -> None:
         refused.append(scope["client"][0])
 
-    admission = Admission(view, refuse)
+    admission = RequestAdmission(view, refuse)
 
     def begin(host: str) -> asyncio.Task[Any]:
         nothing: Any = None

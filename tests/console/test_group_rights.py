@@ -25,20 +25,20 @@ from odradek_client.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
-from odradek_console.answers import Query
+from odradek_console.answers import PageQuery
 from odradek_console.asked import Asked
 from odradek_console.group import group
 from odradek_console.groups import groups
 from odradek_console.producers import producer, producers
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from odradek_console.transactions import transaction, transactions
 from waiting import DEADLINE_S
 
 _NO_HISTORY = "This broker keeps no history of its decisions: only Odradek's own brokers do."
 
 
-def _asked(session: Session, **params: str) -> Asked:
-    return Asked(session, Query(params))
+def _asked(session: ConsoleSession, **params: str) -> Asked:
+    return Asked(session, PageQuery(params))
 
 
 # --- rights ---------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def sasl_bootstrap() -> Iterator[str]:
 
 
 @pytest.fixture
-async def bob(sasl_bootstrap: str) -> AsyncIterator[Session]:
+async def bob(sasl_bootstrap: str) -> AsyncIterator[ConsoleSession]:
     """The session of a user whose only right is DESCRIBE on the group `his`. Another group, a topic
     and a transactional id exist."""
     settings = sasl_brokers.as_admin(sasl_bootstrap)
@@ -74,12 +74,12 @@ async def bob(sasl_bootstrap: str) -> AsyncIterator[Session]:
             await admin.alter_group_offsets(name, {("orders", 0): 0})
         await paying.init_transactions()
     his = sasl_brokers.as_user(sasl_bootstrap, "SCRAM-SHA-512", "bob", "bob-secret")
-    session = Session({"admin": his, "consumer": his, "producer": his})
+    session = ConsoleSession({"admin": his, "consumer": his, "producer": his})
     yield session
     await session.close()
 
 
-async def test_groups_and_transactions_without_a_right_are_not_shown(bob: Session) -> None:
+async def test_groups_and_transactions_without_a_right_are_not_shown(bob: ConsoleSession) -> None:
     listed = await groups(_asked(bob))
     assert [row["group"] for row in listed["rows"]] == ["his"]
     shown = await group(bob, "his")
@@ -98,9 +98,9 @@ async def test_groups_and_transactions_without_a_right_are_not_shown(bob: Sessio
 
 
 @pytest.fixture
-async def foreign(kafka: KafkaCluster) -> AsyncIterator[Session]:
+async def foreign(kafka: KafkaCluster) -> AsyncIterator[ConsoleSession]:
     settings = {"bootstrap_servers": kafka.bootstrap}
-    session = Session({"admin": settings, "consumer": settings, "producer": settings})
+    session = ConsoleSession({"admin": settings, "consumer": settings, "producer": settings})
     yield session
     await session.close()
 
@@ -121,7 +121,7 @@ async def _until_it_has(consumer: Any, count: int, admin: Admin, name: str) -> N
 
 @pytest.mark.kafka
 async def test_groups_of_apache_kafka_are_shown_without_history_and_verdict(
-    kafka: KafkaCluster, foreign: Session
+    kafka: KafkaCluster, foreign: ConsoleSession
 ) -> None:
     topic = make_unique_topic()
     async with Admin(bootstrap_servers=kafka.bootstrap) as admin:
@@ -146,7 +146,7 @@ async def test_groups_of_apache_kafka_are_shown_without_history_and_verdict(
 
 @pytest.mark.kafka
 async def test_a_transaction_of_apache_kafka_is_shown(
-    kafka: KafkaCluster, foreign: Session
+    kafka: KafkaCluster, foreign: ConsoleSession
 ) -> None:
     topic = make_unique_topic()
     async with (

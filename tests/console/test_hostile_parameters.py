@@ -16,11 +16,11 @@ from odradek import Producer
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.errors import OdradekError
 from odradek_console import server
-from odradek_console.answers import Query, Refusal, refusal_of
+from odradek_console.answers import HttpProblem, PageQuery, refusal_of
 from odradek_console.asked import Asked
 from odradek_console.changes import perform
 from odradek_console.live import Hub
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 
 _TEXTS = (
     "",
@@ -105,10 +105,10 @@ def _route(kind: str, path: str) -> Any:
 
 
 @pytest.fixture
-async def session(live_bootstrap: str) -> AsyncIterator[Session]:
+async def session(live_bootstrap: str) -> AsyncIterator[ConsoleSession]:
     settings = options_for(live_bootstrap).clients["admin"]
     patient = {**settings, "default_api_timeout_ms": 3_000, "request_timeout_ms": 3_000}
-    made = Session({"admin": patient, "consumer": patient, "producer": patient})
+    made = ConsoleSession({"admin": patient, "consumer": patient, "producer": patient})
     yield made
     await made.close()
 
@@ -146,7 +146,7 @@ async def _outcome(asking: Any) -> int:
     try:
         async with asyncio.timeout(60):
             await asking
-    except Refusal as refusal:
+    except HttpProblem as refusal:
         assert refusal.title
         return refusal.status
     except OdradekError as error:
@@ -176,10 +176,10 @@ async def _check(ask: Any, sound: dict[str, Any], values: Any) -> None:
 
 @pytest.mark.parametrize("path", _routes("VIEWS"))
 async def test_a_view_refuses_hostile_parameters(
-    path: str, session: Session, sound: dict[str, Any]
+    path: str, session: ConsoleSession, sound: dict[str, Any]
 ) -> None:
     async def ask(given: dict[str, Any]) -> None:
-        answer = await _route("VIEWS", path)(Asked(session, Query(given)))
+        answer = await _route("VIEWS", path)(Asked(session, PageQuery(given)))
         json.dumps(answer)
 
     await _check(ask, sound, _TEXTS)
@@ -201,10 +201,10 @@ async def test_repeated_and_odd_parameters_are_answered_in_json(
 
 @pytest.mark.parametrize("path", _routes("STREAMS"))
 async def test_a_stream_refuses_hostile_parameters(
-    path: str, session: Session, sound: dict[str, Any]
+    path: str, session: ConsoleSession, sound: dict[str, Any]
 ) -> None:
     async def ask(given: dict[str, Any]) -> None:
-        stream = await _route("STREAMS", path)(Asked(session, Query(given), "9" * 5_000))
+        stream = await _route("STREAMS", path)(Asked(session, PageQuery(given), "9" * 5_000))
         server._Pieces(stream, session)
         await anext(stream.pieces, None)
         await stream.pieces.aclose()
@@ -213,7 +213,7 @@ async def test_a_stream_refuses_hostile_parameters(
 
 
 @pytest.mark.parametrize("path", _routes("FEEDS"))
-async def test_a_feed_refuses_hostile_names(path: str, session: Session) -> None:
+async def test_a_feed_refuses_hostile_names(path: str, session: ConsoleSession) -> None:
     feed = _route("FEEDS", path)
     hub = Hub(session, {path: feed})
 
@@ -233,7 +233,7 @@ async def test_a_feed_refuses_hostile_names(path: str, session: Session) -> None
 
 @pytest.mark.parametrize("path", _routes("CHANGES"))
 async def test_a_change_refuses_hostile_fields(
-    path: str, session: Session, sound: dict[str, Any]
+    path: str, session: ConsoleSession, sound: dict[str, Any]
 ) -> None:
     async def ask(given: _Told) -> None:
         # A change without a plan changes nothing.

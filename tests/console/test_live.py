@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from odradek_client.errors import TopicAuthorizationFailed
-from odradek_console.answers import Json, Refusal
+from odradek_console.answers import HttpProblem, Json
 from odradek_console.live import Feed, Hub
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from waiting import until
 
 
@@ -24,7 +24,7 @@ class _Source:
         self.names: list[str] = []
         self.turn = asyncio.Semaphore(0)
 
-    async def poll(self, _session: Session, name: str) -> Json:
+    async def poll(self, _session: ConsoleSession, name: str) -> Json:
         await self.turn.acquire()
         self.polls += 1
         self.names.append(name)
@@ -40,7 +40,7 @@ class _Source:
 
 
 def _hub(source: _Source) -> Hub:
-    return Hub(Session({}), {"counter": Feed(source.poll, every_ms=0)})
+    return Hub(ConsoleSession({}), {"counter": Feed(source.poll, every_ms=0)})
 
 
 async def _next(events: Any) -> tuple[str, Json]:
@@ -110,7 +110,7 @@ async def test_a_page_that_reconnects_gets_the_events_that_it_has_missed() -> No
     ("error", "title"),
     [
         (TopicAuthorizationFailed("a"), "A right on the topic is missing"),
-        (Refusal(404, "Gone"), "Gone"),
+        (HttpProblem(404, "Gone"), "Gone"),
         (ZeroDivisionError("secret"), "The console failed"),
     ],
 )
@@ -139,14 +139,14 @@ async def test_unknown_and_too_many_feeds_are_refused() -> None:
         (["nothing"], 404),
         (["counter:" + "x" * 10_000], 400),
     ):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(HttpProblem) as refused:
             hub.check(names)
         assert refused.value.status == status
     pages = []
     for page in range(8):
         pages.append(hub.events([f"counter:{page}-{n}" for n in range(16)]))
         await anext(pages[-1])
-    with pytest.raises(Refusal, match="Too many"):
+    with pytest.raises(HttpProblem, match="Too many"):
         hub.check(["counter:another"])
     hub.check(["counter:0-0"])
     await hub.close()

@@ -12,7 +12,7 @@ from odradek_client.admin import Admin
 from odradek_client.admin.broker import BrokerDescription, RequestCounts
 from odradek_client.errors import UnsupportedByBroker
 from odradek_console.operations import FEEDS, percentile_ms, rates, request_row, since
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from waiting import deadline_in
 
 _BOUNDS_US = [100, 200, 400]
@@ -91,7 +91,7 @@ def test_recent_requests_are_the_difference_of_two_counts() -> None:
 async def test_feeds_have_throughput_and_requests_of_a_broker(
     live_bootstrap: str, unique_topic: str
 ) -> None:
-    session = Session({"admin": {"bootstrap_servers": live_bootstrap}})
+    session = ConsoleSession({"admin": {"bootstrap_servers": live_bootstrap}})
     try:
         first = await FEEDS["throughput"].poll(session, "")
         assert first["counters"]["connections"] >= 1

@@ -10,7 +10,7 @@ import pytest
 from odradek_client.errors import ClusterAuthorizationFailed
 from odradek_console import topics
 from odradek_console.server import WRITE_HEADER
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 
 
 async def test_every_answer_has_security_headers(console_client: httpx.AsyncClient) -> None:
@@ -128,7 +128,7 @@ async def test_a_failed_view_is_an_error_in_json(
     status: int,
     detail: str,
 ) -> None:
-    async def fail(_session: Session) -> Any:
+    async def fail(_session: ConsoleSession) -> Any:
         raise error
 
     monkeypatch.setattr(topics, "topic_table", fail)

@@ -10,8 +10,8 @@ import pytest
 from odradek_client.admin import Admin
 from odradek_client.errors import Refused
 from odradek_console import sessions
-from odradek_console.answers import Refusal
-from odradek_console.sessions import Session
+from odradek_console.answers import HttpProblem
+from odradek_console.sessions import ConsoleSession
 
 _LONG_MS = 3_600_000
 
@@ -33,8 +33,8 @@ class _Asked:
         return count
 
 
-def _session() -> Session:
-    return Session({}, _admin=cast(Any, object()))
+def _session() -> ConsoleSession:
+    return ConsoleSession({}, _admin=cast(Any, object()))
 
 
 async def test_concurrent_equal_requests_share_one_answer() -> None:
@@ -105,13 +105,13 @@ class _SlowAdmin:
 
 async def test_a_closed_session_starts_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "Admin", _SlowAdmin)
-    session = Session({"admin": {}})
+    session = ConsoleSession({"admin": {}})
     starting = asyncio.create_task(session.admin())
     await asyncio.sleep(0)
     await session.close()
-    with pytest.raises(Refusal, match="signed out"):
+    with pytest.raises(HttpProblem, match="signed out"):
         await starting
-    with pytest.raises(Refusal, match="signed out"):
+    with pytest.raises(HttpProblem, match="signed out"):
         await session.cached("key", 0, _Asked())
     assert [admin.closed for admin in _SlowAdmin.made] == [True]
 

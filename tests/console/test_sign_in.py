@@ -25,10 +25,10 @@ from odradek_client.admin import (
 )
 from odradek_client.errors import AuthenticationFailed, ConnectionLost
 from odradek_console import sign_in
-from odradek_console.answers import Refusal
+from odradek_console.answers import HttpProblem
 from odradek_console.live import Feed
 from odradek_console.server import Console, ConsoleOptions
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from odradek_console.sign_in import Visits, wants_sign_in
 
 _WRITE = {"origin": "http://127.0.0.1:8080", "X-Odradek-Console": "1"}
@@ -187,10 +187,10 @@ async def test_malformed_sign_ins_are_refused_and_counted_without_asking_the_bro
 ) -> None:
     visits = _visits(_Clock())
     for _ in range(sign_in.FAILURES_OF_HOST):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(HttpProblem) as refused:
             await visits.sign_in(given, "host")
         assert refused.value.status == 400
-    with pytest.raises(Refusal, match="Too many failed"):
+    with pytest.raises(HttpProblem, match="Too many failed"):
         await visits.sign_in(given, "host")
 
 
@@ -257,7 +257,7 @@ async def test_a_session_ends_when_it_is_idle_and_after_its_lifetime() -> None:
         clock.now_s += sign_in.IDLE_S - 1
         visit = visits.of(token)
     clock.now_s += sign_in.IDLE_S + 1
-    with pytest.raises(Refusal, match="Sign in"):
+    with pytest.raises(HttpProblem, match="Sign in"):
         visits.of(token)
     token = await visits.sign_in(_ALICE, "host")
     visit = visits.of(token)
@@ -286,9 +286,9 @@ async def test_failed_sign_ins_are_counted_by_host_for_a_while() -> None:
     visits = _visits(clock)
     wrong = {**_ALICE, "password": "wrong"}
     for _ in range(sign_in.FAILURES_OF_HOST):
-        with pytest.raises(Refusal, match="does not accept"):
+        with pytest.raises(HttpProblem, match="does not accept"):
             await visits.sign_in(wrong, "host")
-    with pytest.raises(Refusal, match="Too many failed"):
+    with pytest.raises(HttpProblem, match="Too many failed"):
         await visits.sign_in(_ALICE, "host")
     await visits.sign_in(_ALICE, "another host")
     clock.now_s += 61
@@ -302,9 +302,9 @@ async def test_failed_sign_ins_are_counted_by_user_too() -> None:
     clock = _Clock()
     visits = _visits(clock)
     for number in range(sign_in.FAILURES_OF_USER):
-        with pytest.raises(Refusal, match="does not accept this user"):
+        with pytest.raises(HttpProblem, match="does not accept this user"):
             await visits.sign_in({**_ALICE, "password": "wrong"}, f"host {number}")
-    with pytest.raises(Refusal, match="Too many failed"):
+    with pytest.raises(HttpProblem, match="Too many failed"):
         await visits.sign_in(_ALICE, "another host")
     await visits.sign_in({**_ALICE, "user": "bob"}, "another host")
     clock.now_s += 61
@@ -325,7 +325,7 @@ async def test_a_sign_in_that_fails_for_any_reason_is_counted(
     for _ in range(sign_in.FAILURES_OF_HOST):
         with pytest.raises(type(error)):
             await visits.sign_in(_ALICE, "host")
-    with pytest.raises(Refusal, match="Too many failed"):
+    with pytest.raises(HttpProblem, match="Too many failed"):
         await visits.sign_in(_ALICE, "host")
 
 
@@ -335,7 +335,7 @@ async def test_the_audit_log_has_shortened_user_names_without_control_characters
     odd = {**_ALICE, "user": "a\n\x1b[31m\u202e" + "b" * 200}
     with capture_logs() as lines:
         token = await visits.sign_in(odd, "host")
-        with pytest.raises(Refusal):
+        with pytest.raises(HttpProblem):
             await visits.sign_in({**odd, "password": "wrong"}, "host")
         visits.sign_out(token)
         await visits.close()
@@ -382,16 +382,16 @@ async def test_sessions_are_closed_in_the_background_though_one_fails(
     go_on, closed = asyncio.Event(), []
     tokens = [await visits.sign_in({**_ALICE, "user": user}, "host") for user in "abc"]
 
-    async def close(session: Session) -> None:
+    async def close(session: ConsoleSession) -> None:
         await go_on.wait()
         closed.append(session.user)
         if session.user == "a":
             raise OSError("no")
 
-    monkeypatch.setattr(Session, "close", close)
+    monkeypatch.setattr(ConsoleSession, "close", close)
     clock.now_s += sign_in.LIFETIME_S + 1
     # Requests do not wait until the ended sessions are closed.
-    with pytest.raises(Refusal, match="Sign in"):
+    with pytest.raises(HttpProblem, match="Sign in"):
         visits.of(tokens[0])
     assert (visits.count, closed) == (0, [])
     go_on.set()
@@ -409,7 +409,7 @@ async def test_the_number_of_open_sessions_is_limited(monkeypatch: pytest.Monkey
     visits = _visits(_Clock())
     first = await visits.sign_in(_ALICE, "host")
     await visits.sign_in(_ALICE, "host")
-    with pytest.raises(Refusal, match="Too many people"):
+    with pytest.raises(HttpProblem, match="Too many people"):
         await visits.sign_in(_ALICE, "host")
     visits.sign_out(first)
     await visits.sign_in(_ALICE, "host")

@@ -11,7 +11,7 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from odradek_console import topics
-from odradek_console.answers import Refusal
+from odradek_console.answers import HttpProblem
 from odradek_console.asked import Asked, Stream
 from odradek_console.server import Console, ConsoleOptions
 
@@ -27,7 +27,7 @@ class _Download:
 
     async def answer(self, asked: Asked) -> Stream:
         if asked.query.flag("refused"):
-            raise Refusal(404, "There is no such topic")
+            raise HttpProblem(404, "There is no such topic")
         self.asked = asked
         return Stream("text/csv", self._pieces(), "orders\r\n\u2028.csv")
 

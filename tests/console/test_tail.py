@@ -17,9 +17,9 @@ from odradek.broker import SubprocessBroker
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.admin.broker import Section
 from odradek_console import tail
-from odradek_console.answers import Query
+from odradek_console.answers import PageQuery
 from odradek_console.asked import Asked
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from waiting import DEADLINE_S, until
 
 
@@ -28,8 +28,8 @@ async def _tail(
     bootstrap: str, topic: str, last_id: str = "", **params: str
 ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
     settings = {"bootstrap_servers": bootstrap}
-    session = Session({"admin": settings, "consumer": settings})
-    stream = await tail.tail(Asked(session, Query({"topic": topic, **params}), last_id))
+    session = ConsoleSession({"admin": settings, "consumer": settings})
+    stream = await tail.tail(Asked(session, PageQuery({"topic": topic, **params}), last_id))
     try:
         yield stream.pieces
     finally:
@@ -141,8 +141,8 @@ async def test_a_tail_ends_with_the_session_of_its_user(
 ) -> None:
     await _create(live_bootstrap, unique_topic)
     settings = {"bootstrap_servers": live_bootstrap}
-    session = Session({"admin": settings})
-    stream = await tail.tail(Asked(session, Query({"topic": unique_topic})))
+    session = ConsoleSession({"admin": settings})
+    stream = await tail.tail(Asked(session, PageQuery({"topic": unique_topic})))
     await _next(stream.pieces)
     await session.close()
     assert (await _next(stream.pieces))[1]["error"]["title"] == "The session has ended"

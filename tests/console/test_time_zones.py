@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from odradek_console.answers import Query, Refusal
+from odradek_console.answers import HttpProblem, PageQuery
 from odradek_console.reading import filter_of, moment, zone_of
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ def server_zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 )
 def test_start_and_filter_mean_the_same_time(zone: str | None, text: str, in_utc: str) -> None:
     given = {"filter": f'time>="{text}"', **({} if zone is None else {"zone": zone})}
-    query = Query(given)
+    query = PageQuery(given)
     at_ms = moment(text, zone_of(query))
     assert at_ms == round(datetime.fromisoformat(in_utc).timestamp() * 1000)
     matches = filter_of(query)
     assert [matches(Record(at_ms + more)) for more in (-1, 0, 1)] == [False, True, True]
-    assert not filter_of(Query({**given, "filter": f'!time>="{text}"'}))(Record(at_ms))
+    assert not filter_of(PageQuery({**given, "filter": f'!time>="{text}"'}))(Record(at_ms))
 
 
 @pytest.mark.parametrize(
@@ -67,27 +67,27 @@ def test_start_and_filter_mean_the_same_time(zone: str | None, text: str, in_utc
 )
 def test_an_unknown_zone_is_refused_where_it_matters(zone: str) -> None:
     for words in ("time>=2026-07-01T12:30", "!time=2026-07-01"):
-        with pytest.raises(Refusal, match="time zone"):
-            filter_of(Query({"filter": words, "zone": zone}))
-    with pytest.raises(Refusal, match="time zone"):
-        moment("2026-07-01", zone_of(Query({"zone": zone})))
-    filter_of(Query({"filter": "time>=2026-07-01T12:30Z order", "zone": zone}))
-    assert moment("5", zone_of(Query({"zone": zone}))) == 5
+        with pytest.raises(HttpProblem, match="time zone"):
+            filter_of(PageQuery({"filter": words, "zone": zone}))
+    with pytest.raises(HttpProblem, match="time zone"):
+        moment("2026-07-01", zone_of(PageQuery({"zone": zone})))
+    filter_of(PageQuery({"filter": "time>=2026-07-01T12:30Z order", "zone": zone}))
+    assert moment("5", zone_of(PageQuery({"zone": zone}))) == 5
 
 
 @pytest.mark.parametrize("text", ["", "noon", "2026-13-01", "10000-01-01"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    query = Query({"zone": "Europe/Berlin", "filter": f'time="{text}"'})
-    with pytest.raises(Refusal, match="no time"):
+    query = PageQuery({"zone": "Europe/Berlin", "filter": f'time="{text}"'})
+    with pytest.raises(HttpProblem, match="no time"):
         moment(text, zone_of(query))
-    with pytest.raises(Refusal, match="no time"):
+    with pytest.raises(HttpProblem, match="no time"):
         filter_of(query)
 
 
 def test_times_at_the_ends_of_the_calendar_are_read() -> None:
-    zone = zone_of(Query({"zone": "Europe/Berlin"}))
+    zone = zone_of(PageQuery({"zone": "Europe/Berlin"}))
     assert moment("0001-01-01", zone) == 0
-    with pytest.raises(Refusal, match="no time"):
+    with pytest.raises(HttpProblem, match="no time"):
         moment("9" * 40, zone)
 
 

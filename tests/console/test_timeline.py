@@ -14,7 +14,7 @@ from broker_process import BrokerProcess
 from odradek import Producer
 from odradek_client.admin import Admin
 from odradek_client.admin.broker import Section
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from odradek_console.timeline import timeline
 from waiting import DEADLINE_S
 
@@ -34,12 +34,12 @@ async def commit(bootstrap: str, name: str, client_id: str = "shop") -> None:
             await producer.send_and_wait(f"topic-of-{name}", b"x")
 
 
-def session_for(bootstrap: str) -> Session:
-    return Session({"admin": {"bootstrap_servers": bootstrap}})
+def session_for(bootstrap: str) -> ConsoleSession:
+    return ConsoleSession({"admin": {"bootstrap_servers": bootstrap}})
 
 
 @pytest.fixture
-async def session(live_bootstrap: str) -> AsyncIterator[Session]:
+async def session(live_bootstrap: str) -> AsyncIterator[ConsoleSession]:
     session = session_for(live_bootstrap)
     yield session
     await session.close()
@@ -101,7 +101,7 @@ async def histories_asked(admin: Admin) -> int:
 
 
 async def test_an_unchanged_history_is_not_requested_again(
-    session: Session, live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
+    session: ConsoleSession, live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("odradek_console.timeline._KEEP_MS", 0)
     monkeypatch.setattr("odradek_console.timeline._STATES_S", 600)

@@ -8,7 +8,7 @@ import pytest
 from odradek import Producer
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.errors import OdradekError
-from odradek_console.sessions import Session
+from odradek_console.sessions import ConsoleSession
 from odradek_console.topics import topic_table
 
 
@@ -75,7 +75,7 @@ async def test_topics_are_listed_without_sizes_if_the_broker_refuses_them(
         raise OdradekError("needs Describe on the cluster")
 
     monkeypatch.setattr(Admin, "describe_log_dirs", refused)
-    session = Session({"admin": {"bootstrap_servers": live_bootstrap}})
+    session = ConsoleSession({"admin": {"bootstrap_servers": live_bootstrap}})
     try:
         table = await topic_table(session)
     finally:

@@ -19,7 +19,7 @@ from odradek.faults import Faults
 from odradek_client.admin import Admin, ConfigResource
 from odradek_client.errors import OdradekError, RequestTimedOut
 from odradek_client.share.consumer import ShareConsumer
-from odradek_client.share.record import RecordState, ShareRecord
+from odradek_client.share.record import DeliveryState, ShareRecord
 from waiting import wait_until
 
 TIMEOUT_S = 20.0
@@ -102,10 +102,10 @@ async def test_h159_an_acknowledgement_on_a_full_disk_succeeds_when_there_is_roo
             record.accept()
         with pytest.raises(RequestTimedOut):
             await consumer.commit(timeout_ms=500)
-        assert [record.state for record in records] == [RecordState.ANSWERED]
+        assert [record.state for record in records] == [DeliveryState.ANSWERED]
         await asyncio.to_thread(faults.clear)
         assert list((await consumer.commit()).values()) == [None]
-        assert [record.state for record in records] == [RecordState.DONE]
+        assert [record.state for record in records] == [DeliveryState.DONE]
 
 
 def test_repeated_admin_requests_do_not_fill_the_log(

@@ -23,7 +23,7 @@ from odradek import Admin, Producer
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import ConfigResource
 from odradek_client.structs import TopicPartition
-from odradek_mirror.exactly_once import MirrorFenced, Step
+from odradek_mirror.exactly_once import CrashPoint, MirrorFenced
 from odradek_mirror.map_topic import map_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -170,9 +170,9 @@ async def test_every_record_arrives_once_and_is_read_by_other_clients(
     assert printed == [as_java_prints(n, each) for n, part in enumerate(found) for each in part]
 
 
-@pytest.mark.parametrize("step", list(Step))
+@pytest.mark.parametrize("step", list(CrashPoint))
 async def test_a_killed_mirror_continues_without_loss_or_duplicates(
-    source: str, nodes: KafkaCluster, unique_topic: str, step: Step
+    source: str, nodes: KafkaCluster, unique_topic: str, step: CrashPoint
 ) -> None:
     await make_topic(source, unique_topic, PARTITIONS)
     await fill(source, unique_topic, PARTITIONS, count=200)
@@ -231,10 +231,10 @@ async def test_a_mirror_survives_the_loss_of_leaders(
     await make_topic(source, unique_topic, PARTITIONS)
     await fill(source, unique_topic, PARTITIONS)
     node = kafka_cluster.nodes[0]
-    down: list[Step] = []
+    down: list[CrashPoint] = []
 
-    def reached(step: Step) -> None:
-        if step is Step.MAPPED and not down:
+    def reached(step: CrashPoint) -> None:
+        if step is CrashPoint.MAPPED and not down:
             down.append(step)
             node.kill()
 

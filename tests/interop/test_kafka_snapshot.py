@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_cluster import class_path, java
-from odradek_broker.metadata.snapshots import SnapshotId, encode_snapshot
+from odradek_broker.metadata.snapshots import MetadataSnapshotId, encode_snapshot
 from odradek_protocol.stored.cluster_metadata import (
     AccessControlEntryRecord,
     ConfigRecord,
@@ -41,7 +41,7 @@ def test_l39_kafkas_tool_reads_our_metadata_snapshot(tmp_path: Path) -> None:
         ),
         RemoveAccessControlEntryRecord(id=TOPIC_ID),
     ]
-    snapshot = SnapshotId(10, 1)
+    snapshot = MetadataSnapshotId(10, 1)
     directory = tmp_path / "__cluster_metadata-0"
     directory.mkdir()
     path = directory / snapshot.file_name

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.sim.run import Result, run_seed
 from tests.sim.workloads import WORKLOADS
 
-from odradek_testkit.simulation.faults import FAULTS, Fault
+from odradek_testkit.simulation.faults import FAULTS, ScheduledFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Regression:
 
     workload: str
     seed: int
-    faults: tuple[Fault, ...]
+    faults: tuple[ScheduledFault, ...]
     violated: str
     found: str
     mutant: str = ""
@@ -57,7 +57,7 @@ def read_regressions(path: Path) -> Iterator[Regression]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             fields = json.loads(line)
-            faults = tuple(Fault(**fault) for fault in fields.pop("faults"))
+            faults = tuple(ScheduledFault(**fault) for fault in fields.pop("faults"))
             regression = Regression(faults=faults, **fields)
         except (ValueError, TypeError, KeyError, AttributeError) as problem:
             raise ValueError(f"{path}, line {number}: not a regression: {problem}") from problem

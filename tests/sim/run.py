@@ -17,7 +17,7 @@ from tests.sim.workloads import WORKLOADS
 from tests.sim.workloads.base import DURATION_MS, Workload
 
 from odradek_broker import slices
-from odradek_testkit.simulation.faults import Fault, draw_faults, play
+from odradek_testkit.simulation.faults import ScheduledFault, draw_faults, play
 from odradek_testkit.simulation.simulate import DeadlockError, simulate
 from odradek_testkit.simulation.world import LIVENESS_MS, Violation, World
 
@@ -34,7 +34,7 @@ class Result:
 
     workload: str
     seed: int
-    faults: list[Fault]
+    faults: list[ScheduledFault]
     violations: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     virtual_ms: int = 0
@@ -46,14 +46,18 @@ def checkers_of(violations: Iterable[str]) -> set[str]:
     return {violation.partition(":")[0] for violation in violations}
 
 
-def faults_of(workload: str, seed: int) -> list[Fault]:
+def faults_of(workload: str, seed: int) -> list[ScheduledFault]:
     """The faults that a seed draws for a workload."""
     random = Random(f"{seed}/faults/{workload}")
     return draw_faults(random, DURATION_MS, kinds=WORKLOADS[workload].faults)
 
 
 def run_seed(
-    workload: str, seed: int, faults: Sequence[Fault] | None = None, *, explain: bool = False
+    workload: str,
+    seed: int,
+    faults: Sequence[ScheduledFault] | None = None,
+    *,
+    explain: bool = False,
 ) -> Result:
     """Run a seed of a workload.
 
@@ -95,7 +99,7 @@ def _turns(seed: int) -> Iterator[None]:
         yield
 
 
-async def _play(world: World, workload: Workload, faults: Sequence[Fault]) -> None:
+async def _play(world: World, workload: Workload, faults: Sequence[ScheduledFault]) -> None:
     await world.start_broker()
     watching = asyncio.ensure_future(_watch(world))
     await workload.prepare()

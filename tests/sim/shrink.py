@@ -7,7 +7,7 @@ import io
 
 from tests.sim.run import Result, checkers_of, run_seed
 
-from odradek_testkit.simulation.faults import Fault
+from odradek_testkit.simulation.faults import ScheduledFault
 
 
 def shrink(result: Result) -> Result:
@@ -19,7 +19,7 @@ def shrink(result: Result) -> Result:
     """
     wanted = checkers_of(result.violations)
 
-    def fails(faults: list[Fault]) -> bool:
+    def fails(faults: list[ScheduledFault]) -> bool:
         again = run_seed(result.workload, result.seed, faults)
         return bool(wanted & checkers_of(again.violations))
 

@@ -12,7 +12,7 @@ import pytest
 from logs import make_batch
 from node_world import NodeWorld
 from odradek_broker.server.dispatch import Dispatcher
-from odradek_broker.server.session import Session
+from odradek_broker.server.session import ConnectionSession
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_client.network.transport import Transport
 from odradek_protocol.frames import SCRATCH_BYTES, FrameReceiver, encode_request
@@ -247,12 +247,14 @@ def test_the_shipped_client_and_broker_use_the_simulated_network(piece_bytes_max
         world.create("orders")
         dispatcher = Dispatcher(world.node, 1_000_000)
         limits = SessionLimits(5, 1_000_000, 10_000_000)
-        gone: list[Session] = []
+        gone: list[ConnectionSession] = []
         scratch = memoryview(bytearray(SCRATCH_BYTES))
 
-        def accept() -> Session:
+        def accept() -> ConnectionSession:
             receiver = FrameReceiver(1_000_000, scratch)
-            return Session(dispatcher, 1, receiver, limits, world.node.metrics, gone.append)
+            return ConnectionSession(
+                dispatcher, 1, receiver, limits, world.node.metrics, gone.append
+            )
 
         await asyncio.get_running_loop().create_server(accept, "broker", 9092)
         client = Client()

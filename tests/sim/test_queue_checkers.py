@@ -16,7 +16,7 @@ from tests.sim.checkers.client_queues import (
 from tests.sim.checkers.coordinator_queues import check_coordinators
 from tests.sim.run import run_seed
 
-from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
+from odradek_broker.coordinator.groups.deadlines import GroupTimer, GroupTimerName
 from odradek_broker.coordinator.transactions import completion
 from odradek_broker.node import Node
 from odradek_client.admin import Admin
@@ -50,7 +50,7 @@ def test_an_overdue_deadline_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> 
     def spoil(node: Node) -> None:
         shard = node.groups.shards.cores[0]
         now_ms = node.clock.monotonic_ms()
-        shard.timers._deadlines[TimerName(Deadline.SESSION, "g", "m")] = (now_ms - 5_000, 0)
+        shard.timers._deadlines[GroupTimerName(GroupTimer.SESSION, "g", "m")] = (now_ms - 5_000, 0)
 
     before, (problem,) = problems_with("groups", spoil, monkeypatch)
     assert before == []
@@ -61,7 +61,9 @@ def test_an_overdue_deadline_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> 
 def test_too_many_cancelled_deadlines_are_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil(node: Node) -> None:
         timers = node.groups.shards.cores[0].timers
-        timers._heap += [(10**9, 0, TimerName(Deadline.SESSION, "g", str(n))) for n in range(500)]
+        timers._heap += [
+            (10**9, 0, GroupTimerName(GroupTimer.SESSION, "g", str(n))) for n in range(500)
+        ]
 
     before, (problem,) = problems_with("groups", spoil, monkeypatch)
     assert before == []
@@ -74,12 +76,13 @@ def test_forgotten_effects_markers_and_calls_are_violations(
     def spoil(node: Node) -> None:
         shard = node.transactions.shards.cores[0]
         later_ms = node.clock.monotonic_ms() + 60_000
-        kind = completion.Deadline
+        kind = completion.TransactionTimer
         shard.outbox.append(SimpleNamespace())  # type: ignore[arg-type]
         shard._completion._under_way["nobody"] = SimpleNamespace()  # type: ignore[assignment]
-        shard.timers.set(completion.TimerName(kind.MARKERS, "other"), later_ms)
-        shard.timers.set(completion.TimerName(kind.PARKED, "copy", 7), later_ms)
-        shard._parking._calls[completion.TimerName(kind.PARKED, "copy", 8)] = SimpleNamespace()  # type: ignore[assignment]
+        shard.timers.set(completion.TransactionTimerName(kind.MARKERS, "other"), later_ms)
+        shard.timers.set(completion.TransactionTimerName(kind.PARKED, "copy", 7), later_ms)
+        lost_call = completion.TransactionTimerName(kind.PARKED, "copy", 8)
+        shard._parking._calls[lost_call] = SimpleNamespace()  # type: ignore[assignment]
 
     found: list[list[str]] = []
     heal = World.heal
@@ -95,7 +98,10 @@ def test_forgotten_effects_markers_and_calls_are_violations(
         shard._completion._under_way.pop("nobody")
         shard._parking._calls.popitem()
         for name in list(shard.timers._deadlines):
-            if name.kind in (completion.Deadline.MARKERS, completion.Deadline.PARKED):
+            if name.kind in (
+                completion.TransactionTimer.MARKERS,
+                completion.TransactionTimer.PARKED,
+            ):
                 shard.timers.cancel(name)
 
     monkeypatch.setattr(World, "heal", look)

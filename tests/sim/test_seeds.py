@@ -13,7 +13,7 @@ from tests.sim.shrink import shrink
 from tests.sim.workloads import WORKLOADS
 
 import budget
-from odradek_testkit.simulation.faults import Fault
+from odradek_testkit.simulation.faults import ScheduledFault
 
 SEEDS = range(1, 6)
 #: The seed whose traces are compared; the comparison also fails if the seed has a violation.
@@ -68,7 +68,7 @@ def test_d10_seeds_of_the_workload_everything_have_no_violation() -> None:
 @pytest.mark.full
 def test_d10_an_unsynced_start_with_page_cache_is_caught() -> None:
     mutant = MUTANTS["a start with page-cache does not sync records that fsync had acknowledged"]
-    faults = [Fault(at_ms, "cut-power-at-start", 5, 1) for at_ms in (1_200, 2_000, 2_800)]
+    faults = [ScheduledFault(at_ms, "cut-power-at-start", 5, 1) for at_ms in (1_200, 2_000, 2_800)]
     for seed in SEEDS:
         assert run_seed("everything", seed, faults).violations == [], seed
     with mutant.patched():
@@ -109,4 +109,4 @@ def test_d10_a_mutant_is_caught_and_its_run_minimised() -> None:
 def test_faults_are_drawn_from_the_seed_alone() -> None:
     assert faults_of("produce", 3) == faults_of("produce", 3)
     assert faults_of("produce", 3) != faults_of("produce", 4)
-    assert all(isinstance(fault, Fault) for fault in faults_of("produce", 3))
+    assert all(isinstance(fault, ScheduledFault) for fault in faults_of("produce", 3))

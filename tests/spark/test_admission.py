@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_odradek.admission import Limits, MinimumGate, grant, split
+from pyspark_odradek.admission import BatchLimits, MinimumGate, grant, split
 from pyspark_odradek.planning import Partition
 
 P0, P1, P2 = (Partition("t", number) for number in range(3))
@@ -41,20 +41,20 @@ def test_c1_the_shares_of_partitions_add_up_to_the_limit(
 
 def test_a_limit_of_bytes_is_split_by_the_size_of_records() -> None:
     backlog = {P0: 1000, P1: 1000}
-    limits = Limits(max_bytes=11_000)
+    limits = BatchLimits(max_bytes=11_000)
     assert grant(backlog, limits, {P0: 100.0, P1: 10.0}) == {P0: 100, P1: 100}
-    assert grant(backlog, Limits(max_bytes=10**9), {P0: 100.0, P1: 10.0}) == backlog
-    assert grant(backlog, Limits(max_bytes=1), {P0: 100.0, P1: 10.0}) == {P0: 1, P1: 1}
+    assert grant(backlog, BatchLimits(max_bytes=10**9), {P0: 100.0, P1: 10.0}) == backlog
+    assert grant(backlog, BatchLimits(max_bytes=1), {P0: 100.0, P1: 10.0}) == {P0: 1, P1: 1}
     assert grant(backlog, limits, {}) == backlog
 
 
 def test_limits_of_records_and_bytes_apply_together() -> None:
-    assert grant({P0: 1000}, Limits(max_offsets=10, max_bytes=5_000), {P0: 100.0}) == {P0: 10}
-    assert grant({P0: 1000}, Limits(max_offsets=100, max_bytes=5_000), {P0: 100.0}) == {P0: 50}
+    assert grant({P0: 1000}, BatchLimits(max_offsets=10, max_bytes=5_000), {P0: 100.0}) == {P0: 10}
+    assert grant({P0: 1000}, BatchLimits(max_offsets=100, max_bytes=5_000), {P0: 100.0}) == {P0: 50}
 
 
 def test_c1_a_batch_waits_for_its_minimum_or_its_maximum_delay() -> None:
-    gate = MinimumGate(Limits(min_offsets=10, max_delay_ms=1000))
+    gate = MinimumGate(BatchLimits(min_offsets=10, max_delay_ms=1000))
     assert not gate.holds(1, 0)  # The first batch is not delayed.
     assert gate.holds(9, 999)
     assert not gate.holds(10, 500)
@@ -64,7 +64,7 @@ def test_c1_a_batch_waits_for_its_minimum_or_its_maximum_delay() -> None:
 
 
 def test_a_trigger_without_records_does_not_count_as_a_batch() -> None:
-    gate = MinimumGate(Limits(min_offsets=10, max_delay_ms=1000))
+    gate = MinimumGate(BatchLimits(min_offsets=10, max_delay_ms=1000))
     assert not gate.holds(0, 0)
     assert not gate.holds(3, 1)
     assert gate.holds(3, 2)

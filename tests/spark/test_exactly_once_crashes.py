@@ -22,7 +22,11 @@ import helper_process
 from odradek import sync
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import NewTopic
-from pyspark_odradek.exactly_once.fault_points import FOLDER_VARIABLE, POINT_VARIABLE, FaultPoint
+from pyspark_odradek.exactly_once.fault_points import (
+    FOLDER_VARIABLE,
+    POINT_VARIABLE,
+    SparkFaultPoint,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -51,7 +55,7 @@ class Application:
         with sync.Admin(bootstrap_servers=broker.bootstrap) as admin:
             admin.create_topics(NewTopic(self.topic, partitions=2))
 
-    def start(self, point: FaultPoint | None = None) -> subprocess.Popen[bytes]:
+    def start(self, point: SparkFaultPoint | None = None) -> subprocess.Popen[bytes]:
         environment = helper_process.environment()
         environment.pop(POINT_VARIABLE, None)
         if point is not None:
@@ -157,7 +161,7 @@ def application(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Appl
         yield Application(tmp_path, broker, semantics)
 
 
-def crash(application: Application, victim: str, point: FaultPoint) -> int:
+def crash(application: Application, victim: str, point: SparkFaultPoint) -> int:
     driver = application.start(point)
     try:
         waiting = application.wait_for_point(driver)
@@ -177,15 +181,15 @@ def check(application: Application) -> None:
 def test_a_driver_killed_between_two_commits_loses_and_repeats_no_row(
     application: Application,
 ) -> None:
-    assert crash(application, "driver", FaultPoint.ONE_ENDED) == 1
+    assert crash(application, "driver", SparkFaultPoint.ONE_ENDED) == 1
     check(application)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", VICTIMS)
-@pytest.mark.parametrize("point", FaultPoint, ids=lambda point: point.value)
+@pytest.mark.parametrize("point", SparkFaultPoint, ids=lambda point: point.value)
 def test_a_crash_at_any_step_loses_and_repeats_no_row(
-    application: Application, victim: str, point: FaultPoint
+    application: Application, victim: str, point: SparkFaultPoint
 ) -> None:
     started_again = crash(application, victim, point)
     check(application)
@@ -197,7 +201,7 @@ def test_a_crash_at_any_step_loses_and_repeats_no_row(
 @pytest.mark.parametrize("application", ["at_least_once"], indirect=True)
 def test_a_crash_with_at_least_once_repeats_rows(application: Application) -> None:
     """The repeated rows show that the checks of the matrix can fail."""
-    crash(application, "driver", FaultPoint.TASK_PREPARED)
+    crash(application, "driver", SparkFaultPoint.TASK_PREPARED)
     visible = application.visible()
     assert set(visible) == set(EVERYTHING)
     assert visible != EVERYTHING

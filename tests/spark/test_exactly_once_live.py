@@ -552,7 +552,7 @@ def test_queries_with_a_common_name_suffix_have_separate_decisions(query: Query)
     query.commit(0, query.tasks(0, ["a"]))
     short = query.restarted()
     short.query = query.query.partition("/")[2]
-    assert short.state() == ledger.State()
+    assert short.state() == ledger.LedgerState()
     short.commit(0, short.tasks(0, ["b"]))
     assert query.visible(2) == ["a", "b"]
 
@@ -577,10 +577,12 @@ def found(*records: tuple[int, int, str]) -> tuple[int, str]:
     """The (offset, holder) of the newest valid record. Each record is given as (offset, offset of
     its predecessor, holder)."""
     entries = [
-        ledger.Entry(
+        ledger.LedgerEntry(
             offset,
             f"{offset}/q",
-            ledger.Record(ledger.Kind.CLAIM, after, ledger.State(holder=holder)),
+            ledger.LedgerRecord(
+                ledger.LedgerRecordType.CLAIM, after, ledger.LedgerState(holder=holder)
+            ),
         )
         for offset, after, holder in records
     ]
@@ -610,7 +612,7 @@ def test_s02_a_transactional_id_names_its_query_run_and_task() -> None:
 
 
 def test_s13_a_name_is_reused_only_after_the_end_of_its_batch() -> None:
-    names = identity.Names("w")
+    names = identity.TransactionNames("w")
     assert [names.take(5, 4), names.take(5, 4)] == ["w-0", "w-1"], "another task of the batch"
     assert names.take(6, 4) == "w-2", "5 is not known to be over"
     assert names.take(6, 5) == "w-0"
@@ -623,16 +625,16 @@ def test_s15_transactions_of_newer_runs_are_not_aborted(query: Query) -> None:
     query.commit(0, query.tasks(0, ["a"]))
     newer = query.restarted()
     messages = newer.tasks(1, ["b"])
-    state = ledger.State(holder=query.run, batch=0, run=query.run, rows=1)
-    query.drive(protocol._clean_up(query.terms(0), ledger.Found(0, "", state)), 0)
+    state = ledger.LedgerState(holder=query.run, batch=0, run=query.run, rows=1)
+    query.drive(protocol._clean_up(query.terms(0), ledger.NewestDecision(0, "", state)), 0)
     newer.commit(1, messages)
     assert query.visible(2) == ["a", "b"]
 
 
 def test_records_of_the_decision_log_survive_a_round_trip() -> None:
     participant = ledger.Participant("w-0", 7, 3, 2, 5, 100)
-    state = ledger.State("r2", ("r0", "r1"), 4, "r1", 100, False, (participant,), "c0ffee")
-    record = ledger.Record(ledger.Kind.COMMIT, 17, state)
+    state = ledger.LedgerState("r2", ("r0", "r1"), 4, "r1", 100, False, (participant,), "c0ffee")
+    record = ledger.LedgerRecord(ledger.LedgerRecordType.COMMIT, 17, state)
     assert ledger.decode(ledger.encode(record)) == record
     earlier = ledger.encode(record).replace(b',"targets":"c0ffee"', b"")
     assert ledger.decode(earlier).state == replace(state, targets=None)

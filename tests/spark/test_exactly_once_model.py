@@ -19,7 +19,13 @@ from exactly_once_model import Explorer
 from exactly_once_world import Bounds, Name, Process, World
 from pyspark_odradek.exactly_once import ledger, protocol
 from pyspark_odradek.exactly_once.identity import Writer
-from pyspark_odradek.exactly_once.ledger import Entry, Found, Participant, Record, State
+from pyspark_odradek.exactly_once.ledger import (
+    LedgerEntry,
+    LedgerRecord,
+    LedgerState,
+    NewestDecision,
+    Participant,
+)
 from pyspark_odradek.exactly_once.protocol import (
     Append,
     Begun,
@@ -27,8 +33,8 @@ from pyspark_odradek.exactly_once.protocol import (
     End,
     Fence,
     ListOpen,
-    Outcome,
     Read,
+    TaskOutcome,
     Terms,
 )
 
@@ -161,8 +167,8 @@ def _no_claims(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger, "claim", lambda state, run: None)
     patch.setattr(ledger, "refuse_superseded", lambda state, writer: None)
 
-    def as_holder(change: Callable[..., Record]) -> Callable[..., Record]:
-        def changed(state: State, by: Any, *rest: Any) -> Record:
+    def as_holder(change: Callable[..., LedgerRecord]) -> Callable[..., LedgerRecord]:
+        def changed(state: LedgerState, by: Any, *rest: Any) -> LedgerRecord:
             run = by.run if isinstance(by, Writer) else by
             record = change(replace(state, holder=run), by, *rest)
             return record._replace(state=replace(record.state, holder=""))
@@ -200,10 +206,10 @@ def _no_read_back(patch: pytest.MonkeyPatch) -> None:
     def believing(
         commit: Callable[..., Generator[Any, Any, bool]],
     ) -> Callable[..., Generator[Any, Any, bool]]:
-        def steps(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Any, Any, bool]:
+        def steps(terms: Terms, outcomes: tuple[TaskOutcome, ...]) -> Generator[Any, Any, bool]:
             inner = commit(terms, outcomes)
             answer: Any = None
-            believed: Found | None = None
+            believed: NewestDecision | None = None
             try:
                 while True:
                     action = inner.send(answer)
@@ -212,7 +218,9 @@ def _no_read_back(patch: pytest.MonkeyPatch) -> None:
                         continue
                     answer = yield action
                     if isinstance(action, Append):
-                        believed = Found(action.record.after + 1, "mine", action.record.state)
+                        believed = NewestDecision(
+                            action.record.after + 1, "mine", action.record.state
+                        )
             except StopIteration as stop:
                 return bool(stop.value)
 
@@ -271,16 +279,16 @@ def _one_id_per_worker(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a task without rows is a participant", "recovery failed")
 def _empty_participant(patch: pytest.MonkeyPatch) -> None:
-    def participates(process: Process) -> Outcome:
+    def participates(process: Process) -> TaskOutcome:
         name = f"{process.batch}-{process.slot}-e"
-        return Outcome(0, Participant(name, 0, 0, 2, process.slot, 0))
+        return TaskOutcome(0, Participant(name, 0, 0, 2, process.slot, 0))
 
     patch.setattr(model, "empty_outcome", participates)
 
 
 @mutant("done before all participants are ended", "")
 def _done_too_early(patch: pytest.MonkeyPatch) -> None:
-    def early(terms: Terms, found: Found) -> protocol.Steps:
+    def early(terms: Terms, found: NewestDecision) -> protocol.Steps:
         state = found.state
         yield End(state.run, state.participants[:1], True)
         yield Append(ledger.finish(state, terms.writer.run)._replace(after=found.offset))
@@ -291,25 +299,33 @@ def _done_too_early(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("the last of those that name the same record counts", "")
 def _last_wins(patch: pytest.MonkeyPatch) -> None:
-    def last(entries: Iterable[Entry]) -> Found:
+    def last(entries: Iterable[LedgerEntry]) -> NewestDecision:
         best = max(entries, key=lambda each: (each.record.after, each.offset), default=None)
-        return Found() if best is None else Found(best.offset, best.key, best.record.state)
+        return (
+            NewestDecision()
+            if best is None
+            else NewestDecision(best.offset, best.key, best.record.state)
+        )
 
     patch.setattr(ledger, "newest", last)
 
 
 @mutant("the newest record counts, whatever it names", "")
 def _newest_wins(patch: pytest.MonkeyPatch) -> None:
-    def last(entries: Iterable[Entry]) -> Found:
+    def last(entries: Iterable[LedgerEntry]) -> NewestDecision:
         best = max(entries, key=lambda each: each.offset, default=None)
-        return Found() if best is None else Found(best.offset, best.key, best.record.state)
+        return (
+            NewestDecision()
+            if best is None
+            else NewestDecision(best.offset, best.key, best.record.state)
+        )
 
     patch.setattr(ledger, "newest", last)
 
 
 @mutant("cleaning up does not spare runs that may be newer", "")
 def _cleans_all(patch: pytest.MonkeyPatch) -> None:
-    def everything(terms: Terms, found: Found) -> protocol.Steps:
+    def everything(terms: Terms, found: NewestDecision) -> protocol.Steps:
         left = yield ListOpen(tuple(f"r{run}" for run in range(9)))
         yield Fence(left)
 
@@ -318,7 +334,7 @@ def _cleans_all(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("nothing is cleaned up", "still open")
 def _cleans_nothing(patch: pytest.MonkeyPatch) -> None:
-    def nothing(terms: Terms, found: Found) -> protocol.Steps:
+    def nothing(terms: Terms, found: NewestDecision) -> protocol.Steps:
         yield from ()
 
     patch.setattr(protocol, "_clean_up", nothing)
@@ -370,7 +386,7 @@ def _confirmed_too_early(patch: pytest.MonkeyPatch) -> None:
 def _forgets(patch: pytest.MonkeyPatch) -> None:
     claim = ledger.claim
 
-    def forgetting(state: State, run: str) -> Record | None:
+    def forgetting(state: LedgerState, run: str) -> LedgerRecord | None:
         record = claim(state, run)
         if record is None or not state.done:
             return record
@@ -381,14 +397,14 @@ def _forgets(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a batch of a new checkpoint counts as one of the old checkpoint", "")
 def _same_batch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(State, "batch_of", lambda state, writer: state.batch)
+    patch.setattr(LedgerState, "batch_of", lambda state, writer: state.batch)
 
 
 @mutant("a new checkpoint does not end the batch that the old one has decided", "")
 def _ends_nothing(patch: pytest.MonkeyPatch) -> None:
     claim = ledger.claim
 
-    def claiming(state: State, run: str) -> Record | None:
+    def claiming(state: LedgerState, run: str) -> LedgerRecord | None:
         record = claim(state, run)
         if record is None or run == "r0":
             return record
@@ -399,7 +415,7 @@ def _ends_nothing(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a decision is revoked although a part of it is visible", "")
 def _revokes_too_much(patch: pytest.MonkeyPatch) -> None:
-    def revoking(terms: Terms, found: Found) -> protocol.Steps:
+    def revoking(terms: Terms, found: NewestDecision) -> protocol.Steps:
         yield Append(ledger.revoke(found.state, terms.writer.run)._replace(after=found.offset))
 
     patch.setattr(protocol, "_settle_loss", revoking)

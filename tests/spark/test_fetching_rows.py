@@ -16,7 +16,7 @@ from odradek_protocol.records.layout import LAST_OFFSET_DELTA_AT
 from odradek_protocol.schemas.fetch import AbortedTransaction
 from odradek_protocol.stored.control_marker import ControlType
 from pyspark_odradek import fetching
-from pyspark_odradek.fetching import DecodeSettings, decode, next_offset
+from pyspark_odradek.fetching import RowDecodeSettings, decode, next_offset
 from pyspark_odradek.planning import OffsetRange, Partition
 
 pytestmark = pytest.mark.usefixtures("codec_twin")
@@ -45,7 +45,7 @@ def rows(
     **flags: bool,
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    settings = DecodeSettings(columns=chosen_columns(None, include_headers), **flags)
+    settings = RowDecodeSettings(columns=chosen_columns(None, include_headers), **flags)
     for each in decode(data, OffsetRange(P, start, end), aborted, settings):
         assert each.schema.equals(arrow_schema(settings.columns))
         found += each.to_pylist()
@@ -171,7 +171,7 @@ def test_k16_a_damaged_batch_is_an_error_unless_check_crcs_is_false() -> None:
 def test_large_answers_become_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "ROWS_MAX", 25)
     data = b"".join(bytes(batch(n * 10, 10)) for n in range(10))
-    found = list(decode(data, OffsetRange(P, 0, 100), None, DecodeSettings()))
+    found = list(decode(data, OffsetRange(P, 0, 100), None, RowDecodeSettings()))
     assert [each.num_rows for each in found] == [30, 30, 30, 10]
 
 
@@ -182,5 +182,5 @@ def test_arrow_batches_are_limited_by_decompressed_bytes(monkeypatch: pytest.Mon
     ]
     data = b"".join(map(bytes, zeros))
     assert len(data) < 10_000
-    found = list(decode(data, OffsetRange(P, 0, 100), None, DecodeSettings()))
+    found = list(decode(data, OffsetRange(P, 0, 100), None, RowDecodeSettings()))
     assert [each.num_rows for each in found] == [2, 2]

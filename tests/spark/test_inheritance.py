@@ -14,8 +14,8 @@ import pytest
 
 from pyspark_odradek import blocking
 from pyspark_odradek.exactly_once import inheritance
-from pyspark_odradek.exactly_once.identity import Names, Writer
-from pyspark_odradek.exactly_once.inheritance import Inheritance, Place
+from pyspark_odradek.exactly_once.identity import TransactionNames, Writer
+from pyspark_odradek.exactly_once.inheritance import Inheritance, NamesDirectory
 
 WRITER = Writer("query", "run")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such locks there")
@@ -23,9 +23,10 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such locks t
 WORKER = """
 import sys
 from pathlib import Path
-from pyspark_odradek.exactly_once.identity import Names, Writer
-from pyspark_odradek.exactly_once.inheritance import Inheritance, Place
-names = Names("own", inherited=Inheritance(Place(Path(sys.argv[1]), "boot"), Writer("query", "run")))
+from pyspark_odradek.exactly_once.identity import TransactionNames, Writer
+from pyspark_odradek.exactly_once.inheritance import Inheritance, NamesDirectory
+place = NamesDirectory(Path(sys.argv[1]), "boot")
+names = TransactionNames("own", inherited=Inheritance(place, Writer("query", "run")))
 for line in sys.stdin:
     print(names.take(*map(int, line.split())), flush=True)
 """
@@ -73,9 +74,11 @@ def test_s02_a_name_is_inherited_only_after_its_process_has_ended(tmp_path: Path
         second.kill()
 
 
-def names(root: Path, writer: Writer = WRITER, boot: str = "boot") -> tuple[Names, Inheritance]:
-    inherited = Inheritance(Place(root, boot), writer)
-    return Names("own", inherited=inherited), inherited
+def names(
+    root: Path, writer: Writer = WRITER, boot: str = "boot"
+) -> tuple[TransactionNames, Inheritance]:
+    inherited = Inheritance(NamesDirectory(root, boot), writer)
+    return TransactionNames("own", inherited=inherited), inherited
 
 
 def test_s13_an_inherited_name_is_reused_only_after_its_batch_is_over(tmp_path: Path) -> None:
@@ -232,7 +235,7 @@ def test_files_of_earlier_boots_and_idle_queries_are_removed(tmp_path: Path) -> 
         inherited.close()
 
     def folder(query: str) -> Path:
-        return Inheritance(Place(tmp_path, "boot"), Writer(query, "run"))._runs
+        return Inheritance(NamesDirectory(tmp_path, "boot"), Writer(query, "run"))._runs
 
     old = folder("old")
     os.utime(old, (1_000_000_000, 1_000_000_000))

@@ -26,7 +26,7 @@ from killed_nodes import (
     wait_for,
 )
 from pyspark_odradek import transactional_writer
-from pyspark_odradek.options import Query, columns_of, parse_sink, parse_source
+from pyspark_odradek.options import QueryKind, columns_of, parse_sink, parse_source
 from pyspark_odradek.schema import schema_of
 from pyspark_odradek.stream_reader import StreamReader
 from pyspark_odradek.task_properties import BATCH_PROPERTY, QUERY_PROPERTY, RUN_PROPERTY
@@ -54,7 +54,9 @@ class Copying(threading.Thread):
         self._properties = {QUERY_PROPERTY: str(uuid.uuid4()), RUN_PROPERTY: str(uuid.uuid4())}
         common = {"kafka.bootstrap.servers": bootstrap}
         read = {**common, "subscribe": source, "startingOffsets": "earliest"}
-        self._reader = StreamReader(parse_source(read, Query.STREAM), schema_of(columns_of(read)))
+        self._reader = StreamReader(
+            parse_source(read, QueryKind.STREAM), schema_of(columns_of(read))
+        )
         self._sink = parse_sink({**common, "topic": sink, "semantics": semantics}, streaming=True)
 
     def run(self) -> None:

@@ -7,11 +7,11 @@ import pickle
 
 import pytest
 
-from pyspark_odradek.admission import Limits
+from pyspark_odradek.admission import BatchLimits
 from pyspark_odradek.errors import OptionsError
 from pyspark_odradek.kafka_settings import REFUSED_IN_SINK, REFUSED_IN_SOURCE
 from pyspark_odradek.offsets import EARLIEST, LATEST, AtEdge, AtTime
-from pyspark_odradek.options import Query, SinkOptions, SourceOptions, parse_sink, parse_source
+from pyspark_odradek.options import QueryKind, SinkOptions, SourceOptions, parse_sink, parse_source
 from pyspark_odradek.planning import Partition
 
 BROKER = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -130,8 +130,8 @@ def test_a_batch_refuses_a_start_at_latest_and_a_stream_accepts_it() -> None:
     assert (
         "earliest" in problems_of(BROKER | {"subscribe": "t", "endingOffsets": '{"t":{"0":-2}}'})[0]
     )
-    parse_source(json_latest, Query.EITHER)
-    parse_source(json_latest, Query.STREAM)
+    parse_source(json_latest, QueryKind.EITHER)
+    parse_source(json_latest, QueryKind.STREAM)
 
 
 def test_the_strategy_for_timestamps_is_error_or_latest() -> None:
@@ -270,7 +270,7 @@ def test_the_option_topic_of_a_sink_is_trimmed_and_not_empty() -> None:
 
 
 def stream(**options: str) -> SourceOptions:
-    return parse_source(BROKER | {"subscribe": "t"} | options, Query.STREAM)
+    return parse_source(BROKER | {"subscribe": "t"} | options, QueryKind.STREAM)
 
 
 def test_a_stream_begins_at_latest_and_refuses_ending_options() -> None:
@@ -285,14 +285,14 @@ def test_a_stream_begins_at_latest_and_refuses_ending_options() -> None:
 
 
 def test_limits_of_a_trigger_are_parsed() -> None:
-    assert stream().limits == Limits()
+    assert stream().limits == BatchLimits()
     found = stream(
         maxOffsetsPerTrigger="100",
         minOffsetsPerTrigger="10",
         maxTriggerDelay="90s",
         maxBytesPerTrigger="64m",
     )
-    assert found.limits == Limits(100, 64 << 20, 10, 90_000)
+    assert found.limits == BatchLimits(100, 64 << 20, 10, 90_000)
     for text, ms in (
         ("15m", 900_000),
         ("2h", 7_200_000),

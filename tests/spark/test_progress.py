@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_odradek.admission import Limits, MinimumGate
+from pyspark_odradek.admission import BatchLimits, MinimumGate
 from pyspark_odradek.errors import SourceError
 from pyspark_odradek.planning import OffsetRange, Partition
 from pyspark_odradek.progress import (
@@ -18,7 +18,7 @@ from pyspark_odradek.progress import (
 )
 
 P0, P1, P2 = (Partition("t", number) for number in range(3))
-NONE = Limits()
+NONE = BatchLimits()
 
 
 def test_c1_offsets_have_the_json_of_the_kafka_format() -> None:
@@ -44,7 +44,7 @@ def test_a_batch_without_limit_ends_at_the_log_ends() -> None:
 
 
 def test_a_batch_ends_at_its_limit() -> None:
-    step = next_step({P0: 0, P1: 0}, Survey({P0: 300, P1: 100}), Limits(max_offsets=8))
+    step = next_step({P0: 0, P1: 0}, Survey({P0: 300, P1: 100}), BatchLimits(max_offsets=8))
     assert step.end == {P0: 6, P1: 2}
 
 
@@ -85,7 +85,7 @@ def test_a_removed_partition_is_reported_as_loss_and_left_out() -> None:
 
 
 def test_a_data_loss_is_reported_without_waiting_for_the_minimum() -> None:
-    gate = MinimumGate(Limits(min_offsets=1000), last_batch_ms=0)
+    gate = MinimumGate(BatchLimits(min_offsets=1000), last_batch_ms=0)
     start = {P0: 10}
     assert must_wait(start, Survey({P0: 50}), gate, now_ms=1)
     anew = Survey({P0: 50}, first={P0: 0}, recreated=frozenset({P0}))

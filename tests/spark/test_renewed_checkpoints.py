@@ -16,7 +16,7 @@ from odradek.broker import SubprocessBroker
 from pyspark_odradek.errors import StaleBatch, Superseded, TransactionsLost
 from pyspark_odradek.exactly_once import ledger, protocol
 from pyspark_odradek.exactly_once.identity import Writer
-from pyspark_odradek.exactly_once.ledger import State
+from pyspark_odradek.exactly_once.ledger import LedgerState
 from sink_query import Job, Query, made
 
 
@@ -112,7 +112,7 @@ def test_s19_an_outdated_copy_of_a_known_checkpoint_may_be_replaced_by_a_new_one
 @pytest.mark.full
 def test_s19_a_decision_of_an_unknown_checkpoint_counts_as_one_of_any(query: Query) -> None:
     """Earlier connectors did not store the checkpoint."""
-    state = State("r0", batch=4, run="r0", rows=1, targets="0")
+    state = LedgerState("r0", batch=4, run="r0", rows=1, targets="0")
     a, b = Writer("q", "r1", "a"), Writer("q", "r2", "b")
     assert (state.batch_of(a), state.batch_of(b)) == (4, 4)
     with pytest.raises(StaleBatch, match="with another queryId, if it has one"):
@@ -125,7 +125,7 @@ def test_s19_a_decision_of_an_unknown_checkpoint_counts_as_one_of_any(query: Que
     assert (state.checkpoint, state.replaced) == ("a", ())
     state = ledger.commit(replace(state, holder="r2"), b, 0, 1, "0", ()).state
     assert (state.batch_of(b), state.replaced) == (0, ("a",))
-    record = ledger.Record(ledger.Kind.COMMIT, 7, state)
+    record = ledger.LedgerRecord(ledger.LedgerRecordType.COMMIT, 7, state)
     assert ledger.decode(ledger.encode(record)) == record
 
 

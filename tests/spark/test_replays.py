@@ -67,7 +67,7 @@ def forget_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the connector write decisions without target topics, as older connectors did."""
     encode = ledger.encode
 
-    def earlier(record: ledger.Record) -> bytes:
+    def earlier(record: ledger.LedgerRecord) -> bytes:
         found = json.loads(encode(record))
         found.pop("targets", None)
         return json.dumps(found).encode()
@@ -233,6 +233,6 @@ def test_s07_a_replay_of_an_older_connectors_batch_is_compared_by_row_count(
 def test_s12_a_revoked_decision_keeps_its_target_topics() -> None:
     """Without its target topics, the decision would apply to every topic."""
     participant = ledger.Participant("w-0", 7, 3, 2, 0, 1)
-    state = ledger.State("r1", (), 4, "r1", 1, True)
+    state = ledger.LedgerState("r1", (), 4, "r1", 1, True)
     decided = ledger.commit(state, Writer("q", "r1"), 5, 1, "t", (participant,)).state
     assert ledger.revoke(decided, "r1").state.targets is not None

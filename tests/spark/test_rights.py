@@ -19,7 +19,7 @@ from odradek_client.admin import NewTopic, UserScramCredentialUpsertion
 from odradek_client.structs import TopicPartition
 from pyspark_odradek import blocking
 from pyspark_odradek.errors import SinkError, SourceError
-from pyspark_odradek.options import Query as Kind
+from pyspark_odradek.options import QueryKind as Kind
 from pyspark_odradek.options import columns_of, parse_source
 from pyspark_odradek.schema import schema_of
 from pyspark_odradek.stream_reader import StreamReader

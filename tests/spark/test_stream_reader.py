@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from odradek import sync
 from odradek_client.admin import NewTopic
 from pyspark_odradek.errors import DataLoss
-from pyspark_odradek.options import Query, columns_of, parse_source
+from pyspark_odradek.options import QueryKind, columns_of, parse_source
 from pyspark_odradek.schema import schema_of
 from pyspark_odradek.stream_reader import StreamReader
 
@@ -41,7 +41,7 @@ def recreate_topic(broker: str, topic: str) -> None:
 
 def reader(broker: str, topic: str, **options: str) -> StreamReader:
     given: dict[str, Any] = {"kafka.bootstrap.servers": broker, "subscribe": topic, **options}
-    return StreamReader(parse_source(given, Query.STREAM), schema_of(columns_of(given)))
+    return StreamReader(parse_source(given, QueryKind.STREAM), schema_of(columns_of(given)))
 
 
 def put(produce: Produce, topic: str, count: int) -> None:

@@ -15,7 +15,7 @@ from odradek import sync
 from odradek.broker import SubprocessBroker
 from pyspark_odradek import blocking
 from pyspark_odradek.batch_reader import BatchReader
-from pyspark_odradek.options import Query, parse_source
+from pyspark_odradek.options import QueryKind, parse_source
 from pyspark_odradek.schema import row_schema
 from pyspark_odradek.stream_reader import StreamReader
 from walks import named
@@ -73,7 +73,7 @@ def test_a_task_that_reads_a_range_enters_the_files_of_its_walk_only(
     with sync.Producer(bootstrap_servers=address) as producer:
         producer.send(unique_topic, b"record").result(20_000)
     given = {"kafka.bootstrap.servers": address, "subscribe": unique_topic}
-    options = parse_source(given, Query.STREAM if stream else Query.BATCH)
+    options = parse_source(given, QueryKind.STREAM if stream else QueryKind.BATCH)
     reader: BatchReader | StreamReader
     if stream:
         reader = StreamReader(options, row_schema(False))

@@ -22,16 +22,16 @@ from odradek.broker import SubprocessBroker
 from odradek_client.network.metadata import MetadataUpdater
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.options import parse_sink
-from pyspark_odradek.writer import CHUNKS_MAX, BatchWriter, Written
+from pyspark_odradek.writer import CHUNKS_MAX, BatchJobWriter, WrittenRows
 
 ROWS = 200
 SCHEMA = StructType([StructField("value", BinaryType())])
 
 
-def writer(broker: SubprocessBroker, topic: str, **options: str) -> BatchWriter:
+def writer(broker: SubprocessBroker, topic: str, **options: str) -> BatchJobWriter:
     dotted = {name.replace("__", "."): value for name, value in options.items()}
     given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
-    return BatchWriter(parse_sink(given | dotted), SCHEMA)
+    return BatchJobWriter(parse_sink(given | dotted), SCHEMA)
 
 
 def batch(number: int) -> Any:
@@ -101,7 +101,7 @@ def test_a_task_without_acknowledgements_fails_and_can_be_repeated(
 
 def test_a_write_fails_in_time_if_no_broker_is_reachable(unique_topic: str) -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.max.block.ms": "800"}
-    nowhere = BatchWriter(parse_sink(options | {"topic": unique_topic}), SCHEMA)
+    nowhere = BatchJobWriter(parse_sink(options | {"topic": unique_topic}), SCHEMA)
     with pytest.raises(SinkError, match=r"127\.0\.0\.1:1"):
         nowhere.write(iter([batch(0)]))
 
@@ -111,8 +111,8 @@ def test_commit_and_abort_accept_sparks_messages(
 ) -> None:
     """Spark passes None for tasks that did not succeed."""
     made = writer(odradek_broker, unique_topic)
-    made.commit([Written(3, 10), Written(4, 20)])
-    made.abort([Written(3, 10), None])
+    made.commit([WrittenRows(3, 10), WrittenRows(4, 20)])
+    made.abort([WrittenRows(3, 10), None])
     assert "at least 3 records" in caplog.text
 
 
@@ -125,7 +125,7 @@ def test_an_unwritable_row_is_named_by_number_and_column(
     )
     fields = [StructField("value", BinaryType()), StructField("headers", headers)]
     given = {"kafka.bootstrap.servers": odradek_broker.bootstrap, "topic": unique_topic}
-    with_headers = BatchWriter(parse_sink(given), StructType(fields))
+    with_headers = BatchJobWriter(parse_sink(given), StructType(fields))
     column = pa.array([[], [{"key": None, "value": b"1"}]], pa.list_(header))
     rows = pa.record_batch({"value": pa.array([b"a", b"b"]), "headers": column})
     with pytest.raises(SinkError, match="row 1, column headers: a header has no key"):
@@ -140,7 +140,7 @@ def test_an_unwritable_row_is_named_by_number_and_column(
     ):
         fields = [StructField("value", BinaryType()), StructField("partition", IntegerType())]
         place = pa.array([7], pa.int32())
-        BatchWriter(parse_sink(given), StructType(fields)).write(
+        BatchJobWriter(parse_sink(given), StructType(fields)).write(
             iter([pa.record_batch({"value": [b"a"], "partition": place})])
         )
     assert values(odradek_broker, unique_topic) == []
@@ -163,7 +163,7 @@ def test_the_topics_of_a_batch_are_requested_together(
         admin.create_topics([NewTopic(name, 1) for name in names])
     given = {"kafka.bootstrap.servers": odradek_broker.bootstrap}
     fields = [StructField("topic", StringType()), StructField("value", BinaryType())]
-    made = BatchWriter(parse_sink(given), StructType(fields))
+    made = BatchJobWriter(parse_sink(given), StructType(fields))
     monkeypatch.setattr(MetadataUpdater, "_ask_metadata", counted)
     rows = pa.record_batch({"topic": names, "value": [name.encode() for name in names]})
     assert made.write(iter([rows, rows])).rows == 200

@@ -9,7 +9,7 @@ from large_requests import CountedBroker
 from logs import append, make_batch
 from odradek_broker.config.topic_settings import MIRROR_SOURCE
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS
-from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.request import Peer
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from odradek_protocol.constants import (
@@ -112,7 +112,7 @@ class _Crowd:
             self._world.soon.run()
             self._world.flush()
         names = self._names + [f"mirror-{name}" for name in self._names[::4]]
-        wanted = [NewTopic(name, 1) for name in names] + [NewTopic(WIDE, self._count)]
+        wanted = [RequestedTopic(name, 1) for name in names] + [RequestedTopic(WIDE, self._count)]
         for start in range(0, len(wanted), _AT_ONCE):
             made, results = create_topics(self._node.metadata, wanted[start : start + _AT_ONCE])
             assert all(each.error is ErrorCode.NONE for each in results), results

@@ -12,13 +12,13 @@ from at_once import at_once
 from logs import append, make_batch
 from node_world import NodeWorld
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.topics import NewTopic, create_topics
-from odradek_broker.share.acquisition import Acquired, Limits
+from odradek_broker.metadata.topics import RequestedTopic, create_topics
+from odradek_broker.share.acquisition import Acquired, AcquisitionLimits
 from odradek_broker.share.events import ShareEvent
 from odradek_broker.share.fetching import ShareFetch
-from odradek_broker.share.manager import Outcome
+from odradek_broker.share.manager import AcknowledgementOutcome
 from odradek_broker.share.sessions import AskedPartition, SessionPartition
-from odradek_broker.share.share_partition import Acknowledgement
+from odradek_broker.share.share_partition import ShareAcknowledgementBatch
 from odradek_broker.share_state import ShareKey
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_durability import FlushTicket, LogDurability
@@ -82,7 +82,7 @@ class DeadLetterWorld(NodeWorld):
         given = {"errors.deadletterqueue.group.enable": "true"}
         given |= {name.replace("_", "."): value for name, value in configs.items()}
         records, _ = create_topics(
-            self.node.metadata, [NewTopic(LETTERS, partitions, configs=dict(given))]
+            self.node.metadata, [RequestedTopic(LETTERS, partitions, configs=dict(given))]
         )
         self.node.metadata_log.commit(records)
         self.settle()
@@ -189,7 +189,7 @@ class DeadLetterWorld(NodeWorld):
 
         def fetch() -> list[Acquired]:
             asked = SessionPartition(AskedPartition(self.key.topic_id, 0), SOURCE)
-            limits = Limits(max_records, 500)
+            limits = AcquisitionLimits(max_records, 500)
             one = ShareFetch(self.node.share_partitions, group, member, [asked], limits, 1, 1 << 20)
             answers = one.read()
             assert all(answer.error is ErrorCode.NONE for _, answer in answers), answers
@@ -203,8 +203,8 @@ class DeadLetterWorld(NodeWorld):
 
     def acknowledge(
         self, first: int, last: int, kind: int, member: str = "a", group: str = GROUP
-    ) -> Deferred[Outcome]:
-        asked = Acknowledgement(first, last, [kind])
+    ) -> Deferred[AcknowledgementOutcome]:
+        asked = ShareAcknowledgementBatch(first, last, [kind])
         partitions = self.node.share_partitions
         return at_once(partitions.acknowledge(self.key_of(group), member, [asked]))
 

@@ -47,14 +47,14 @@ from exactly_once_world import (
 )
 from pyspark_odradek.errors import SinkError, StaleBatch, TransactionsLost
 from pyspark_odradek.exactly_once import ledger, protocol
-from pyspark_odradek.exactly_once.identity import Names, Writer
+from pyspark_odradek.exactly_once.identity import TransactionNames, Writer
 from pyspark_odradek.exactly_once.ledger import Participant
 from pyspark_odradek.exactly_once.protocol import (
     Append,
     Describe,
     End,
     Fate,
-    Outcome,
+    TaskOutcome,
     Terms,
 )
 
@@ -83,13 +83,13 @@ def take_name(world: World, process: Process, action: Name) -> tuple[str, World]
     """
     owner = (process.run, process.worker)
     memory = dict(world.names)
-    names = Names(f"w{process.worker}", dict(memory.get(owner, ())))
+    names = TransactionNames(f"w{process.worker}", dict(memory.get(owner, ())))
     name = names.take(action.batch, action.over)
     memory[owner] = tuple(sorted(names.last.items()))
     return name, world._replace(names=tuple(sorted(memory.items())))
 
 
-def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Outcome | None]:
+def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, TaskOutcome | None]:
     """The procedure of a task."""
     terms = _terms(process, bounds)
     batch = process.batch + EPOCH * bounds.checkpoint(process.run)
@@ -98,7 +98,7 @@ def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Ou
     if not bounds.job:
         begun = yield from protocol.begin_task(terms)
     if not begun.write:
-        return Outcome(len(rows))
+        return TaskOutcome(len(rows))
     if not rows:
         return empty_outcome(process)
     run = run_name(process.run)
@@ -110,11 +110,11 @@ def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Ou
         accepted = yield Write(run, name, epoch, batch, some)
         if not accepted:
             return None  # The producer is fenced, so this attempt fails.
-    return Outcome(len(rows), Participant(name, 0, epoch, 2, process.slot, len(rows)))
+    return TaskOutcome(len(rows), Participant(name, 0, epoch, 2, process.slot, len(rows)))
 
 
-def empty_outcome(process: Process) -> Outcome:
-    return Outcome(0)
+def empty_outcome(process: Process) -> TaskOutcome:
+    return TaskOutcome(0)
 
 
 def _terms(process: Process, bounds: Bounds) -> Terms:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pyspark_odradek.exactly_once import ledger
-from pyspark_odradek.exactly_once.ledger import Entry, Kind, Participant
+from pyspark_odradek.exactly_once.ledger import LedgerEntry, LedgerRecordType, Participant
 from pyspark_odradek.exactly_once.protocol import (
     AskClosed,
     Close,
@@ -15,8 +15,8 @@ from pyspark_odradek.exactly_once.protocol import (
     Fence,
     Forget,
     ListOpen,
-    Outcome,
     Read,
+    TaskOutcome,
 )
 
 #: The numbers by which the batches of a checkpoint differ from those of the checkpoint before it.
@@ -97,7 +97,7 @@ class Process(NamedTuple):
     slot: int = 0
     execution: int = 0
     worker: int = 0
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[TaskOutcome, ...] = ()
     history: tuple[Any, ...] = ()
     ends: tuple[bool, ...] = ()
     heard: bool = True  # False if its driver does not wait for it any more.
@@ -108,16 +108,16 @@ class Run(NamedTuple):
 
     batch: int
     phase: str = "tasks"
-    outcomes: tuple[Outcome | None, ...] = ()
+    outcomes: tuple[TaskOutcome | None, ...] = ()
     executions: tuple[int, ...] = ()
 
 
 class World(NamedTuple):
     """The state of brokers, Spark and all processes."""
 
-    log: tuple[Entry, ...] = ()
+    log: tuple[LedgerEntry, ...] = ()
     log_end: int = 0
-    pending: tuple[tuple[str, ledger.Record], ...] = ()
+    pending: tuple[tuple[str, ledger.LedgerRecord], ...] = ()
     txns: tuple[tuple[tuple[str, str], Txn], ...] = ()
     visible: tuple[tuple[int, int], ...] = ()
     spark_logs: tuple[int, ...] = (-1, -1)  # The newest committed batch of each checkpoint.
@@ -230,15 +230,15 @@ def fate(world: World, run: str, part: Participant) -> Fate:
     return Fate.COMMITTED if txn.status == "committed" else Fate.ABORTED
 
 
-def appended(world: World, key: str, record: ledger.Record) -> World:
+def appended(world: World, key: str, record: ledger.LedgerRecord) -> World:
     """Append the record to the log, and note what `violation` needs, as S-04 defines it."""
-    entry = Entry(world.log_end, key, record)
+    entry = LedgerEntry(world.log_end, key, record)
     world = world._replace(log=(*world.log, entry), log_end=world.log_end + 1)
     if record.after != world.counted:
         return world
     world = world._replace(counted=entry.offset)
     state = record.state
-    if record.kind is Kind.CLAIM:
+    if record.kind is LedgerRecordType.CLAIM:
         wrong = ""
         if state.holder in world.claimed:
             wrong = f"{state.holder} claims a second time"
@@ -247,7 +247,7 @@ def appended(world: World, key: str, record: ledger.Record) -> World:
             claimed=(*world.claimed, state.holder),
             wrong=world.wrong or wrong,
         )
-    if record.kind is Kind.COMMIT and state.run != world.claimer:
+    if record.kind is LedgerRecordType.COMMIT and state.run != world.claimer:
         return world._replace(wrong=f"the zombie {state.run} decided batch {state.batch}")
     return world
 

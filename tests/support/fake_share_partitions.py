@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek_broker.share.events import ShareEvent
-from odradek_broker.share.in_flight import ShareSettings
+from odradek_broker.share.in_flight import ShareLimits
 from odradek_broker.share.led_partition import LedPartition
 from odradek_broker.share.statistics import ShareStatistics
 
@@ -24,8 +24,8 @@ class FakeSharePartitions:
     def of_group(self, group_id: str) -> list[LedPartition]:
         return []
 
-    def settings(self, group_id: str) -> ShareSettings:
-        return ShareSettings(30_000, 5, 2_000, renew=True)
+    def settings(self, group_id: str) -> ShareLimits:
+        return ShareLimits(30_000, 5, 2_000, renew=True)
 
     def tell(self, event: ShareEvent) -> None:
         self.told.append(event)

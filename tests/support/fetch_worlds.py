@@ -21,7 +21,7 @@ from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol import frames
 from odradek_protocol.message import Message
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 
 #: The attributes of a partition in a fetch session that must be equal in both worlds.
 _KEPT = [
@@ -158,7 +158,7 @@ class FetchWorld(NodeWorld):
         A number of failing reads would not be comparable, because the two worlds do not read the
         disk equally often.
         """
-        self.files.fail(Failure("read", path_part=f"data/{name}-{partition}/", for_ever=True))
+        self.files.fail(DiskFailure("read", path_part=f"data/{name}-{partition}/", for_ever=True))
 
     def take_offline(self, name: str, partition: int) -> None:
         found = self.node.partition(name, partition)

@@ -15,7 +15,7 @@ from compaction_history import CompactedHistory, batches_of
 from compaction_model import LogModel, Record
 from logs import read_all
 from node_world import NodeWorld
-from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.records.record import read_records
@@ -79,7 +79,9 @@ class InterleavedHistory(CompactedHistory):
             "delete.retention.ms": "500",
             **configs,
         }
-        records, _ = create_topics(self.world.node.metadata, [NewTopic("t", 1, configs=given)])
+        records, _ = create_topics(
+            self.world.node.metadata, [RequestedTopic("t", 1, configs=given)]
+        )
         self.world.node.metadata_log.commit(records)
         self.world.flush()
         self._keep_recovery_points()

@@ -70,7 +70,7 @@ def messages(
 
 
 def row(message: confluent_kafka.Message) -> Row:
-    """Convert a message of librdkafka to a `Row`."""
+    """Convert a message of librdkafka to a `ComparedRecord`."""
     headers: Any = tuple(tuple(each) for each in message.headers() or [])
     offset: Any = message.offset()
     key: Any = message.key()

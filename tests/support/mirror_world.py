@@ -7,7 +7,7 @@ from typing import Any
 from logs import NOW_MS, append, headers, make_batch, make_log, make_marker
 from node_world import NodeWorld
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.mirror.appends import MirrorAppend
 from odradek_broker.mirror.promotion import Promoted
 from odradek_broker.storage.log import PartitionLog
@@ -72,7 +72,7 @@ class MirrorWorld(NodeWorld):
 
     def mirror_topic(self, name: str = "t", partitions: int = 1, **configs: str) -> None:
         given = {"mirror.source": SOURCE, **{k.replace("_", "."): v for k, v in configs.items()}}
-        wanted = [NewTopic(name, partitions, configs=given)]
+        wanted = [RequestedTopic(name, partitions, configs=given)]
         records, results = create_topics(self.node.metadata, wanted)
         assert results[0].error is ErrorCode.NONE, results
         self.node.metadata_log.commit(records)

@@ -14,7 +14,7 @@ from typing import Any
 
 from odradek import Admin, Consumer, NewTopic, Producer
 from odradek_client.structs import TopicPartition
-from odradek_mirror.exactly_once import ExactlyOnceCopier, OutSettings, Step
+from odradek_mirror.exactly_once import CrashPoint, ExactlyOnceCopier, OutSettings
 from odradek_mirror.map_topic import read_map
 from odradek_mirror.offset_map import PartitionMap
 
@@ -199,7 +199,7 @@ class Mirror:
         self.counts = Counts()
         self.stop = asyncio.Event()
 
-    def make(self, reached: Callable[[Step], None] = lambda _: None) -> ExactlyOnceCopier:
+    def make(self, reached: Callable[[CrashPoint], None] = lambda _: None) -> ExactlyOnceCopier:
         """Make another instance of the mirror."""
         self.counts = Counts()
         return ExactlyOnceCopier(
@@ -222,7 +222,9 @@ class Mirror:
             await self.target.create_partitions({copy: count})
         return [Planned(self.topic, count)]
 
-    async def drain(self, reached: Callable[[Step], None] = lambda _: None) -> ExactlyOnceCopier:
+    async def drain(
+        self, reached: Callable[[CrashPoint], None] = lambda _: None
+    ) -> ExactlyOnceCopier:
         """Copy until the ends of the source are reached."""
         copier = self.make(reached)
         async with asyncio.timeout(DEADLINE_S):
@@ -264,11 +266,11 @@ async def mirror(source: str, target: str, topic: str, **settings: Any) -> Async
         yield Mirror(there, here, topic, **settings)
 
 
-async def _die_at(source: str, target: str, topic: str, step: Step, nth: int) -> None:
+async def _die_at(source: str, target: str, topic: str, step: CrashPoint, nth: int) -> None:
     """Run a mirror that kills itself when it reaches a step for the nth time."""
     left = nth
 
-    def reached(found: Step) -> None:
+    def reached(found: CrashPoint) -> None:
         nonlocal left
         if found is step:
             left -= 1
@@ -279,7 +281,7 @@ async def _die_at(source: str, target: str, topic: str, step: Step, nth: int) ->
         await made.drain(reached)
 
 
-def killed(source: str, target: str, topic: str, step: Step, nth: int = 1) -> bool:
+def killed(source: str, target: str, topic: str, step: CrashPoint, nth: int = 1) -> bool:
     """Run a mirror in a process that kills itself when it reaches a step for the nth time. Returns
     False if the process ends without being killed."""
     arguments = [source, target, topic, step.name, str(nth)]
@@ -292,4 +294,4 @@ def killed(source: str, target: str, topic: str, step: Step, nth: int = 1) -> bo
 
 if __name__ == "__main__":
     _, _source, _target, _topic, _step, _nth = sys.argv
-    asyncio.run(_die_at(_source, _target, _topic, Step[_step], int(_nth)))
+    asyncio.run(_die_at(_source, _target, _topic, CrashPoint[_step], int(_nth)))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from logs import NOW_MS, append, make_batch
 from odradek_broker.config.broker import parse_config
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.topics import NewTopic, TopicRef, create_topics, delete_topics
+from odradek_broker.metadata.topics import RequestedTopic, TopicRef, create_topics, delete_topics
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node
 from odradek_broker.platform.machine import RealRandomness
@@ -123,7 +123,7 @@ class NodeWorld:
                     log.finish_flush(ticket, None)
 
     def create(self, name: str, partitions: int = 1) -> Deferred[None]:
-        records, results = create_topics(self.node.metadata, [NewTopic(name, partitions)])
+        records, results = create_topics(self.node.metadata, [RequestedTopic(name, partitions)])
         assert results[0].error is ErrorCode.NONE, results
         return self.node.metadata_log.commit(records)
 

@@ -16,7 +16,7 @@ from generated_codecs import dispatcher_without_common_shapes
 from logs import make_marker
 from node_world import NodeWorld
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.platform.fault_points import FaultPoint
 from odradek_broker.request import CloseConnection, Peer, RequestContext
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
@@ -126,7 +126,7 @@ class ProduceWorld(NodeWorld):
             transaction_state_log_num_partitions="1",
             **settings,
         )
-        topics = [NewTopic(name, 2, configs=given) for name, given in TOPICS.items()]
+        topics = [RequestedTopic(name, 2, configs=given) for name, given in TOPICS.items()]
         records, results = create_topics(self.node.metadata, topics)
         assert {each.error for each in results} == {ErrorCode.NONE}, results
         self.node.metadata_log.commit(records)

@@ -8,7 +8,7 @@ from typing import Any
 
 from node_world import NodeWorld
 from odradek_broker.server.dispatch import Dispatcher
-from odradek_broker.server.session import Session
+from odradek_broker.server.session import ConnectionSession
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_protocol import frames
 from odradek_protocol.frames import FrameReceiver
@@ -64,7 +64,7 @@ class Connection:
         self.world = world
         self.wire = Wire()
         self._waiting = b""
-        self.session = Session(
+        self.session = ConnectionSession(
             Dispatcher(world.node, 10_000_000),
             1,
             FrameReceiver(10_000_000),

@@ -15,16 +15,16 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.fetch.parked import ParkedFetches
 from odradek_broker.partition import Partition
 from odradek_broker.platform.timeouts import Timeouts
-from odradek_broker.share.acquisition import Limits
-from odradek_broker.share.dead_letter_topics import DeadLetterTopics, Rules
+from odradek_broker.share.acquisition import AcquisitionLimits
+from odradek_broker.share.dead_letter_topics import DeadLetterSettings, DeadLetterTopics
 from odradek_broker.share.dead_letter_writer import DeadLetterWriter
 from odradek_broker.share.events import ShareEvent
 from odradek_broker.share.fetching import Answers, ShareFetch
-from odradek_broker.share.in_flight import ShareSettings
-from odradek_broker.share.manager import Outcome, SharePartitions
+from odradek_broker.share.in_flight import ShareLimits
+from odradek_broker.share.manager import AcknowledgementOutcome, SharePartitions
 from odradek_broker.share.offset_reset import OffsetReset
 from odradek_broker.share.sessions import AskedPartition, SessionPartition, ShareSessions
-from odradek_broker.share.share_partition import Acknowledgement
+from odradek_broker.share.share_partition import ShareAcknowledgementBatch
 from odradek_broker.share_state import (
     NO_DEAD_LETTERS,
     ShareKey,
@@ -149,7 +149,7 @@ class ShareWorld:
         self.clock = SimulatedClock()
         self.alarms: list[Alarm] = []
         self.states = States()
-        self.settings = ShareSettings(30_000, 5, 2000, renew=True)
+        self.settings = ShareLimits(30_000, 5, 2000, renew=True)
         self.reset = reset
         self.events: list[ShareEvent] = []
         self.sessions_max = 100
@@ -167,7 +167,7 @@ class ShareWorld:
                 DeadLetterTopics(
                     topics,
                     self.find,
-                    lambda: Rules("dlq.", creates=False),
+                    lambda: DeadLetterSettings("dlq.", creates=False),
                     topics.create,
                     lambda: Deferred.of(None),
                 ),
@@ -247,7 +247,7 @@ class ShareWorld:
             GROUP,
             member,
             [SessionPartition(ASKED, "t")],
-            Limits(max_records, 500),
+            AcquisitionLimits(max_records, 500),
             min_bytes,
             max_bytes,
         )
@@ -259,8 +259,10 @@ class ShareWorld:
         """The records that a fetch acquires; fails if the fetch returns an error."""
         return acquired(self.fetch(member, **fetch))
 
-    def acknowledge(self, first: int, last: int, kind: int, member: str = "a") -> Deferred[Outcome]:
-        asked = [Acknowledgement(first, last, [kind])]
+    def acknowledge(
+        self, first: int, last: int, kind: int, member: str = "a"
+    ) -> Deferred[AcknowledgementOutcome]:
+        asked = [ShareAcknowledgementBatch(first, last, [kind])]
         return at_once(self.leader.acknowledge(KEY, member, asked))
 
 

@@ -23,7 +23,7 @@ from pyspark_odradek.exactly_once.protocol import Terms
 from pyspark_odradek.options import parse_sink
 from pyspark_odradek.task_properties import BATCH_PROPERTY, QUERY_PROPERTY, RUN_PROPERTY
 from pyspark_odradek.transactional_writer import (
-    Prepared,
+    PreparedTask,
     TransactionalBatchWriter,
     TransactionalStreamWriter,
 )
@@ -55,13 +55,13 @@ class Query:
     def writer(self) -> TransactionalStreamWriter:
         return TransactionalStreamWriter(parse_sink(self.options, streaming=True), SCHEMA)
 
-    def task(self, batch: int, slot: int, *values: str, writer: Any = None) -> Prepared:
+    def task(self, batch: int, slot: int, *values: str, writer: Any = None) -> PreparedTask:
         properties = {QUERY_PROPERTY: self.query}
         if self.properties_there:
             properties |= {BATCH_PROPERTY: str(batch), RUN_PROPERTY: self.run}
         context = Context(slot, properties)
         self._monkeypatch.setattr(transactional_writer, "_context", lambda: context)
-        prepared: Prepared = (writer or self.writer()).write(iter([self.rows(values)]))
+        prepared: PreparedTask = (writer or self.writer()).write(iter([self.rows(values)]))
         return prepared
 
     def rows(self, values: tuple[str, ...]) -> Any:
@@ -86,12 +86,12 @@ class Query:
     def drive(self, steps: Any, batch: int) -> Any:
         return self.writer()._drive(steps, self.terms(batch))
 
-    def state(self) -> ledger.State:
+    def state(self) -> ledger.LedgerState:
         def reading() -> Any:
             found = yield protocol.Read()
             return found.state
 
-        state: ledger.State = self.drive(reading(), 0)
+        state: ledger.LedgerState = self.drive(reading(), 0)
         return state
 
     def decide(self, batch: int, messages: list[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek_client.producer.batch import ProducerIdentity
+from odradek_client.producer.batch import ProducerIdAndEpoch
 from odradek_client.producer.transaction_requests import (
     AddOffsetsToTxnHandler,
     AddPartitionsToTxnHandler,
@@ -22,7 +22,7 @@ from transaction_model import add_partitions_response, offset_commit_response
 
 
 def refusal(ask: TxnRequestHandler, code: ErrorCode) -> Any:
-    request: Any = ask.message(ProducerIdentity(7, 0))
+    request: Any = ask.message(ProducerIdAndEpoch(7, 0))
     if isinstance(ask, AddPartitionsToTxnHandler):
         return add_partitions_response(request, code)
     if isinstance(ask, TxnOffsetCommitHandler):

@@ -22,53 +22,53 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 121_557
+CORE_LINES_MAX = 121_782
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
-    "odradek_broker": 5_420,
-    "odradek_broker.config": 4_369,
-    "odradek_broker.coordinator": 17_019,
-    "odradek_broker.explain": 3_142,
-    "odradek_broker.faults": 1_016,
-    "odradek_broker.handlers": 9_153,
-    "odradek_broker.metadata": 4_445,
+    "odradek_broker": 5_423,
+    "odradek_broker.config": 4_402,
+    "odradek_broker.coordinator": 17_077,
+    "odradek_broker.explain": 3_144,
+    "odradek_broker.faults": 1_018,
+    "odradek_broker.handlers": 9_160,
+    "odradek_broker.metadata": 4_464,
     "odradek_broker.metrics": 1_674,
     "odradek_broker.platform": 1_279,
-    "odradek_broker.security": 1_840,
-    "odradek_broker.server": 5_725,
-    "odradek_broker.share": 4_035,
-    "odradek_broker.storage": 13_398,
-    "odradek_broker.telemetry": 1_165,
-    "odradek_cli": 12_592,
+    "odradek_broker.security": 1_844,
+    "odradek_broker.server": 5_741,
+    "odradek_broker.share": 4_065,
+    "odradek_broker.storage": 13_400,
+    "odradek_broker.telemetry": 1_169,
+    "odradek_cli": 12_610,
     "odradek_client": 2_639,
     "odradek_client.admin": 4_268,
     "odradek_client.config": 1_551,
-    "odradek_client.consumer": 6_247,
+    "odradek_client.consumer": 6_252,
     "odradek_client.network": 2_708,
-    "odradek_client.producer": 5_104,
-    "odradek_client.share": 2_783,
-    "odradek_console": 6_877,
-    "odradek_demo": 516,
+    "odradek_client.producer": 5_120,
+    "odradek_client.share": 2_789,
+    "odradek_console": 6_905,
+    "odradek_demo": 518,
     "odradek_log_tools": 3_162,
-    "odradek_mirror": 6_771,
-    "odradek_protocol": 16_315,
-    "odradek_records": 2_940,
-    "odradek_testkit": 7_627,
-    "pyspark_odradek": 6_262,
+    "odradek_mirror": 6_779,
+    "odradek_protocol": 16_321,
+    "odradek_records": 2_942,
+    "odradek_testkit": 7_636,
+    "pyspark_odradek": 6_274,
 }
 #: A row may be this much too high, so that not every small change has to touch the table.
 SLACK_LINES = 150
 
 #: The public class names that two or more modules of the product define.
-HOMONYMS_MAX = 145
+HOMONYMS_MAX = 33
 #: Constructors with seven or more arguments.
 LONG_CONSTRUCTORS_MAX = 30
 LONG_CONSTRUCTOR_ARGUMENTS = 7
 #: The reads of the product's private members in tests.
 PRIVATE_READS_OF_TESTS_MAX = 568
 #: Places of six lines in the product that have the shape of another place, for each 100 files.
-TWINS_PER_100_FILES_MAX = 954
+TWINS_PER_100_FILES_MAX = 961
 TWIN_LINES = 6
 
 

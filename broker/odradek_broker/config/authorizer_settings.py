@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.config.types import Kind, setting
+from odradek_broker.config.types import ConfigType, setting
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import Check, read_list
 
@@ -33,7 +33,7 @@ class AuthorizerSettings:
     """The settings of the authorizer, and of the log of its decisions."""
 
     authorizer_class_name: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         f"The authorizer of requests: {STANDARD_AUTHORIZER} checks ACLs; empty: everything is"
         " allowed.",
@@ -43,16 +43,18 @@ class AuthorizerSettings:
         ),
     )
     super_users: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "Principals that may do everything, separated by semicolons: User:alice;User:bob.",
         Check("principals separated by semicolons, like User:alice;User:bob", _are_principals),
     )
     allow_everyone_if_no_acl_found: bool = setting(
-        Kind.BOOLEAN, False, "true: every user may do everything with a resource that has no ACLs."
+        ConfigType.BOOLEAN,
+        False,
+        "true: every user may do everything with a resource that has no ACLs.",
     )
     authorizer_log_allowed: bool = setting(
-        Kind.BOOLEAN,
+        ConfigType.BOOLEAN,
         False,
         "Log allowed requests too, not only denied ones.",
         dynamic=True,

@@ -29,7 +29,7 @@ from odradek_broker.config.listeners import (
 )
 from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS
 from odradek_broker.config.types import (
-    ConfigError,
+    BrokerConfigError,
     ConfigSource,
     Setting,
     Value,
@@ -50,7 +50,7 @@ from odradek_protocol.tls.settings import TlsSettings, tls_settings
 __all__ = [
     "MIN_INSYNC_REPLICAS",
     "BrokerConfig",
-    "ConfigError",
+    "BrokerConfigError",
     "ConfigSource",
     "Notice",
     "default_config",
@@ -212,7 +212,9 @@ def parse_properties(text: str) -> dict[str, str]:
     try:
         return dict(javaproperties.loads(text))
     except javaproperties.InvalidUEscapeError as error:
-        raise ConfigError("the configuration file", str(error), "without broken escapes") from None
+        raise BrokerConfigError(
+            "the configuration file", str(error), "without broken escapes"
+        ) from None
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
@@ -222,7 +224,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
     for text in assignments:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise ConfigError("--set", text, "KEY=VALUE, for example num.partitions=3")
+            raise BrokerConfigError("--set", text, "KEY=VALUE, for example num.partitions=3")
         given[key.strip()] = value
     return given
 
@@ -369,7 +371,7 @@ def _check_http(config: BrokerConfig) -> None:
     protected = config.http_security_protocol == "SSL" and config.http_token
     host, port = config.http_address
     if not (protected or config.insecure_listeners or is_this_machine(host)):
-        raise ConfigError(
+        raise BrokerConfigError(
             "http.listen",
             config.http_listen,
             f"on this machine only, as 127.0.0.1:{port} is: it shows everybody who can connect the"
@@ -398,10 +400,10 @@ def _check_together(config: BrokerConfig) -> None:
         check_sasl(config, config.broker_listeners)
     check_reach(config, config.broker_listeners, frozenset(known))
     if not config.log_dirs:
-        raise ConfigError("log.dirs", "", "at least one directory")
+        raise BrokerConfigError("log.dirs", "", "at least one directory")
     _check_http(config)
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
-        raise ConfigError(
+        raise BrokerConfigError(
             "group.min.session.timeout.ms",
             str(config.group_min_session_timeout_ms),
             f"at most group.max.session.timeout.ms ({config.group_max_session_timeout_ms})",
@@ -410,7 +412,7 @@ def _check_together(config: BrokerConfig) -> None:
     _check_group_times(config)
     _check_standby_replicas(config)
     if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
-        raise ConfigError(
+        raise BrokerConfigError(
             "log.cleaner.min.compaction.lag.ms",
             str(config.log_cleaner_min_compaction_lag_ms),
             f"at most log.cleaner.max.compaction.lag.ms ({config.log_cleaner_max_compaction_lag_ms})",
@@ -420,7 +422,7 @@ def _check_together(config: BrokerConfig) -> None:
 def _check_protocols(config: BrokerConfig) -> None:
     protocols = config.group_coordinator_rebalance_protocols
     if "classic" not in protocols:
-        raise ConfigError(
+        raise BrokerConfigError(
             "group.coordinator.rebalance.protocols",
             write_value(protocols),
             "a list with classic, which cannot be switched off",
@@ -505,7 +507,7 @@ def _check_group_times(config: BrokerConfig) -> None:
     for protocol, times in _group_times(config).items():
         for name, (least, value, most) in times.items():
             if not least <= value <= most:
-                raise ConfigError(
+                raise BrokerConfigError(
                     f"group.{protocol}.{name}",
                     str(value),
                     f"between group.{protocol}.min.{name} ({least}) and"
@@ -513,7 +515,7 @@ def _check_group_times(config: BrokerConfig) -> None:
                 )
         interval_ms, session_ms = times["heartbeat.interval.ms"][1], times["session.timeout.ms"][1]
         if interval_ms >= session_ms:
-            raise ConfigError(
+            raise BrokerConfigError(
                 f"group.{protocol}.heartbeat.interval.ms",
                 str(interval_ms),
                 f"less than group.{protocol}.session.timeout.ms ({session_ms})",
@@ -523,7 +525,7 @@ def _check_group_times(config: BrokerConfig) -> None:
 def _check_standby_replicas(config: BrokerConfig) -> None:
     replicas = config.group_streams_num_standby_replicas
     if replicas > config.group_streams_max_standby_replicas:
-        raise ConfigError(
+        raise BrokerConfigError(
             "group.streams.num.standby.replicas",
             str(replicas),
             "at most group.streams.max.standby.replicas"

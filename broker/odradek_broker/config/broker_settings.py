@@ -12,12 +12,12 @@ from __future__ import annotations
 from odradek_broker.config.addresses import COUNTS_BY_ADDRESS
 from odradek_broker.config.authorizer_settings import AuthorizerSettings
 from odradek_broker.config.listener_settings import ListenerSettings
-from odradek_broker.config.sasl_settings import SaslSettings
+from odradek_broker.config.sasl_settings import BrokerSaslSettings
 from odradek_broker.config.share_group_settings import ShareGroupSettings
 from odradek_broker.config.share_settings import ShareSettings
 from odradek_broker.config.streams_group_settings import StreamsGroupSettings
 from odradek_broker.config.transaction_settings import TransactionSettings
-from odradek_broker.config.types import Kind, Setting, Synonym, setting
+from odradek_broker.config.types import ConfigType, Setting, Synonym, setting
 from odradek_broker.emulation.profiles import PROFILES
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, any_of, at_least, between, one_of
@@ -37,7 +37,7 @@ class BrokerSettings(
     ShareSettings,
     StreamsGroupSettings,
     TransactionSettings,
-    SaslSettings,
+    BrokerSaslSettings,
     ListenerSettings,
 ):
     """Every setting, parsed and typed."""
@@ -45,20 +45,20 @@ class BrokerSettings(
     # --- Identity, addresses, directories ---
 
     node_id: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         1,
         "The id of this node; it must not change once the data directory exists.",
         at_least(0),
         synonyms=(Synonym("broker.id"),),
     )
     cluster_id: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "The id of the cluster; empty: the first start generates one and stores it.",
         ours=True,
     )
     odradek_emulate: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "For tests: the broker whose API versions, features and limits this one emulates; "
         "empty: none.",
@@ -66,25 +66,25 @@ class BrokerSettings(
         ours=True,
     )
     broker_rack: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "The rack of this broker, which clients get with the metadata; empty: none.",
     )
     log_dirs: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         ("odradek-data",),
         "The data directories. A partition is stored in one of them; a new partition is "
         "created in the directory with the fewest partitions.",
         synonyms=(Synonym("log.dir"),),
     )
     metadata_log_dir: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "The directory of the metadata log, which the broker needs to run; empty: the first of "
         "log.dirs.",
     )
     http_listen: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "HOST:PORT of the HTTP endpoint with /metrics, /healthz and /readyz; empty: none. An "
         "address that other machines can reach needs http.security.protocol=SSL and http.token "
@@ -92,7 +92,7 @@ class BrokerSettings(
         ours=True,
     )
     http_security_protocol: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "PLAINTEXT",
         "The protocol of the HTTP endpoint: PLAINTEXT, or SSL with the certificate of "
         "ssl.keystore.* or listener.name.http.ssl.keystore.*.",
@@ -100,7 +100,7 @@ class BrokerSettings(
         ours=True,
     )
     http_token: str = setting(
-        Kind.PASSWORD,
+        ConfigType.PASSWORD,
         "",
         "The token that requests to the HTTP endpoint must have, as `Authorization: Bearer "
         "TOKEN`. Requests without it are refused, except that /healthz and /readyz answer with "
@@ -109,7 +109,7 @@ class BrokerSettings(
         secret=True,
     )
     http_allowed_hosts: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         (),
         "Further host names by which the HTTP endpoint may be asked, without ports: broker.example. "
         "It always answers to IP addresses, localhost, this machine's name, the hosts of "
@@ -118,7 +118,7 @@ class BrokerSettings(
         ours=True,
     )
     metrics_internal_topics_enable: bool = setting(
-        Kind.BOOLEAN,
+        ConfigType.BOOLEAN,
         False,
         "true: /metrics also has each partition of internal topics (such as "
         "__consumer_offsets); false: it has such a partition only while the partition is "
@@ -127,7 +127,7 @@ class BrokerSettings(
         ours=True,
     )
     log_format: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "auto",
         "The format of log lines: console for people, json for machines, auto: console on a "
         "terminal, otherwise json.",
@@ -135,7 +135,7 @@ class BrokerSettings(
         ours=True,
     )
     log_level: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "info",
         "The lowest level of log lines that are written.",
         one_of("debug", "info", "warning", "error"),
@@ -145,19 +145,19 @@ class BrokerSettings(
     # --- Topics ---
 
     num_partitions: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         1,
         "Number of partitions of a topic that is created without a number.",
         at_least(1),
     )
     default_replication_factor: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         1,
         "Replication factor of a topic that is created without a replication factor.",
         between(1, 32767),
     )
     replication_factor_policy: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "reject",
         "Treatment of a replication factor above 1: reject it, as Kafka does with too few "
         "brokers, or accept it, keep one copy and report it.",
@@ -165,18 +165,18 @@ class BrokerSettings(
         ours=True,
     )
     auto_create_topics_enable: bool = setting(
-        Kind.BOOLEAN, True, "Create an unknown topic when a client requests its metadata."
+        ConfigType.BOOLEAN, True, "Create an unknown topic when a client requests its metadata."
     )
-    delete_topic_enable: bool = setting(Kind.BOOLEAN, True, "Allow topics to be deleted.")
+    delete_topic_enable: bool = setting(ConfigType.BOOLEAN, True, "Allow topics to be deleted.")
     max_partitions: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         20_000,
         "Maximum number of partitions of this broker.",
         between(1, 1_000_000),
         ours=True,
     )
     min_insync_replicas: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         1,
         "Accepted for compatibility. There is one replica, and it is always in sync.",
         at_least(1),
@@ -184,7 +184,7 @@ class BrokerSettings(
         effective=False,
     )
     unclean_leader_election_enable: bool = setting(
-        Kind.BOOLEAN,
+        ConfigType.BOOLEAN,
         False,
         "Accepted for compatibility. There is one replica, so no election can be unclean.",
         dynamic=True,
@@ -194,7 +194,7 @@ class BrokerSettings(
     # --- Partition logs ---
 
     log_journal_max_bytes: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         128 * 1024 * 1024,
         "Maximum size of the commit journal, a file in each data directory that makes small "
         "appends of all partitions durable at once; 0: there is no journal, and the files of "
@@ -203,7 +203,7 @@ class BrokerSettings(
         ours=True,
     )
     log_durability: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "fsync",
         "What an acknowledgement guarantees. fsync: the records are on disk. page-cache, as in "
         "Kafka by default: the records survive a crash of the process, but not of the machine.",
@@ -211,7 +211,7 @@ class BrokerSettings(
         ours=True,
     )
     record_validation: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "full",
         "The checks of a produced batch: full (every record, as Kafka does) or header (length, "
         "CRC, counts). With header, a batch whose header does not match its records is stored, "
@@ -220,14 +220,14 @@ class BrokerSettings(
         ours=True,
     )
     message_max_bytes: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         1_048_588,
         "Maximum size of a batch as it is sent, that is, after compression.",
         at_least(0),
         dynamic=True,
     )
     compression_type: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "producer",
         "Compression type of stored batches; producer: the compression that the producer has "
         "chosen.",
@@ -235,14 +235,14 @@ class BrokerSettings(
         dynamic=True,
     )
     log_segment_bytes: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         1_073_741_824,
         "Size at which a segment file is closed and a new one is started.",
         at_least(14),
         dynamic=True,
     )
     log_roll_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         168 * _HOURS,
         "Age at which a segment is closed if it is not full earlier.",
         at_least(1),
@@ -250,7 +250,7 @@ class BrokerSettings(
         dynamic=True,
     )
     log_roll_jitter_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         0,
         "Maximum time that is subtracted from log.roll.ms, at random for each segment.",
         at_least(0),
@@ -258,21 +258,21 @@ class BrokerSettings(
         dynamic=True,
     )
     log_index_interval_bytes: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         4096,
         "Bytes of records between two entries of the offset index.",
         at_least(0),
         dynamic=True,
     )
     log_index_size_max_bytes: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         10_485_760,
         "Maximum size of an index file of a segment.",
         at_least(4),
         dynamic=True,
     )
     log_cleanup_policy: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         ("delete",),
         "Treatment of old segments: delete removes them, compact keeps the last record of each "
         "key; with both values both happen, and with none all records stay.",
@@ -280,7 +280,7 @@ class BrokerSettings(
         dynamic=True,
     )
     log_retention_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         168 * _HOURS,
         "Time for which records are kept; -1: no limit.",
         at_least(-1),
@@ -291,23 +291,23 @@ class BrokerSettings(
         dynamic=True,
     )
     log_retention_bytes: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         -1,
         "Number of bytes that each partition keeps; less than 0: no limit.",
         dynamic=True,
     )
     log_retention_check_interval_ms: int = setting(
-        Kind.LONG, 300_000, "Time between two checks for segments to remove.", at_least(1)
+        ConfigType.LONG, 300_000, "Time between two checks for segments to remove.", at_least(1)
     )
     log_segment_delete_delay_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         60_000,
         "Time between marking a file as deleted and removing it.",
         at_least(0),
         dynamic=True,
     )
     log_message_timestamp_type: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "CreateTime",
         "The clock that gives a record its timestamp: the producer's (CreateTime) or the "
         "broker's (LogAppendTime).",
@@ -315,21 +315,21 @@ class BrokerSettings(
         dynamic=True,
     )
     log_message_timestamp_before_max_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         INT64_MAX,
         "Maximum age of a record's timestamp, compared with the broker's clock.",
         at_least(0),
         dynamic=True,
     )
     log_message_timestamp_after_max_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         3_600_000,
         "Maximum time by which a record's timestamp may be ahead of the broker's clock.",
         at_least(0),
         dynamic=True,
     )
     log_flush_interval_messages: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         INT64_MAX,
         "Accepted for compatibility: log.durability decides when records are flushed.",
         at_least(1),
@@ -337,7 +337,7 @@ class BrokerSettings(
         effective=False,
     )
     log_flush_interval_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         INT64_MAX,
         "Accepted for compatibility: log.durability decides when records are flushed.",
         at_least(0),
@@ -346,42 +346,45 @@ class BrokerSettings(
         effective=False,
     )
     log_preallocate: bool = setting(
-        Kind.BOOLEAN,
+        ConfigType.BOOLEAN,
         False,
         "Accepted for compatibility: segment files are not preallocated.",
         dynamic=True,
         effective=False,
     )
     log_cleaner_enable: bool = setting(
-        Kind.BOOLEAN,
+        ConfigType.BOOLEAN,
         True,
         "Compact the topics with cleanup.policy=compact; if false, these topics only grow.",
     )
     log_cleaner_backoff_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         15_000,
         "Time until the next check for logs to compact if the last check found none.",
         at_least(0),
         dynamic=True,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         134_217_728,
         "Memory for the keys of a log during its compaction, 34 bytes for each key; records "
         "whose keys do not fit wait for the next compaction.",
         dynamic=True,
     )
     log_cleaner_io_buffer_load_factor: float = setting(
-        Kind.DOUBLE, 0.9, "The part of log.cleaner.dedupe.buffer.size that is used.", dynamic=True
+        ConfigType.DOUBLE,
+        0.9,
+        "The part of log.cleaner.dedupe.buffer.size that is used.",
+        dynamic=True,
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
-        Kind.DOUBLE,
+        ConfigType.DOUBLE,
         1.7976931348623157e308,
         "Maximum number of bytes that compaction reads and writes in a second, both together.",
         dynamic=True,
     )
     log_cleaner_delete_retention_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         _DAYS,
         "Time for which a compacted topic keeps a tombstone (the record that deletes a key) "
         "after its first compaction.",
@@ -389,14 +392,14 @@ class BrokerSettings(
         dynamic=True,
     )
     log_cleaner_min_cleanable_ratio: float = setting(
-        Kind.DOUBLE,
+        ConfigType.DOUBLE,
         0.5,
         "A log is compacted when more than this part of its bytes is not compacted yet.",
         between(0, 1),
         dynamic=True,
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         0,
         "Minimum time for which a record stays in a compacted topic, even if a newer record "
         "has the same key.",
@@ -404,7 +407,7 @@ class BrokerSettings(
         dynamic=True,
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         INT64_MAX,
         "Maximum time until a record is compacted, however few bytes of its log are not "
         "compacted yet.",
@@ -415,26 +418,26 @@ class BrokerSettings(
     # --- The metadata log ---
 
     metadata_log_max_record_bytes_between_snapshots: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         20_971_520,
         "Bytes of records in the metadata log after which a new snapshot is written.",
         at_least(1),
     )
     metadata_log_max_snapshot_interval_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         3_600_000,
         "Time after which a snapshot of the metadata log is written if anything has changed; "
         "0: only the size counts.",
         at_least(0),
     )
     metadata_max_retention_bytes: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         104_857_600,
         "Maximum size of the metadata log and its snapshots together. Beyond it the oldest are "
         "deleted, but never the newest snapshot and the records after it. -1: no limit.",
     )
     metadata_max_retention_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         604_800_000,
         "Maximum age of snapshots of the metadata log. Older ones are deleted, together with "
         "the part of the log that they replace, but never the newest snapshot. -1: no limit.",
@@ -443,10 +446,10 @@ class BrokerSettings(
     # --- Connections and requests ---
 
     socket_request_max_bytes: int = setting(
-        Kind.INT, 104_857_600, "Maximum size of a request.", at_least(1)
+        ConfigType.INT, 104_857_600, "Maximum size of a request.", at_least(1)
     )
     max_control_request_bytes: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         8_388_608,
         "Maximum size of requests other than Produce and AppendMirrorRecords, whose limit is "
         "socket.request.max.bytes.",
@@ -454,13 +457,13 @@ class BrokerSettings(
         ours=True,
     )
     telemetry_max_bytes: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         1_048_576,
         "Maximum size of the metrics that a client pushes in one request, after compression.",
         at_least(1),
     )
     telemetry_max_series: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         10_000,
         "Maximum number of series of clients' metrics that are stored and exposed in /metrics, "
         "of all clients together.",
@@ -468,27 +471,27 @@ class BrokerSettings(
         ours=True,
     )
     telemetry_max_series_per_client: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         2_000,
         "Maximum number of series of one client's metrics.",
         between(0, 1_000_000),
         ours=True,
     )
     connections_max_idle_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         600_000,
         "Time after which a connection without traffic is closed; -1: never.",
         at_least(-1),
     )
     max_connections_per_ip: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         INT32_MAX,
         "Maximum number of connections from one IP address; further ones are closed.",
         at_least(0),
         dynamic=True,
     )
     max_connections_per_ip_overrides: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "Limits for some IP addresses that replace max.connections.per.ip. Host names are not "
         "looked up.",
@@ -496,33 +499,33 @@ class BrokerSettings(
         dynamic=True,
     )
     quota_window_num: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         11,
         "Number of time windows over which the rates of quotas are measured, including the "
         "current one.",
         at_least(1),
     )
     quota_window_size_seconds: int = setting(
-        Kind.INT, 1, "Length of a window of quota.window.num.", at_least(1)
+        ConfigType.INT, 1, "Length of a window of quota.window.num.", at_least(1)
     )
     controller_quota_window_num: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         11,
         "Number of time windows whose quota of created and deleted partitions may be used at once.",
         at_least(1),
     )
     controller_quota_window_size_seconds: int = setting(
-        Kind.INT, 1, "Length of a window of controller.quota.window.num.", at_least(1)
+        ConfigType.INT, 1, "Length of a window of controller.quota.window.num.", at_least(1)
     )
     queued_max_requests: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         500,
         "Accepted for compatibility: queued.max.request.bytes limits the requests in progress.",
         at_least(1),
         effective=False,
     )
     max_in_flight_per_connection: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         256,
         "Number of requests of one connection in progress at which the broker stops reading "
         "from it.",
@@ -530,7 +533,7 @@ class BrokerSettings(
         ours=True,
     )
     max_in_flight_bytes_per_connection: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         134_217_728,
         "Bytes of requests of one connection in progress at which the broker stops reading "
         "from it.",
@@ -538,7 +541,7 @@ class BrokerSettings(
         ours=True,
     )
     queued_max_request_bytes: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         536_870_912,
         "Memory for requests that arrive or are in progress and for responses that clients "
         "have not read, of all connections. When it is used up, the broker stops reading, "
@@ -547,36 +550,36 @@ class BrokerSettings(
         at_least(1024),
     )
     fetch_max_bytes: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         57_671_680,
         "Maximum bytes of records in one Fetch response, and maximum size of any other "
         "response: a request that needs a larger one is refused.",
         at_least(1024),
     )
     max_incremental_fetch_session_cache_slots: int = setting(
-        Kind.INT, 1000, "Maximum number of incremental fetch sessions.", at_least(0)
+        ConfigType.INT, 1000, "Maximum number of incremental fetch sessions.", at_least(0)
     )
 
     # --- Consumer groups and offsets ---
 
     group_min_session_timeout_ms: int = setting(
-        Kind.INT, 6_000, "Minimum session timeout that a member may request.", at_least(1)
+        ConfigType.INT, 6_000, "Minimum session timeout that a member may request.", at_least(1)
     )
     group_max_session_timeout_ms: int = setting(
-        Kind.INT, 1_800_000, "Maximum session timeout that a member may request.", at_least(1)
+        ConfigType.INT, 1_800_000, "Maximum session timeout that a member may request.", at_least(1)
     )
     group_initial_rebalance_delay_ms: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         0,
         "Time for which an empty group waits for more members after the first one. Kafka's "
         "default is 3000, but the server.properties in its distribution sets 0.",
         at_least(0),
     )
     group_max_size: int = setting(
-        Kind.INT, INT32_MAX, "Maximum number of members of a group.", at_least(1)
+        ConfigType.INT, INT32_MAX, "Maximum number of members of a group.", at_least(1)
     )
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         ("classic", "consumer"),
         "The protocols that groups may use. Without consumer, ConsumerGroupHeartbeat requests "
         "(KIP-848) are refused; classic cannot be left out. The features share.version and "
@@ -584,31 +587,31 @@ class BrokerSettings(
         any_of("classic", "consumer", "streams", "share"),
     )
     group_consumer_session_timeout_ms: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         45_000,
         "Time without a heartbeat after which a member of a consumer group (KIP-848) is removed.",
         at_least(1),
     )
     group_consumer_min_session_timeout_ms: int = setting(
-        Kind.INT, 45_000, "Lower bound of group.consumer.session.timeout.ms.", at_least(1)
+        ConfigType.INT, 45_000, "Lower bound of group.consumer.session.timeout.ms.", at_least(1)
     )
     group_consumer_max_session_timeout_ms: int = setting(
-        Kind.INT, 60_000, "Upper bound of group.consumer.session.timeout.ms.", at_least(1)
+        ConfigType.INT, 60_000, "Upper bound of group.consumer.session.timeout.ms.", at_least(1)
     )
     group_consumer_heartbeat_interval_ms: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         5_000,
         "Time between two heartbeats of a member of a consumer group.",
         at_least(1),
     )
     group_consumer_min_heartbeat_interval_ms: int = setting(
-        Kind.INT, 5_000, "Lower bound of group.consumer.heartbeat.interval.ms.", at_least(1)
+        ConfigType.INT, 5_000, "Lower bound of group.consumer.heartbeat.interval.ms.", at_least(1)
     )
     group_consumer_max_heartbeat_interval_ms: int = setting(
-        Kind.INT, 15_000, "Upper bound of group.consumer.heartbeat.interval.ms.", at_least(1)
+        ConfigType.INT, 15_000, "Upper bound of group.consumer.heartbeat.interval.ms.", at_least(1)
     )
     group_consumer_assignment_interval_ms: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         1_000,
         "Minimum time between two assignments of a consumer group; 0: a change leads to an "
         "assignment at once.",
@@ -616,16 +619,16 @@ class BrokerSettings(
         dynamic=True,
     )
     group_consumer_min_assignment_interval_ms: int = setting(
-        Kind.INT, 0, "Lower bound of group.consumer.assignment.interval.ms.", at_least(0)
+        ConfigType.INT, 0, "Lower bound of group.consumer.assignment.interval.ms.", at_least(0)
     )
     group_consumer_max_assignment_interval_ms: int = setting(
-        Kind.INT, 15_000, "Upper bound of group.consumer.assignment.interval.ms.", at_least(0)
+        ConfigType.INT, 15_000, "Upper bound of group.consumer.assignment.interval.ms.", at_least(0)
     )
     group_consumer_max_size: int = setting(
-        Kind.INT, INT32_MAX, "Maximum number of members of a consumer group.", at_least(1)
+        ConfigType.INT, INT32_MAX, "Maximum number of members of a consumer group.", at_least(1)
     )
     group_consumer_assignors: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         ("uniform", "range"),
         "The assignors that members of consumer groups may choose, by name or by Kafka's class "
         "name; the first is the default.",
@@ -637,46 +640,49 @@ class BrokerSettings(
         ),
     )
     group_consumer_migration_policy: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "bidirectional",
         "Allowed changes of protocol of a group with members: from classic to consumer "
         "(upgrade), back (downgrade), both (bidirectional) or none (disabled).",
         one_of("bidirectional", "upgrade", "downgrade", "disabled"),
     )
     offset_metadata_max_bytes: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         4096,
         "Maximum length of the metadata that a client commits with an offset.",
         at_least(0),
     )
     offsets_topic_num_partitions: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         50,
         "Number of partitions of __consumer_offsets, which is fixed when the topic is created.",
         between(1, 10_000),
     )
     offsets_topic_replication_factor: int = setting(
-        Kind.SHORT,
+        ConfigType.SHORT,
         1,
         "Accepted for compatibility: one node keeps one copy of __consumer_offsets.",
         between(1, 32767),
         effective=False,
     )
     offsets_topic_segment_bytes: int = setting(
-        Kind.INT, 104_857_600, "Segment size of __consumer_offsets.", at_least(14)
+        ConfigType.INT, 104_857_600, "Segment size of __consumer_offsets.", at_least(14)
     )
     offsets_topic_compression_codec: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         0,
         "Accepted for compatibility: offsets are stored uncompressed.",
         between(0, 4),
         effective=False,
     )
     offsets_retention_minutes: int = setting(
-        Kind.INT, 10_080, "Time for which the offsets of an empty group are kept.", at_least(1)
+        ConfigType.INT,
+        10_080,
+        "Time for which the offsets of an empty group are kept.",
+        at_least(1),
     )
     offsets_retention_check_interval_ms: int = setting(
-        Kind.LONG, 600_000, "Time between two checks for expired offsets.", at_least(1)
+        ConfigType.LONG, 600_000, "Time between two checks for expired offsets.", at_least(1)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek_broker.config.types import ConfigRow, Kind
+from odradek_broker.config.types import ConfigRow, ConfigType
 from odradek_broker.patterns import Pattern, PatternError, compile_pattern
 from odradek_protocol.settings import ANYTHING, Check, between
 
@@ -49,7 +49,7 @@ def _is_match(items: Iterable[str]) -> bool:
 
 
 def _row(
-    name: str, kind: Kind, default: int | tuple[str, ...], doc: str, check: Check = ANYTHING
+    name: str, kind: ConfigType, default: int | tuple[str, ...], doc: str, check: Check = ANYTHING
 ) -> ConfigRow:
     return ConfigRow(name, kind, default, doc, check)
 
@@ -60,7 +60,7 @@ METRICS_SETTINGS: dict[str, ConfigRow] = {
     for row in (
         _row(
             "interval.ms",
-            Kind.INT,
+            ConfigType.INT,
             DEFAULT_INTERVAL_MS,
             "Time between two pushes of metrics by a client; if several subscriptions match, the "
             "shortest time counts.",
@@ -68,7 +68,7 @@ METRICS_SETTINGS: dict[str, ConfigRow] = {
         ),
         _row(
             "match",
-            Kind.LIST,
+            ConfigType.LIST,
             (),
             "The clients that the subscription applies to, as a list of NAME=PATTERN that must all "
             "match; empty: every client.",
@@ -76,7 +76,7 @@ METRICS_SETTINGS: dict[str, ConfigRow] = {
         ),
         _row(
             "metrics",
-            Kind.LIST,
+            ConfigType.LIST,
             (),
             "Prefixes of the names of metrics that clients push; *: all; empty: none.",
         ),

@@ -16,9 +16,9 @@ from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.listener_settings import listener_setting
 from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS, TopicSetting
 from odradek_broker.config.types import (
-    ConfigError,
+    BrokerConfigError,
     ConfigSource,
-    Kind,
+    ConfigType,
     Setting,
     UnknownSettingError,
     Value,
@@ -40,7 +40,7 @@ class SynonymEntry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ConfigEntry:
+class EffectiveSetting:
     """A setting as DescribeConfigs shows it.
 
     `value` is None for a sensitive setting. `synonyms`: all values of the setting, strongest first.
@@ -51,7 +51,7 @@ class ConfigEntry:
     source: ConfigSource
     read_only: bool
     sensitive: bool
-    kind: Kind
+    kind: ConfigType
     doc: str
     synonyms: tuple[SynonymEntry, ...]
 
@@ -114,14 +114,14 @@ class TopicConfigs:
         most_ms = self.value("max.compaction.lag.ms", checked)
         assert isinstance(lag_ms, int) and isinstance(most_ms, int)
         if lag_ms > most_ms:
-            raise ConfigError(
+            raise BrokerConfigError(
                 "min.compaction.lag.ms", str(lag_ms), f"at most max.compaction.lag.ms ({most_ms})"
             )
         return checked
 
     def describe(
         self, overrides: Mapping[str, str], keys: Collection[str] | None = None
-    ) -> list[ConfigEntry]:
+    ) -> list[EffectiveSetting]:
         """Describe the settings in `keys` that exist, or all settings if `keys` is None, for a
         topic whose own settings are `overrides`.
         """
@@ -131,13 +131,13 @@ class TopicConfigs:
             if keys is None or row.name in keys
         ]
 
-    def _describe_one(self, row: TopicSetting, overrides: Mapping[str, str]) -> ConfigEntry:
+    def _describe_one(self, row: TopicSetting, overrides: Mapping[str, str]) -> EffectiveSetting:
         synonyms = []
         if row.name in overrides:
             synonyms.append(SynonymEntry(row.name, overrides[row.name], ConfigSource.TOPIC))
         if row.broker is not None:
             synonyms += broker_synonyms(self.config, row.broker, row.broker.name)
-        return ConfigEntry(
+        return EffectiveSetting(
             name=row.name,
             value=self.text(row.name, overrides),
             # As in Kafka, the source is DEFAULT if the broker's value was given under another name
@@ -164,7 +164,9 @@ def topic_setting(name: str) -> TopicSetting:
 # --- The broker's own settings --------------------------------------------------------------------
 
 
-def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -> list[ConfigEntry]:
+def describe_broker(
+    config: BrokerConfig, keys: Collection[str] | None = None
+) -> list[EffectiveSetting]:
     """Describe all settings of the broker, with a separate entry for every synonym. `keys`: only
     these names; None for all."""
     entries = []
@@ -182,7 +184,7 @@ def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -
     return sorted(entries, key=lambda entry: entry.name)
 
 
-def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> ConfigEntry:
+def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> EffectiveSetting:
     """Describe a setting under one of its names. As in Kafka, a name that was not given shows its
     own default, even if the setting was given under another name. A synonym that has the same unit
     and no default of its own (`broker.id`) shows the setting's value."""
@@ -196,13 +198,13 @@ def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> Confi
         source = ConfigSource.DEFAULT if origin is None else origin[0]
     else:
         value, source = None, ConfigSource.DEFAULT
-    return ConfigEntry(
+    return EffectiveSetting(
         name=name,
         value=None if row.secret else value,
         source=source,
         read_only=not row.dynamic or synonym is not None,
         sensitive=row.secret,
-        kind=Kind.INT if synonym is not None and synonym.factor > 1 else row.kind,
+        kind=ConfigType.INT if synonym is not None and synonym.factor > 1 else row.kind,
         doc=row.doc,
         synonyms=tuple(synonyms),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from odradek_broker.config.broker_settings import SETTINGS
-from odradek_broker.config.types import ConfigRow, Kind, Setting, Value
+from odradek_broker.config.types import ConfigRow, ConfigType, Setting, Value
 from odradek_broker.topic_partition import topic_name_problem
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import (
@@ -46,7 +46,7 @@ def _bounded(protocol: str, name: str, doc: str) -> GroupSetting:
 
 
 def _share_alone(
-    name: str, kind: Kind, default: Value, doc: str, check: Check = ANYTHING
+    name: str, kind: ConfigType, default: Value, doc: str, check: Check = ANYTHING
 ) -> GroupSetting:
     """A setting of share groups whose default is a constant and not a setting of the broker."""
     return GroupSetting(name, kind, default, doc, check, synonym=name)
@@ -55,7 +55,7 @@ def _share_alone(
 def _unserved(name: str, default: Value, check: Check) -> GroupSetting:
     synonym = f"group.{name}"
     return GroupSetting(
-        name, Kind.INT, default, _NOT_SERVED, check, synonym=synonym, effective=False
+        name, ConfigType.INT, default, _NOT_SERVED, check, synonym=synonym, effective=False
     )
 
 
@@ -101,7 +101,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         ),
         _share_alone(
             "errors.deadletterqueue.copy.record.enable",
-            Kind.BOOLEAN,
+            ConfigType.BOOLEAN,
             False,
             "true: a dead letter of a share group has the key, the value and the headers of the "
             "record; false: it has only the position of the record (KIP-1191, in Kafka from 4.4 "
@@ -109,7 +109,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         ),
         _share_alone(
             "errors.deadletterqueue.topic.name",
-            Kind.STRING,
+            ConfigType.STRING,
             "",
             "The topic to which a share group writes records that it gives up; empty: they are "
             "only archived (KIP-1191, in Kafka from 4.4 on).",
@@ -122,7 +122,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         ),
         _share_alone(
             "share.auto.offset.reset",
-            Kind.STRING,
+            ConfigType.STRING,
             "latest",
             "The position from which the group reads a partition that it has not read before.",
             _OFFSET_RESET,
@@ -136,7 +136,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         _bounded("share", "heartbeat.interval.ms", "Time between two heartbeats of a member."),
         _share_alone(
             "share.isolation.level",
-            Kind.STRING,
+            ConfigType.STRING,
             "read_uncommitted",
             "read_committed: the group gets no records of open or aborted transactions.",
             one_of("read_committed", "read_uncommitted"),
@@ -153,7 +153,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         ),
         _share_alone(
             "share.redelivery.delay.max.ms",
-            Kind.INT,
+            ConfigType.INT,
             60_000,
             "Maximum pause before a record is delivered again; the pause doubles with each "
             "delivery. Not a setting of Kafka.",
@@ -161,7 +161,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         ),
         _share_alone(
             "share.redelivery.delay.ms",
-            Kind.INT,
+            ConfigType.INT,
             0,
             "The pause before a record is delivered for the second time; 0: none. Not a setting of"
             " Kafka.",
@@ -169,7 +169,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         ),
         _share_alone(
             "share.renew.acknowledge.enable",
-            Kind.BOOLEAN,
+            ConfigType.BOOLEAN,
             True,
             "true: members may renew the lock of a record before it expires.",
         ),

@@ -14,10 +14,10 @@ from odradek_broker.config.principal_mapping import parse_rules
 from odradek_broker.config.sasl_settings import (
     MECHANISMS,
     PER_MECHANISM,
-    SaslSettings,
+    BrokerSaslSettings,
     is_of_listeners,
 )
-from odradek_broker.config.types import Kind, Setting, setting
+from odradek_broker.config.types import ConfigType, Setting, setting
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT32_MAX, Check, any_of, at_least, between, one_of
 from odradek_protocol.tls.settings import PROTOCOLS, STORE_TYPES
@@ -28,12 +28,12 @@ _OF_ONE = " May be set for one listener."
 
 def _secret(doc: str) -> Any:
     """A setting whose value is never shown."""
-    return setting(Kind.PASSWORD, "", doc, dynamic=True, secret=True)
+    return setting(ConfigType.PASSWORD, "", doc, dynamic=True, secret=True)
 
 
 def _store_type(what: str) -> Any:
     return setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "JKS",
         f"The type of the store with the {what}: PEM, PKCS12 or JKS, which is read as PKCS12."
         + _OF_ONE,
@@ -55,21 +55,21 @@ class ListenerSettings:
     """Every setting of listeners, parsed and typed."""
 
     listeners: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
         "The addresses to listen on: NAME://HOST:PORT, separated by commas. An empty host "
         "means all addresses, port 0 a free port. By default only clients on this machine can "
         "connect, because a client that can connect may do everything (insecure.listeners).",
     )
     advertised_listeners: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         (),
         "The addresses that the broker gives to clients, one for each listener: "
         "NAME://HOST:PORT. Without one, the broker gives the address on which it listens, or "
         "the name of the machine if it listens on all addresses.",
     )
     listener_security_protocol_map: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         (
             "SASL_SSL:SASL_SSL",
             "PLAINTEXT:PLAINTEXT",
@@ -80,40 +80,40 @@ class ListenerSettings:
         "it is not set, the protocol of the names in controller.listener.names is PLAINTEXT.",
     )
     inter_broker_listener_name: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "The name of an advertised listener. It is checked, but has no effect, because there "
         "are no other brokers.",
         effective=False,
     )
     security_inter_broker_protocol: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "Accepted instead of inter.broker.listener.name; it has no effect, because there are "
         "no other brokers.",
         effective=False,
     )
     controller_listener_names: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         (),
         "Listeners with these names are not opened, because this broker is its own controller.",
     )
     process_roles: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         (),
         "Accepted for compatibility: this program is broker and controller.",
         any_of("broker", "controller", may_be_empty=True),
         effective=False,
     )
     insecure_listeners: bool = setting(
-        Kind.BOOLEAN,
+        ConfigType.BOOLEAN,
         False,
         "Allow listeners without authentication on addresses that other machines can reach. "
         "`odradek serve --insecure` sets it.",
         ours=True,
     )
     max_connections: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         INT32_MAX,
         "Maximum number of connections of all listeners; further ones wait to be accepted. If "
         "the limit is lowered, the connections that have been idle longest are closed. May be "
@@ -122,7 +122,7 @@ class ListenerSettings:
         dynamic=True,
     )
     max_connection_creation_rate: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         INT32_MAX,
         "Maximum number of new connections per second of all listeners, measured over the time "
         "windows of quotas; further ones wait to be accepted. May be set for one listener.",
@@ -134,7 +134,7 @@ class ListenerSettings:
 
     ssl_keystore_type: str = _store_type("certificate")
     ssl_keystore_location: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "The file with the key and the certificates of TLS listeners. It is read again when it changes."
         + _OF_ONE,
@@ -148,7 +148,7 @@ class ListenerSettings:
     )
     ssl_truststore_type: str = _store_type("authorities")
     ssl_truststore_location: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "The file with the certificate authorities that may issue client certificates; empty: "
         "those that the system trusts. It is read again when it changes." + _OF_ONE,
@@ -159,14 +159,14 @@ class ListenerSettings:
         "The certificate authorities as PEM text, instead of a file." + _OF_ONE
     )
     ssl_client_auth: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "none",
         "Whether clients have to present a certificate, whose name is then the principal of "
         "the client." + _OF_ONE,
         one_of("required", "requested", "none"),
     )
     ssl_principal_mapping_rules: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "DEFAULT",
         "Rules that turn the name in a client's certificate into the name of its user: "
         "DEFAULT, or RULE:pattern/replacement/ followed by L or U for lower or upper case, "
@@ -174,33 +174,33 @@ class ListenerSettings:
         Check("DEFAULT or RULE:pattern/replacement/[LU], separated by commas", _are_rules),
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         PROTOCOLS,
         "The versions of TLS that clients may use." + _OF_ONE,
         any_of(*PROTOCOLS),
     )
     ssl_protocol: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "TLSv1.3",
         "Accepted for compatibility: ssl.enabled.protocols has the versions of TLS.",
         one_of("TLS", *PROTOCOLS),
         effective=False,
     )
     ssl_cipher_suites: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         (),
         "The cipher suites that may be used, by their names in the standards or in OpenSSL; "
         "empty: OpenSSL's default." + _OF_ONE,
     )
     ssl_handshake_timeout_ms: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         10_000,
         "Maximum time of a TLS handshake, after which its connection is closed.",
         between(1, 600_000),
         ours=True,
     )
     max_ssl_handshakes: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         1_000,
         "Maximum number of unfinished TLS handshakes of one listener; for a further one, the "
         "oldest is closed.",
@@ -208,7 +208,7 @@ class ListenerSettings:
         ours=True,
     )
     max_ssl_handshakes_per_ip: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         100,
         "Maximum number of unfinished TLS handshakes of one IP address at one listener; for a "
         "further one, its oldest is closed.",
@@ -219,7 +219,7 @@ class ListenerSettings:
 
 _ROWS = {
     name: row
-    for each in (ListenerSettings, SaslSettings)
+    for each in (ListenerSettings, BrokerSaslSettings)
     for name, row in Setting.declared_by(each, ".").items()
 }
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from odradek_broker.config.listener_settings import ListenerSettings
-from odradek_broker.config.types import ConfigError, write_value
+from odradek_broker.config.types import BrokerConfigError, write_value
 from odradek_protocol.lazy_dataclass import dataclass
 
 _PORT_MAX = 65_535
@@ -83,7 +83,7 @@ def parse_address(key: str, text: str) -> tuple[str, int]:
         host = host[1:-1]
     legal_port = port.isascii() and port.isdigit() and int(port) <= _PORT_MAX
     if not colon or not legal_port or (":" in host and not bracketed) or " " in host:
-        raise ConfigError(key, text, "HOST:PORT or [IPv6]:PORT, with a port up to 65535")
+        raise BrokerConfigError(key, text, "HOST:PORT or [IPv6]:PORT, with a port up to 65535")
     return host, int(port)
 
 
@@ -99,7 +99,7 @@ def with_plaintext_address(listeners: str | None, address: str) -> str:
         return own
     names = [text.partition("://")[0].strip().upper() for text in listeners.split(",")]
     if "PLAINTEXT" not in names:
-        raise ConfigError(
+        raise BrokerConfigError(
             "--listen",
             address,
             f"left out: it moves the listener PLAINTEXT, and listeners has {', '.join(names)}",
@@ -138,11 +138,11 @@ def check_listeners(settings: ListenerSettings, *, map_is_given: bool) -> None:
     listeners = broker_listeners(settings, map_is_given=map_is_given)
     shown = write_value(settings.listeners)
     if not listeners:
-        raise ConfigError(
+        raise BrokerConfigError(
             "listeners", shown, "at least one address that is not of controller.listener.names"
         )
     if settings.process_roles and "broker" not in settings.process_roles:
-        raise ConfigError(
+        raise BrokerConfigError(
             "process.roles", write_value(settings.process_roles), "a list with broker"
         )
     _check_advertised(settings, listeners, map_is_given)
@@ -160,7 +160,7 @@ def check_reach(
         return
     for each in listeners:
         if not each.this_machine_only and each.name not in authenticated:
-            raise ConfigError(
+            raise BrokerConfigError(
                 "listeners",
                 write_value(settings.listeners),
                 f"on this machine only, as {each.name}://127.0.0.1:{each.port} is: everybody who"
@@ -179,24 +179,26 @@ def _check_advertised(
     names = [listener.name for listener in listeners]
     unknown = [name for name in advertised if name not in names]
     if unknown:
-        raise ConfigError(
+        raise BrokerConfigError(
             _ADVERTISED,
             shown,
             f"of listeners that there are ({', '.join(names)}), not {unknown[0]}",
         )
     for name, (host, _) in advertised.items():
         if host in ("0.0.0.0", "::"):
-            raise ConfigError(
+            raise BrokerConfigError(
                 _ADVERTISED, shown, f"addresses that clients can connect to, not {host} ({name})"
             )
     inner = settings.inter_broker_listener_name
     if not inner:
         return
     if settings.security_inter_broker_protocol:
-        raise ConfigError(_INTER_BROKER, inner, f"left out where {_INTER_BROKER_PROTOCOL} is set")
+        raise BrokerConfigError(
+            _INTER_BROKER, inner, f"left out where {_INTER_BROKER_PROTOCOL} is set"
+        )
     candidates = list(advertised) or names
     if inner.upper() not in candidates:
-        raise ConfigError(
+        raise BrokerConfigError(
             _INTER_BROKER, inner, f"one of the advertised listeners: {', '.join(candidates)}"
         )
 
@@ -215,7 +217,7 @@ def _protocols(settings: ListenerSettings, map_is_given: bool) -> dict[str, Secu
     for entry in settings.listener_security_protocol_map:
         name, colon, protocol = (part.strip() for part in entry.partition(":"))
         if not colon or not name or protocol.upper() not in SecurityProtocol.__members__:
-            raise ConfigError(
+            raise BrokerConfigError(
                 _MAP,
                 write_value(settings.listener_security_protocol_map),
                 f"NAME:PROTOCOL with one of {', '.join(SecurityProtocol)}, not {entry!r}",
@@ -242,10 +244,12 @@ def _parse(
         name, separator, address = text.partition("://")
         name = name.strip().upper()
         if not separator or not _NAME.fullmatch(name):
-            raise ConfigError(key, text, "NAME://HOST:PORT, for example PLAINTEXT://127.0.0.1:9092")
+            raise BrokerConfigError(
+                key, text, "NAME://HOST:PORT, for example PLAINTEXT://127.0.0.1:9092"
+            )
         host, port = parse_address(key, address)
         if name not in protocols:
-            raise ConfigError(
+            raise BrokerConfigError(
                 key, text, f"of a name that {_MAP} has ({', '.join(protocols) or 'none'})"
             )
         found.append(Listener(name, host, port, protocols[name]))
@@ -256,7 +260,7 @@ def _check_unique_names(key: str, texts: tuple[str, ...], found: list[Listener])
     names = [listener.name for listener in found]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(
+            raise BrokerConfigError(
                 key, write_value(texts), f"a list in which each name is there once; {name} is not"
             )
 
@@ -273,7 +277,7 @@ def _check_names_and_ports(settings: ListenerSettings, found: list[Listener]) ->
         kinds = [type(_ip_address(listener.host)) for listener in sharing]
         if len(sharing) > 1 and sorted(kinds, key=str) != [IPv4Address, IPv6Address]:
             names = ", ".join(listener.name for listener in sharing)
-            raise ConfigError(
+            raise BrokerConfigError(
                 "listeners",
                 write_value(settings.listeners),
                 f"a list in which each listener has a port of its own; {names} share {port}",

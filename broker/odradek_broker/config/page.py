@@ -9,7 +9,7 @@ from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.client_metrics_settings import METRICS_SETTINGS
 from odradek_broker.config.group_settings import GROUP_SETTINGS
 from odradek_broker.config.topic_settings import TOPIC_SETTINGS, TopicSetting
-from odradek_broker.config.types import Kind, Setting, Value, write_value
+from odradek_broker.config.types import ConfigType, Setting, Value, write_value
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, table_row
 
@@ -114,7 +114,7 @@ def _broker_row(row: Setting) -> str:
     if row.synonyms:
         names = ", ".join(f"`{synonym.name}`" for synonym in row.synonyms)
         doc += f" Synonyms: {names}."
-    allowed = row.allowed if row.kind is not Kind.STRING else row.check.text
+    allowed = row.allowed if row.kind is not ConfigType.STRING else row.check.text
     return table_row(f"`{row.name}`", _default(row.default), doc, allowed)
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from odradek_broker.config.listener_settings import listener_key
 from odradek_broker.config.listeners import Listener, SecurityProtocol
 from odradek_broker.config.sasl_settings import MECHANISMS, UNSECURED_VALIDATOR
-from odradek_broker.config.types import ConfigError, Value, write_value
+from odradek_broker.config.types import BrokerConfigError, Value, write_value
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.sasl.jaas import LOGIN_MODULES, JaasError, LoginModule, parse_jaas
 from odradek_protocol.tls.settings import TlsError
@@ -27,7 +27,7 @@ _JWKS = "sasl.oauthbearer.jwks.endpoint.url"
 _USER = "user_"
 
 
-class Settings(Protocol):
+class PerListenerSettings(Protocol):
     """The parsed configuration, reduced to what this module reads."""
 
     def listener_text(self, listener: str, name: str, mechanism: str = "", /) -> str | None:
@@ -90,7 +90,7 @@ _REFERENCE = "${"
 
 
 def sasl_settings(
-    config: Settings, listener: str, resolve: Resolve | None = None
+    config: PerListenerSettings, listener: str, resolve: Resolve | None = None
 ) -> SaslListenerSettings:
     """The SASL settings of a listener. Raises ConfigError, which names the setting to change.
 
@@ -100,7 +100,7 @@ def sasl_settings(
     mechanisms = config.listener_value(listener, _ENABLED)
     assert isinstance(mechanisms, tuple)
     if not set(mechanisms) <= set(MECHANISMS):
-        raise ConfigError(
+        raise BrokerConfigError(
             _ENABLED,
             write_value(mechanisms),
             f"one or more of {', '.join(MECHANISMS)} for the listener {listener}: Kerberos (GSSAPI),"
@@ -116,7 +116,7 @@ def sasl_settings(
         users = _plain_users(config, listener, modules["PLAIN"])
         unseen = modules["PLAIN"] is UNSEEN
         if not users and not users_file and not unseen:
-            raise ConfigError(
+            raise BrokerConfigError(
                 _USERS_FILE,
                 "",
                 f"a file with the users of PLAIN; or {listener_key(listener, _JAAS, 'PLAIN')} names them,"
@@ -130,7 +130,7 @@ def sasl_settings(
     )
 
 
-def check_sasl(config: Settings, listeners: Iterable[Listener]) -> None:
+def check_sasl(config: PerListenerSettings, listeners: Iterable[Listener]) -> None:
     """Check that each SASL listener has all its settings. Raises ConfigError, which names the
     setting to change."""
     for each in listeners:
@@ -138,7 +138,7 @@ def check_sasl(config: Settings, listeners: Iterable[Listener]) -> None:
             sasl_settings(config, each.name)
 
 
-def sasl_warnings(config: Settings, listeners: Iterable[Listener]) -> list[str]:
+def sasl_warnings(config: PerListenerSettings, listeners: Iterable[Listener]) -> list[str]:
     """Warnings about SASL settings that are accepted but dangerous."""
     found = []
     for each in listeners:
@@ -173,7 +173,7 @@ UNSEEN = LoginModule("", {})
 
 
 def _login_module(
-    config: Settings, listener: str, mechanism: str, resolve: Resolve | None
+    config: PerListenerSettings, listener: str, mechanism: str, resolve: Resolve | None
 ) -> LoginModule | None:
     """The login module that sasl.jaas.config names for a mechanism; None if the setting is not
     given, UNSEEN if it is a reference and there is no `resolve`."""
@@ -193,29 +193,33 @@ def _login_module(
                 for each in modules
             ]
     except JaasError as error:
-        raise ConfigError(key, "(hidden)", f"a login module and its options: {error}") from None
+        raise BrokerConfigError(
+            key, "(hidden)", f"a login module and its options: {error}"
+        ) from None
     except TlsError as error:
-        raise ConfigError(key, "(hidden)", str(error)) from None
+        raise BrokerConfigError(key, "(hidden)", str(error)) from None
     wanted = LOGIN_MODULES[mechanism]
     if len(modules) != 1 or modules[0].short_name != wanted:
-        raise ConfigError(key, "(hidden)", f"one login module, {wanted}")
+        raise BrokerConfigError(key, "(hidden)", f"one login module, {wanted}")
     return modules[0]
 
 
-def _plain_users(config: Settings, listener: str, module: LoginModule | None) -> dict[str, str]:
+def _plain_users(
+    config: PerListenerSettings, listener: str, module: LoginModule | None
+) -> dict[str, str]:
     options = {} if module is None else module.options
     users = {name[len(_USER) :]: text for name, text in options.items() if name.startswith(_USER)}
     key = listener_key(listener, _JAAS, "PLAIN")
     for name, password in users.items():
         if not name or not password:
-            raise ConfigError(
+            raise BrokerConfigError(
                 key, "(hidden)", 'a list of users with passwords: user_NAME="PASSWORD"'
             )
     return users
 
 
 def _tokens(
-    config: Settings, listener: str, module: LoginModule | None
+    config: PerListenerSettings, listener: str, module: LoginModule | None
 ) -> SignedTokens | UnsecuredTokens:
     options = {} if module is None else module.options
     handler = config.listener_text(listener, _HANDLER, "OAUTHBEARER")
@@ -226,7 +230,7 @@ def _tokens(
     if handler == UNSECURED_VALIDATOR or (handler is None and unsecured and not url):
         return _unsecured(listener, options)
     if not url:
-        raise ConfigError(
+        raise BrokerConfigError(
             _JWKS,
             "",
             "the address of the keys that tokens of OAUTHBEARER are signed with, https://... or"
@@ -234,7 +238,9 @@ def _tokens(
             f" {listener_key(listener, _HANDLER, 'OAUTHBEARER')}={UNSECURED_VALIDATOR}",
         )
     if not url.startswith(("https://", "http://", "file://")):
-        raise ConfigError(_JWKS, url, "an address that begins with https://, http:// or file://")
+        raise BrokerConfigError(
+            _JWKS, url, "an address that begins with https://, http:// or file://"
+        )
     value = config.listener_value
 
     def texts(name: str) -> tuple[str, ...]:
@@ -262,7 +268,7 @@ def _unsecured(listener: str, options: Mapping[str, str]) -> UnsecuredTokens:
     """The validation that the options of Kafka's unsecured validator describe."""
     skew = options.get("unsecuredValidatorAllowableClockSkewMs", "0")
     if not skew.isdecimal() or int(skew) > 86_400_000:
-        raise ConfigError(
+        raise BrokerConfigError(
             listener_key(listener, _JAAS, "OAUTHBEARER"),
             "(hidden)",
             "with at most 86400000 as unsecuredValidatorAllowableClockSkewMs",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek_broker.config.types import Kind, setting
+from odradek_broker.config.types import ConfigType, setting
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.sasl.jaas import LOGIN_MODULES
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, Check, any_of, at_least, between, one_of
@@ -44,23 +44,23 @@ _OF_ONE = " May be set for one listener."
 _OF_MECHANISM = " May be set for one mechanism of one listener."
 
 
-def _oauth(kind: Kind, default: object, doc: str, *check: Any) -> Any:
+def _oauth(kind: ConfigType, default: object, doc: str, *check: Any) -> Any:
     return setting(kind, default, doc + _OF_ONE, *check)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SaslSettings:
+class BrokerSaslSettings:
     """Every setting of SASL, parsed and typed."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         ("GSSAPI",),
         "The SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
         "OAUTHBEARER. GSSAPI is Kafka's default, and is not supported here." + _OF_ONE,
         any_of("GSSAPI", *MECHANISMS),
     )
     sasl_jaas_config: str = setting(
-        Kind.PASSWORD,
+        ConfigType.PASSWORD,
         "",
         "The users of a mechanism, in Kafka's format: for PLAIN, PlainLoginModule with an "
         'option user_NAME="PASSWORD" for each user. It has an effect only for one mechanism of '
@@ -68,14 +68,14 @@ class SaslSettings:
         secret=True,
     )
     sasl_plain_users_file: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "A file with the PLAIN users and the hashes of their passwords, one NAME:HASH in each "
         "line. It is read again when it changes." + _OF_ONE,
         ours=True,
     )
     sasl_scram_initial_users: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         (),
         "SCRAM users that are created at the start if they have no password yet, so that one "
         "of them can create the others: NAME=env:VARIABLE or NAME=file:PATH, the place of the "
@@ -84,25 +84,25 @@ class SaslSettings:
         ours=True,
     )
     sasl_mechanism_inter_broker_protocol: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "GSSAPI",
         "Accepted for compatibility: there are no other brokers.",
         effective=False,
     )
     sasl_mechanism_controller_protocol: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "GSSAPI",
         "Accepted for compatibility: this broker is its own controller.",
         effective=False,
     )
     sasl_server_max_receive_size: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         524_288,
         "Maximum size of a request before the client is authenticated.",
         between(1, INT32_MAX),
     )
     sasl_server_callback_handler_class: str = setting(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "The validation of tokens. Kafka's class OAuthBearerValidatorCallbackHandler selects "
         "signed tokens, OAuthBearerUnsecuredValidatorCallbackHandler tokens without a "
@@ -111,7 +111,7 @@ class SaslSettings:
         one_of("", VALIDATOR, _OLD_VALIDATOR, UNSECURED_VALIDATOR),
     )
     delegation_token_secret_key: str = setting(
-        Kind.PASSWORD,
+        ConfigType.PASSWORD,
         "",
         "The secret key from which the HMACs of delegation tokens are computed. It must be the "
         "same at every start: with another key, nobody can use the earlier tokens. Empty: "
@@ -119,26 +119,26 @@ class SaslSettings:
         secret=True,
     )
     delegation_token_max_lifetime_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         7 * _DAY_MS,
         "Maximum lifetime of a delegation token, however often it is renewed.",
         at_least(1),
     )
     delegation_token_expiry_time_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         _DAY_MS,
         "Time after which a delegation token expires unless it is renewed.",
         at_least(1),
     )
     delegation_token_expiry_check_interval_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         3_600_000,
         "Time between two checks for expired delegation tokens to remove. An expired token is "
         "refused even before it is removed.",
         at_least(1),
     )
     connections_max_reauth_ms: int = setting(
-        Kind.LONG,
+        ConfigType.LONG,
         0,
         "Time after which a client has to authenticate again; one that does not is "
         "disconnected at its next request. 0: no limit, or until its token expires."
@@ -146,21 +146,21 @@ class SaslSettings:
         between(0, INT64_MAX),
     )
     connection_failed_authentication_delay_ms: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         100,
         "Delay before the broker answers a failed authentication and closes the connection. It "
         "is longer after several failures from one address.",
         between(0, 600_000),
     )
     sasl_authentication_timeout_ms: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         30_000,
         "Maximum time of an authentication, after which the client is disconnected.",
         between(1, 600_000),
         ours=True,
     )
     max_sasl_authentications_per_ip: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         200,
         "Maximum number of connections of one IP address that have not authenticated; for a "
         "further one, its oldest is closed.",
@@ -168,7 +168,7 @@ class SaslSettings:
         ours=True,
     )
     max_sasl_authentications: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         2_000,
         "Maximum number of connections that have not authenticated, of all addresses together; "
         "for a further one, the oldest is closed.",
@@ -176,49 +176,49 @@ class SaslSettings:
         ours=True,
     )
     sasl_oauthbearer_jwks_endpoint_url: str = _oauth(
-        Kind.STRING,
+        ConfigType.STRING,
         "",
         "The URL of the public keys that verify the signatures of tokens, as JWKS: "
         "https://..., or file:///... for a file.",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _oauth(
-        Kind.LONG,
+        ConfigType.LONG,
         3_600_000,
         "Time after which the keys are read again.",
         between(1_000, INT64_MAX),
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = _oauth(
-        Kind.LONG,
+        ConfigType.LONG,
         100,
         "Time until the next attempt to read the keys after a failure.",
         at_least(1),
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = _oauth(
-        Kind.LONG,
+        ConfigType.LONG,
         10_000,
         "Maximum time until the next attempt to read the keys, after several failures.",
         at_least(1),
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = _oauth(
-        Kind.LIST, (), "The audiences of which a token must name one; empty: any."
+        ConfigType.LIST, (), "The audiences of which a token must name one; empty: any."
     )
     sasl_oauthbearer_expected_issuer: str = _oauth(
-        Kind.STRING, "", "The issuer that a token must have; empty: any."
+        ConfigType.STRING, "", "The issuer that a token must have; empty: any."
     )
     sasl_oauthbearer_scope_claim_name: str = _oauth(
-        Kind.STRING, "scope", "The claim of a token that holds its scopes."
+        ConfigType.STRING, "scope", "The claim of a token that holds its scopes."
     )
     sasl_oauthbearer_sub_claim_name: str = _oauth(
-        Kind.STRING, "sub", "The claim of a token that holds the name of the user."
+        ConfigType.STRING, "sub", "The claim of a token that holds the name of the user."
     )
     sasl_oauthbearer_clock_skew_seconds: int = _oauth(
-        Kind.INT,
+        ConfigType.INT,
         30,
         "Maximum difference between the clocks of the broker and of the issuer of tokens.",
         between(0, 3_600),
     )
     sasl_oauthbearer_algorithms: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"),
         "The algorithms with which tokens may be signed." + _OF_ONE,
         any_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.config.types import Kind, setting
+from odradek_broker.config.types import ConfigType, setting
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import any_of, at_least, between
 
@@ -12,41 +12,41 @@ class ShareGroupSettings:
     """The settings of the group coordinator for share groups."""
 
     group_share_session_timeout_ms: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         45_000,
         "Time without a heartbeat after which a member of a share group (KIP-932) is removed.",
         at_least(1),
     )
     group_share_min_session_timeout_ms: int = setting(
-        Kind.INT, 45_000, "Lower bound of group.share.session.timeout.ms.", at_least(1)
+        ConfigType.INT, 45_000, "Lower bound of group.share.session.timeout.ms.", at_least(1)
     )
     group_share_max_session_timeout_ms: int = setting(
-        Kind.INT, 60_000, "Upper bound of group.share.session.timeout.ms.", at_least(1)
+        ConfigType.INT, 60_000, "Upper bound of group.share.session.timeout.ms.", at_least(1)
     )
     group_share_heartbeat_interval_ms: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         5_000,
         "Time between two heartbeats of a member of a share group.",
         at_least(1),
     )
     group_share_min_heartbeat_interval_ms: int = setting(
-        Kind.INT, 5_000, "Lower bound of group.share.heartbeat.interval.ms.", at_least(1)
+        ConfigType.INT, 5_000, "Lower bound of group.share.heartbeat.interval.ms.", at_least(1)
     )
     group_share_max_heartbeat_interval_ms: int = setting(
-        Kind.INT, 15_000, "Upper bound of group.share.heartbeat.interval.ms.", at_least(1)
+        ConfigType.INT, 15_000, "Upper bound of group.share.heartbeat.interval.ms.", at_least(1)
     )
     group_share_max_size: int = setting(
-        Kind.INT, 200, "Maximum number of members of a share group.", between(1, 1_000)
+        ConfigType.INT, 200, "Maximum number of members of a share group.", between(1, 1_000)
     )
     group_share_assignors: tuple[str, ...] = setting(
-        Kind.LIST,
+        ConfigType.LIST,
         ("simple",),
         "The assignor of share groups, by name or by Kafka's class name. Only one exists.",
         any_of("simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"),
         effective=False,
     )
     group_share_assignment_interval_ms: int = setting(
-        Kind.INT,
+        ConfigType.INT,
         1_000,
         "Minimum time between two assignments of a share group; 0: a change leads to an "
         "assignment at once.",
@@ -54,8 +54,8 @@ class ShareGroupSettings:
         dynamic=True,
     )
     group_share_min_assignment_interval_ms: int = setting(
-        Kind.INT, 0, "Lower bound of group.share.assignment.interval.ms.", at_least(0)
+        ConfigType.INT, 0, "Lower bound of group.share.assignment.interval.ms.", at_least(0)
     )
     group_share_max_assignment_interval_ms: int = setting(
-        Kind.INT, 15_000, "Upper bound of group.share.assignment.interval.ms.", at_least(0)
+        ConfigType.INT, 15_000, "Upper bound of group.share.assignment.interval.ms.", at_least(0)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from odradek_broker.config.broker_settings import SETTINGS
-from odradek_broker.config.types import ConfigRow, Kind, Setting, Value
+from odradek_broker.config.types import ConfigRow, ConfigType, Setting, Value
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
 from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.lazy_dataclass import dataclass
@@ -30,7 +30,7 @@ def _like(name: str, broker_key: str, doc: str = "") -> TopicSetting:
     return TopicSetting.like(row, name, doc, broker=row, effective=row.effective)
 
 
-def _unused(name: str, kind: Kind, default: Value, check: Check, doc: str) -> TopicSetting:
+def _unused(name: str, kind: ConfigType, default: Value, check: Check, doc: str) -> TopicSetting:
     doc = f"Accepted for compatibility: {doc}"
     return TopicSetting(name, kind, default, doc, check, effective=False)
 
@@ -66,7 +66,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         _like("delete.retention.ms", "log.cleaner.delete.retention.ms"),
         TopicSetting(
             DEAD_LETTERS_ALLOWED,
-            Kind.BOOLEAN,
+            ConfigType.BOOLEAN,
             False,
             "true: share groups may write their dead letters to the topic (KIP-1191, in Kafka from"
             " 4.4 on).",
@@ -76,7 +76,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         _like("flush.ms", "log.flush.interval.ms"),
         _unused(
             "follower.replication.throttled.replicas",
-            Kind.LIST,
+            ConfigType.LIST,
             (),
             _THROTTLED_REPLICAS,
             _NO_REPLICATION,
@@ -84,7 +84,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         _like("index.interval.bytes", "log.index.interval.bytes"),
         _unused(
             "leader.replication.throttled.replicas",
-            Kind.LIST,
+            ConfigType.LIST,
             (),
             _THROTTLED_REPLICAS,
             _NO_REPLICATION,
@@ -101,7 +101,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         _like("min.insync.replicas", "min.insync.replicas"),
         TopicSetting(
             MIRROR_SOURCE,
-            Kind.STRING,
+            ConfigType.STRING,
             "",
             "The cluster and the id of the topic that this topic mirrors with the same offsets. "
             "`odradek mirror` sets it when it creates the topic, and `odradek mirror promote` "
@@ -109,11 +109,11 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             _MIRROR_SOURCES,
         ),
         _like("preallocate", "log.preallocate"),
-        _unused("remote.log.copy.disable", Kind.BOOLEAN, False, ANYTHING, _NO_TIERS),
-        _unused("remote.log.delete.on.disable", Kind.BOOLEAN, False, ANYTHING, _NO_TIERS),
+        _unused("remote.log.copy.disable", ConfigType.BOOLEAN, False, ANYTHING, _NO_TIERS),
+        _unused("remote.log.delete.on.disable", ConfigType.BOOLEAN, False, ANYTHING, _NO_TIERS),
         _unused(
             "remote.storage.enable",
-            Kind.BOOLEAN,
+            ConfigType.BOOLEAN,
             False,
             Check("false, because there is no remote storage", lambda enabled: not enabled),
             _NO_TIERS,

@@ -32,7 +32,7 @@ VALUE_CHARACTERS_MAX = 32_768
 _SHOWN_CHARACTERS_MAX = 200
 
 
-class ConfigError(ValueError):
+class BrokerConfigError(ValueError):
     """The error of a bad value, with the key, the value and the allowed values."""
 
     def __init__(self, key: str, value: str | None, allowed: str) -> None:
@@ -43,7 +43,7 @@ class ConfigError(ValueError):
         super().__init__(f"{key} is {shown}; it must be {allowed}")
 
 
-class UnknownSettingError(ConfigError):
+class UnknownSettingError(BrokerConfigError):
     """The error for an unknown key."""
 
     def __init__(self, key: str, problem: str) -> None:
@@ -53,7 +53,7 @@ class UnknownSettingError(ConfigError):
         self.allowed = ""
 
 
-class Kind(IntEnum):
+class ConfigType(IntEnum):
     """The type of a value; the numbers are those that DescribeConfigs sends."""
 
     BOOLEAN = 1
@@ -80,14 +80,14 @@ class ConfigSource(IntEnum):
 
 
 _KIND_TEXT = {
-    Kind.BOOLEAN: "true or false",
-    Kind.STRING: "a text",
-    Kind.INT: "a 32-bit integer",
-    Kind.SHORT: "a 16-bit integer",
-    Kind.LONG: "a 64-bit integer",
-    Kind.DOUBLE: "a number",
-    Kind.LIST: "a list separated by commas",
-    Kind.PASSWORD: "a secret",
+    ConfigType.BOOLEAN: "true or false",
+    ConfigType.STRING: "a text",
+    ConfigType.INT: "a 32-bit integer",
+    ConfigType.SHORT: "a 16-bit integer",
+    ConfigType.LONG: "a 64-bit integer",
+    ConfigType.DOUBLE: "a number",
+    ConfigType.LIST: "a list separated by commas",
+    ConfigType.PASSWORD: "a secret",
 }
 
 
@@ -114,26 +114,26 @@ def _read_double(text: str) -> float:
     return value
 
 
-_READERS: dict[Kind, Callable[[str], Value]] = {
-    Kind.BOOLEAN: read_boolean,
-    Kind.STRING: str,
-    Kind.INT: _read_integer(INT32_MAX),
-    Kind.SHORT: _read_integer(INT16_MAX),
-    Kind.LONG: _read_integer(INT64_MAX),
-    Kind.DOUBLE: _read_double,
-    Kind.LIST: read_set,
-    Kind.PASSWORD: str,
+_READERS: dict[ConfigType, Callable[[str], Value]] = {
+    ConfigType.BOOLEAN: read_boolean,
+    ConfigType.STRING: str,
+    ConfigType.INT: _read_integer(INT32_MAX),
+    ConfigType.SHORT: _read_integer(INT16_MAX),
+    ConfigType.LONG: _read_integer(INT64_MAX),
+    ConfigType.DOUBLE: _read_double,
+    ConfigType.LIST: read_set,
+    ConfigType.PASSWORD: str,
 }
 
 
-def allowed_text(kind: Kind, check: Check) -> str:
+def allowed_text(kind: ConfigType, check: Check) -> str:
     """The allowed values, for people."""
-    if kind in (Kind.STRING, Kind.LIST) and check.text:
+    if kind in (ConfigType.STRING, ConfigType.LIST) and check.text:
         return check.text
     return ", ".join(part for part in (_KIND_TEXT[kind], check.text) if part)
 
 
-def read_value(key: str, text: str | None, kind: Kind, check: Check = ANYTHING) -> Value:
+def read_value(key: str, text: str | None, kind: ConfigType, check: Check = ANYTHING) -> Value:
     """The value of a text. Raises ConfigError, which names the key, the text and what is
     allowed."""
     try:
@@ -141,10 +141,10 @@ def read_value(key: str, text: str | None, kind: Kind, check: Check = ANYTHING) 
             raise ValueError(key)
         value = _READERS[kind](text.strip())
     except ValueError:
-        shown = "(hidden)" if kind is Kind.PASSWORD and text is not None else text
-        raise ConfigError(key, shown, allowed_text(kind, check)) from None
+        shown = "(hidden)" if kind is ConfigType.PASSWORD and text is not None else text
+        raise BrokerConfigError(key, shown, allowed_text(kind, check)) from None
     if not check.accepts(value):
-        raise ConfigError(key, text, allowed_text(kind, check))
+        raise BrokerConfigError(key, text, allowed_text(kind, check))
     return value
 
 
@@ -189,7 +189,7 @@ class Synonym:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfigRow(Row[Kind, Value]):
+class ConfigRow(Row[ConfigType, Value]):
     """A row of one of the broker's tables.
 
     `effective` is False for a setting that is accepted and kept but has no effect on a single node;
@@ -210,9 +210,9 @@ class ConfigRow(Row[Kind, Value]):
     def check_parts(self, text: str | None) -> None:
         """Raise ConfigError if a list of words has empty parts. Only new values are checked: files
         and stored values may have such lists."""
-        if self.kind is Kind.LIST and self.check.choices and has_empty_parts(text or ""):
+        if self.kind is ConfigType.LIST and self.check.choices and has_empty_parts(text or ""):
             allowed = f"{allowed_text(self.kind, self.check)}, without empty parts"
-            raise ConfigError(self.name, text, allowed)
+            raise BrokerConfigError(self.name, text, allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,17 +245,21 @@ class Setting(ConfigRow):
         factor = factors.get(key, 1)
         if factor == 1:
             return read_value(key, text, self.kind, self.check)
-        value = read_value(key, text, Kind.INT)
+        value = read_value(key, text, ConfigType.INT)
         assert isinstance(value, int)
         # -1 means "no limit" in every unit.
         scaled = value * factor if value >= 0 else value
         if not self.check.accepts(scaled):
-            allowed = allowed_text(Kind.INT, ANYTHING)
-            raise ConfigError(key, text, f"{allowed} that makes {self.name} {self.check.text}")
+            allowed = allowed_text(ConfigType.INT, ANYTHING)
+            raise BrokerConfigError(
+                key, text, f"{allowed} that makes {self.name} {self.check.text}"
+            )
         return scaled
 
 
-def setting(kind: Kind, default: Value, doc: str, check: Check = ANYTHING, **marks: Any) -> Any:
+def setting(
+    kind: ConfigType, default: Value, doc: str, check: Check = ANYTHING, **marks: Any
+) -> Any:
     """Declare a setting as a field of a dataclass; the field's name is the key with underscores.
 
     `marks`: the other fields of `Setting`.

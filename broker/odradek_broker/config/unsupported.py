@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from odradek_broker.config.types import Kind, Setting, Value
+from odradek_broker.config.types import ConfigType, Setting, Value
 from odradek_protocol.settings import ANYTHING, INT64_MAX, Check, at_least, between
 
 _NO_EFFECT = "Accepted for compatibility: it has no effect on this broker."
 
 
-def _setting(name: str, kind: Kind, default: Value, check: Check = ANYTHING) -> Setting:
+def _setting(name: str, kind: ConfigType, default: Value, check: Check = ANYTHING) -> Setting:
     return Setting(name, kind, default, _NO_EFFECT, check, dynamic=True, effective=False)
 
 
@@ -21,46 +21,53 @@ _BUFFER = at_least(524_288)
 NO_EFFECT_SETTINGS: dict[str, Setting] = {
     row.name: row
     for row in (
-        _setting("background.threads", Kind.INT, 10, _POSITIVE),
+        _setting("background.threads", ConfigType.INT, 10, _POSITIVE),
         _setting(
             "compression.gzip.level",
-            Kind.INT,
+            ConfigType.INT,
             -1,
             Check("between 1 and 9, or -1", lambda level: level == -1 or 1 <= level <= 9),
         ),
-        _setting("compression.lz4.level", Kind.INT, 9, between(1, 17)),
-        _setting("compression.zstd.level", Kind.INT, 3, between(-131_072, 22)),
-        _setting("follower.fetch.last.tiered.offset.enable", Kind.BOOLEAN, False),
-        _setting("follower.replication.throttled.rate", Kind.LONG, INT64_MAX, _NOT_NEGATIVE),
-        _setting("group.coordinator.cached.buffer.max.bytes", Kind.INT, 1_048_588, _BUFFER),
-        _setting("leader.replication.throttled.rate", Kind.LONG, INT64_MAX, _NOT_NEGATIVE),
-        _setting("log.cleaner.io.buffer.size", Kind.INT, 524_288, _NOT_NEGATIVE),
-        _setting("log.cleaner.threads", Kind.INT, 1, _NOT_NEGATIVE),
-        _setting("log.local.retention.bytes", Kind.LONG, -2, at_least(-2)),
-        _setting("log.local.retention.ms", Kind.LONG, -2, at_least(-2)),
-        _setting("num.io.threads", Kind.INT, 8, _POSITIVE),
-        _setting("num.network.threads", Kind.INT, 3, _POSITIVE),
-        _setting("num.recovery.threads.per.data.dir", Kind.INT, 2, _POSITIVE),
-        _setting("num.replica.fetchers", Kind.INT, 1),
-        _setting("remote.fetch.max.wait.ms", Kind.INT, 500, _POSITIVE),
-        _setting("remote.list.offsets.request.timeout.ms", Kind.LONG, 30_000, _POSITIVE),
+        _setting("compression.lz4.level", ConfigType.INT, 9, between(1, 17)),
+        _setting("compression.zstd.level", ConfigType.INT, 3, between(-131_072, 22)),
+        _setting("follower.fetch.last.tiered.offset.enable", ConfigType.BOOLEAN, False),
+        _setting("follower.replication.throttled.rate", ConfigType.LONG, INT64_MAX, _NOT_NEGATIVE),
+        _setting("group.coordinator.cached.buffer.max.bytes", ConfigType.INT, 1_048_588, _BUFFER),
+        _setting("leader.replication.throttled.rate", ConfigType.LONG, INT64_MAX, _NOT_NEGATIVE),
+        _setting("log.cleaner.io.buffer.size", ConfigType.INT, 524_288, _NOT_NEGATIVE),
+        _setting("log.cleaner.threads", ConfigType.INT, 1, _NOT_NEGATIVE),
+        _setting("log.local.retention.bytes", ConfigType.LONG, -2, at_least(-2)),
+        _setting("log.local.retention.ms", ConfigType.LONG, -2, at_least(-2)),
+        _setting("num.io.threads", ConfigType.INT, 8, _POSITIVE),
+        _setting("num.network.threads", ConfigType.INT, 3, _POSITIVE),
+        _setting("num.recovery.threads.per.data.dir", ConfigType.INT, 2, _POSITIVE),
+        _setting("num.replica.fetchers", ConfigType.INT, 1),
+        _setting("remote.fetch.max.wait.ms", ConfigType.INT, 500, _POSITIVE),
+        _setting("remote.list.offsets.request.timeout.ms", ConfigType.LONG, 30_000, _POSITIVE),
         _setting(
-            "remote.log.index.file.cache.total.size.bytes", Kind.LONG, 1_073_741_824, _POSITIVE
+            "remote.log.index.file.cache.total.size.bytes",
+            ConfigType.LONG,
+            1_073_741_824,
+            _POSITIVE,
         ),
-        _setting("remote.log.manager.copier.thread.pool.size", Kind.INT, 10, _POSITIVE),
-        _setting("remote.log.manager.copy.max.bytes.per.second", Kind.LONG, INT64_MAX, _POSITIVE),
-        _setting("remote.log.manager.expiration.thread.pool.size", Kind.INT, 10, _POSITIVE),
-        _setting("remote.log.manager.fetch.max.bytes.per.second", Kind.LONG, INT64_MAX, _POSITIVE),
-        _setting("remote.log.manager.follower.thread.pool.size", Kind.INT, 2, _POSITIVE),
-        _setting("remote.log.reader.threads", Kind.INT, 10, _POSITIVE),
-        _setting("replica.alter.log.dirs.io.max.bytes.per.second", Kind.LONG, INT64_MAX),
-        _setting("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit"),
-        _setting("sasl.kerberos.min.time.before.relogin", Kind.LONG, 60_000),
-        _setting("sasl.kerberos.principal.to.local.rules", Kind.LIST, ("DEFAULT",)),
-        _setting("sasl.kerberos.service.name", Kind.STRING, ""),
-        _setting("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, 0.05),
-        _setting("sasl.kerberos.ticket.renew.window.factor", Kind.DOUBLE, 0.8),
-        _setting("share.coordinator.cached.buffer.max.bytes", Kind.INT, 1_048_588, _BUFFER),
+        _setting("remote.log.manager.copier.thread.pool.size", ConfigType.INT, 10, _POSITIVE),
+        _setting(
+            "remote.log.manager.copy.max.bytes.per.second", ConfigType.LONG, INT64_MAX, _POSITIVE
+        ),
+        _setting("remote.log.manager.expiration.thread.pool.size", ConfigType.INT, 10, _POSITIVE),
+        _setting(
+            "remote.log.manager.fetch.max.bytes.per.second", ConfigType.LONG, INT64_MAX, _POSITIVE
+        ),
+        _setting("remote.log.manager.follower.thread.pool.size", ConfigType.INT, 2, _POSITIVE),
+        _setting("remote.log.reader.threads", ConfigType.INT, 10, _POSITIVE),
+        _setting("replica.alter.log.dirs.io.max.bytes.per.second", ConfigType.LONG, INT64_MAX),
+        _setting("sasl.kerberos.kinit.cmd", ConfigType.STRING, "/usr/bin/kinit"),
+        _setting("sasl.kerberos.min.time.before.relogin", ConfigType.LONG, 60_000),
+        _setting("sasl.kerberos.principal.to.local.rules", ConfigType.LIST, ("DEFAULT",)),
+        _setting("sasl.kerberos.service.name", ConfigType.STRING, ""),
+        _setting("sasl.kerberos.ticket.renew.jitter", ConfigType.DOUBLE, 0.05),
+        _setting("sasl.kerberos.ticket.renew.window.factor", ConfigType.DOUBLE, 0.8),
+        _setting("share.coordinator.cached.buffer.max.bytes", ConfigType.INT, 1_048_588, _BUFFER),
     )
 }
 

@@ -1,14 +1,14 @@
 """The runtime of a coordinator's core, for one partition of an internal topic (D4).
 
-A core makes decisions: from its state it returns an `Outcome`, the records to write and the answers
-to send. The runtime appends the records as one batch, immediately makes the core replay them, and
-sends the answers when all state that they may show is durable. After a restart the same `replay`
-runs over the whole partition.
+A core makes decisions: from its state it returns a `CoreOutcome`, the records to write and the
+answers to send. The runtime appends the records as one batch, immediately makes the core replay
+them, and sends the answers when all state that they may show is durable. After a restart the same
+`replay` runs over the whole partition.
 
 The runtime distinguishes two kinds of refusal. After a refused append no record is written or
-replayed, the answers have the error, and `Outcome.after_append` lets the core undo its decision. If
-an append was written but could not be made durable, the partition is offline (D5): the runtime
-stops, and every later request gets the error.
+replayed, the answers have the error, and `CoreOutcome.after_append` lets the core undo its
+decision. If an append was written but could not be made durable, the partition is offline (D5): the
+runtime stops, and every later request gets the error.
 
 `TransactionalRuntime` also takes records of transactions (O-17, O-18), which are replayed as
 pending. The leader of the partition writes the marker that ends a producer's transaction, and
@@ -95,7 +95,7 @@ class ProducerIdentity(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outcome:
+class CoreOutcome:
     """A core's decision.
 
     `records` are appended as one batch. `replies` are sent when these and all earlier records are
@@ -115,13 +115,13 @@ class Outcome:
     producer: ProducerIdentity | None = None
     is_divisible: bool = False
 
-    def after(self, replies: list[Reply[Any]]) -> Outcome:
+    def after(self, replies: list[Reply[Any]]) -> CoreOutcome:
         """This decision, with earlier answers before its own."""
         self.replies[:0] = replies
         return self
 
 
-Decision = Outcome | Coroutine[Any, Any, Outcome]
+Decision = CoreOutcome | Coroutine[Any, Any, CoreOutcome]
 """A decision, or a coroutine that makes it; only a `SlicedRuntime` takes coroutines."""
 
 
@@ -174,7 +174,7 @@ class Core(Protocol):
         """Act on a deadline of `timers` that has passed."""
         ...
 
-    def closed(self, error: ErrorCode) -> Outcome:
+    def closed(self, error: ErrorCode) -> CoreOutcome:
         """End the coordination of the partition: answer every parked request with `error`. Writes
         no records."""
         ...
@@ -291,21 +291,21 @@ class Runtime(Generic[C]):
         deferred: Deferred[A] = Deferred()
         errors: list[ErrorCode] = []
 
-        def after_append(error: ErrorCode, _: Instant) -> Outcome:
+        def after_append(error: ErrorCode, _: Instant) -> CoreOutcome:
             if error is not _E.NONE:
                 errors.append(error)
-            return Outcome()
+            return CoreOutcome()
 
         for batch in in_batches(records):
             if self.state is RuntimeState.ACTIVE:
-                outcome = Outcome(records=batch, after_append=after_append)
+                outcome = CoreOutcome(records=batch, after_append=after_append)
                 self.run(lambda _, outcome=outcome: outcome)  # type: ignore[misc]
         error = errors[0] if errors else self.error
         if error is not _E.NONE:
             deferred.resolve(refused(error))
         else:
             reply = Reply(deferred, answer, refused)
-            self.run(lambda _: Outcome(replies=[reply]))
+            self.run(lambda _: CoreOutcome(replies=[reply]))
         return deferred
 
     def run_due(self, now: Instant, deadlines_max: float = inf) -> int:
@@ -366,7 +366,7 @@ class Runtime(Generic[C]):
 
     # --- Inside ---
 
-    def _process(self, outcome: Outcome) -> None:
+    def _process(self, outcome: CoreOutcome) -> None:
         written = self._last_append
         if outcome.records:
             written = self._append(outcome)
@@ -386,19 +386,19 @@ class Runtime(Generic[C]):
     def _append_timeout_ms(self) -> int:
         return APPEND_TIMEOUT_MS
 
-    def _append(self, outcome: Outcome) -> Deferred[ErrorCode]:
+    def _append(self, outcome: CoreOutcome) -> Deferred[ErrorCode]:
         return self._partition.append_internal(list(outcome.records), self._clock().wall_ms)
 
-    def _replay(self, outcome: Outcome) -> None:
+    def _replay(self, outcome: CoreOutcome) -> None:
         for key, value in outcome.records:
             self.core.replay(key, value)
 
-    def _not_written(self, outcome: Outcome, error: ErrorCode) -> None:
+    def _not_written(self, outcome: CoreOutcome, error: ErrorCode) -> None:
         refusal = outcome.append_errors.get(error, error)
         self._run_after_append(outcome, refusal)
         self._release(outcome.replies, refusal)
 
-    def _await_disk(self, outcome: Outcome, written: Deferred[ErrorCode]) -> None:
+    def _await_disk(self, outcome: CoreOutcome, written: Deferred[ErrorCode]) -> None:
         """Let the answers wait for the disk, for a limited time."""
         number = self._next_append
         self._next_append += 1
@@ -419,13 +419,13 @@ class Runtime(Generic[C]):
 
         written.then(finished)
 
-    def _durable(self, outcome: Outcome, replies: list[Reply[Any]]) -> None:
+    def _durable(self, outcome: CoreOutcome, replies: list[Reply[Any]]) -> None:
         """Go on when the records of an outcome are durable. `replies`: the answers that have
         waited."""
         self._run_after_append(outcome, _E.NONE)
         self._release(replies, _E.NONE)
 
-    def _run_after_append(self, outcome: Outcome, error: ErrorCode) -> None:
+    def _run_after_append(self, outcome: CoreOutcome, error: ErrorCode) -> None:
         if outcome.after_append is not None and self.state is RuntimeState.ACTIVE:
             self._process(_made(outcome.after_append(error, self._clock())))
 
@@ -457,8 +457,8 @@ class Runtime(Generic[C]):
             self._send_some(inf)
 
 
-def _made(decision: Decision) -> Outcome:
-    assert isinstance(decision, Outcome), "only a `SlicedRuntime` waits for decisions"
+def _made(decision: Decision) -> CoreOutcome:
+    assert isinstance(decision, CoreOutcome), "only a `SlicedRuntime` waits for decisions"
     return decision
 
 
@@ -494,11 +494,11 @@ class OffsetRuntime(Runtime[OC]):
     def _append_timeout_ms(self) -> int:
         return self.core.append_timeout_ms
 
-    def _append(self, outcome: Outcome) -> Deferred[ErrorCode]:
+    def _append(self, outcome: CoreOutcome) -> Deferred[ErrorCode]:
         self.core.next_offset = self._partition.next_offset
         return super()._append(outcome)
 
-    def _replay(self, outcome: Outcome) -> None:
+    def _replay(self, outcome: CoreOutcome) -> None:
         for key, value in outcome.records:
             self.core.replay(key, value)
             self.core.next_offset += 1
@@ -511,7 +511,7 @@ class OffsetRuntime(Runtime[OC]):
             yield None
 
 
-class StoredRecord(Protocol):
+class ReplayedRecord(Protocol):
     """A record in the log. `producer_id` is -1 for a record outside of transactions."""
 
     @property
@@ -550,7 +550,7 @@ class TransactionalPartition(InternalPartition, Protocol):
         ...
 
     def read_stored(self) -> Iterator[Any]:
-        """Every record as a `StoredRecord`, including markers."""
+        """Every record as a `ReplayedRecord`, including markers."""
         ...
 
 
@@ -574,7 +574,7 @@ class TransactionalRuntime(Runtime[TC]):
 
     _partition: TransactionalPartition
 
-    def _append(self, outcome: Outcome) -> Deferred[ErrorCode]:
+    def _append(self, outcome: CoreOutcome) -> Deferred[ErrorCode]:
         producer = outcome.producer
         if producer is None:
             return super()._append(outcome)
@@ -585,7 +585,7 @@ class TransactionalRuntime(Runtime[TC]):
             producer.producer_epoch,
         )
 
-    def _replay(self, outcome: Outcome) -> None:
+    def _replay(self, outcome: CoreOutcome) -> None:
         if outcome.producer is None:
             super()._replay(outcome)
             return
@@ -597,7 +597,7 @@ class TransactionalRuntime(Runtime[TC]):
             self._replay_stored(record)
             yield None
 
-    def _replay_stored(self, record: StoredRecord) -> None:
+    def _replay_stored(self, record: ReplayedRecord) -> None:
         if record.is_control:
             try:
                 marker = decode_marker(record.key, record.value)

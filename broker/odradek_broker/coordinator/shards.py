@@ -15,10 +15,10 @@ import structlog
 
 from odradek_broker.coordinator.runtime import (
     Core,
+    CoreOutcome,
     Decision,
     Instant,
     InternalPartition,
-    Outcome,
     Reply,
     Runtime,
     RuntimeState,
@@ -350,7 +350,7 @@ class Shards(Generic[C]):
         if runtime.error is not ErrorCode.NONE:
             return Deferred.of(runtime.error)
         reply = Reply(deferred, ErrorCode.NONE, _identity)
-        runtime.run(lambda _: Outcome(replies=[reply]), deferred.resolve)
+        runtime.run(lambda _: CoreOutcome(replies=[reply]), deferred.resolve)
         return deferred
 
     def partition_of(self, key: str) -> int | None:
@@ -450,9 +450,9 @@ def _selected(
 ) -> Decision:
     """The decision to answer with what was found."""
     if not isinstance(found, Coroutine):
-        return Outcome(replies=[Reply(deferred, found, refuse)])
+        return CoreOutcome(replies=[Reply(deferred, found, refuse)])
 
-    async def wait() -> Outcome:
-        return Outcome(replies=[Reply(deferred, await found, refuse)])
+    async def wait() -> CoreOutcome:
+        return CoreOutcome(replies=[Reply(deferred, await found, refuse)])
 
     return wait()

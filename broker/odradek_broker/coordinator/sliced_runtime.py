@@ -10,10 +10,10 @@ from math import inf
 from typing import Any, Protocol, TypeGuard, TypeVar
 
 from odradek_broker.coordinator.runtime import (
+    CoreOutcome,
     Decision,
     Instant,
     InternalPartition,
-    Outcome,
     Record,
     Reply,
     RuntimeState,
@@ -143,7 +143,7 @@ class SlicedRuntime(TransactionalRuntime[SC]):
             self._follow_up()
 
     async def _carry_out(self, decision: Decision) -> None:
-        outcome = decision if isinstance(decision, Outcome) else await decision
+        outcome = decision if isinstance(decision, CoreOutcome) else await decision
         whole = [outcome.records] if outcome.records else []
         batches = in_batches(outcome.records) if outcome.is_divisible else whole
         written = self._last_append
@@ -168,7 +168,7 @@ class SlicedRuntime(TransactionalRuntime[SC]):
         else:
             self._await_disk(outcome, written)
 
-    async def _replay_in_pieces(self, outcome: Outcome) -> None:
+    async def _replay_in_pieces(self, outcome: CoreOutcome) -> None:
         async for some in in_pieces(outcome.records):
             small: list[Record] = []
             for key, value in some:
@@ -180,19 +180,19 @@ class SlicedRuntime(TransactionalRuntime[SC]):
                 await self.core.replay_in_pieces(key, value)
             self._replay(replace(outcome, records=small))
 
-    async def _after(self, outcome: Outcome, error: ErrorCode) -> None:
+    async def _after(self, outcome: CoreOutcome, error: ErrorCode) -> None:
         if outcome.after_append is not None and self.state is RuntimeState.ACTIVE:
             await self._carry_out(outcome.after_append(error, self._clock()))
 
-    def _durable(self, outcome: Outcome, replies: list[Reply[Any]]) -> None:
+    def _durable(self, outcome: CoreOutcome, replies: list[Reply[Any]]) -> None:
         if outcome.after_append is None or self.state is not RuntimeState.ACTIVE:
             self._release(replies, _E.NONE)
             return
 
-        async def go_on() -> Outcome:
+        async def go_on() -> CoreOutcome:
             await self._after(outcome, _E.NONE)
             self._release(replies, _E.NONE)
-            return Outcome()
+            return CoreOutcome()
 
         self.run(lambda _: go_on(), lambda error: self._release(replies, error))
 
@@ -203,13 +203,13 @@ class SlicedRuntime(TransactionalRuntime[SC]):
             super().appended(replay, written)
             return
 
-        def decide(_: Instant) -> Outcome:
+        def decide(_: Instant) -> CoreOutcome:
             # Records that were appended later may have been replayed. Answers wait for the last.
             last = self._last_append
             TransactionalRuntime.appended(self, replay, written)
             if not last.done:
                 self._last_append = last
-            return Outcome()
+            return CoreOutcome()
 
         self._tasks.append(_Task(decide, _ignore))
 
@@ -220,7 +220,7 @@ class SlicedRuntime(TransactionalRuntime[SC]):
             return None
         return self._clock().monotonic_ms if self._tasks else super()._core_deadline_ms()
 
-    def _drop(self, outcome: Outcome) -> None:
+    def _drop(self, outcome: CoreOutcome) -> None:
         """Refuse the answers of a decision during which the runtime has stopped."""
         self._release(outcome.replies, self._error)
         self._release(self.core.closed(self._error).replies, _E.NONE)
@@ -236,10 +236,10 @@ def _ignore(_: ErrorCode) -> None:
     pass
 
 
-def _is_small(decision: Decision) -> TypeGuard[Outcome]:
+def _is_small(decision: Decision) -> TypeGuard[CoreOutcome]:
     """True if a decision can be carried out in one piece."""
     return (
-        isinstance(decision, Outcome)
+        isinstance(decision, CoreOutcome)
         and decision.after_append is None
         and len(decision.records) <= in_pieces.SIZE
         and sum([len(value or b"") for _, value in decision.records]) <= _LARGE_BYTES

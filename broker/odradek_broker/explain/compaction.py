@@ -3,7 +3,7 @@ partition`)."""
 
 from __future__ import annotations
 
-from odradek_broker.explain.history import CurrentState, History, remark
+from odradek_broker.explain.history import History, SubjectState, remark
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
 from odradek_broker.storage.cleaner.policy import LogToClean, log_to_clean
@@ -55,7 +55,7 @@ def state_of_compaction(
     settings: CleanerSettings,
     cleaned_to: int | None,
     now_ms: int,
-) -> CurrentState:
+) -> SubjectState:
     """The compaction of a log: its clean part, and the reasons why the other records are not
     compacted. Opens the log if necessary."""
     where = (log.topic, log.partition)
@@ -72,7 +72,7 @@ def state_of_compaction(
         found = log_to_clean(log, cleaned_to, now_ms)
     except (StorageError, OSError) as trouble:
         return remark(f"its state of compaction cannot be determined: {trouble}")
-    return CurrentState.of(
+    return SubjectState.of(
         EventKind.NOW_COMPACTION,
         partitions=(where,),
         offset=found.first_dirty_offset,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from odradek_broker.explain.history import LIST_MAX, CurrentState, History, left_out, remark
+from odradek_broker.explain.history import LIST_MAX, History, SubjectState, left_out, remark
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.request import ANONYMOUS, Peer
 
 
-class Connections:
+class ConnectionPeers:
     """The peers of all open connections by connection id. `wall_ms` returns wall time."""
 
     def __init__(self, history: History, wall_ms: Callable[[], int]) -> None:
@@ -61,7 +61,7 @@ class Connections:
                 reason=peer.end or "the client closed it",
             )
 
-    def states_of(self, client_id: str) -> list[CurrentState]:
+    def states_of(self, client_id: str) -> list[SubjectState]:
         """The states of the first open connections of a client id, and the number of further
         connections."""
         now_ms = self._wall_ms()
@@ -86,8 +86,8 @@ def _software(peer: Peer) -> str | None:
     return f"{peer.software_name} {peer.software_version}".strip() or None
 
 
-def _state(peer: Peer, now_ms: int) -> CurrentState:
-    return CurrentState.of(
+def _state(peer: Peer, now_ms: int) -> SubjectState:
+    return SubjectState.of(
         EventKind.NOW_CONNECTED,
         connection=peer.connection_id,
         host=peer.host,

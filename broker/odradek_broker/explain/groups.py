@@ -18,11 +18,13 @@ from odradek_broker.coordinator.groups.events import (
     GroupEvent,
     GroupLoaded,
     GroupRemoved,
+    GroupRequestRefused,
     GroupStabilized,
     MemberIdExpired,
     MemberIdGiven,
     MemberJoined,
     MemberRejoined,
+    MemberRemovalReason,
     MemberRemoved,
     MemberReplaced,
     OffsetDeletion,
@@ -32,16 +34,14 @@ from odradek_broker.coordinator.groups.events import (
     RebalanceStarted,
     RecordReplayed,
     Removal,
-    RemovalReason,
-    RequestRefused,
 )
 from odradek_broker.coordinator.groups.modern.group import ModernMember
-from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
+from odradek_broker.coordinator.groups.settings import GroupMetadata, GroupSettings
 from odradek_broker.explain.history import (
     LIST_MAX,
-    CurrentState,
     Fields,
     History,
+    SubjectState,
     left_out,
     remark,
 )
@@ -52,24 +52,24 @@ from odradek_protocol.errors import ErrorCode
 _K = EventKind
 
 #: The removal reasons of members that left at their own request. Only the client knows the cause.
-LEAVES = {RemovalReason.LEFT, RemovalReason.LEFT_BY_HEARTBEAT}
+LEAVES = {MemberRemovalReason.LEFT, MemberRemovalReason.LEFT_BY_HEARTBEAT}
 
 #: Parts of the reasons that clients send when they leave because they did not poll in time: Java's
 #: client sends "consumer poll timeout has expired.", and ours names the setting.
 _NO_POLL = ("poll timeout", "max.poll.interval")
 
 _REMOVALS = {
-    RemovalReason.REMOVED_BY_ADMIN: "an administrator removed it by its instance id",
-    RemovalReason.GROUP_FULL: "the group is full (group.max.size={size_max})",
-    RemovalReason.SESSION_TIMEOUT: "nothing was heard of it{for_waited} (session timeout)",
-    RemovalReason.NO_JOIN_IN_JOIN_PHASE: "it did not join again within {waited}",
-    RemovalReason.NO_SYNC_IN_GENERATION: "it sent no SyncGroup within {waited}",
-    RemovalReason.REPLACED_BY_CLASSIC: "its successor is classic",
-    RemovalReason.REVOCATION_TIMEOUT: (
+    MemberRemovalReason.REMOVED_BY_ADMIN: "an administrator removed it by its instance id",
+    MemberRemovalReason.GROUP_FULL: "the group is full (group.max.size={size_max})",
+    MemberRemovalReason.SESSION_TIMEOUT: "nothing was heard of it{for_waited} (session timeout)",
+    MemberRemovalReason.NO_JOIN_IN_JOIN_PHASE: "it did not join again within {waited}",
+    MemberRemovalReason.NO_SYNC_IN_GENERATION: "it sent no SyncGroup within {waited}",
+    MemberRemovalReason.REPLACED_BY_CLASSIC: "its successor is classic",
+    MemberRemovalReason.REVOCATION_TIMEOUT: (
         "it did not give its partitions back in time (rebalance timeout)"
     ),
-    RemovalReason.REJOIN_TIMEOUT: "it did not join again in time (rebalance timeout)",
-    RemovalReason.SYNC_TIMEOUT: "it sent no SyncGroup in time (rebalance timeout)",
+    MemberRemovalReason.REJOIN_TIMEOUT: "it did not join again in time (rebalance timeout)",
+    MemberRemovalReason.SYNC_TIMEOUT: "it sent no SyncGroup in time (rebalance timeout)",
 }
 
 _REBALANCES = {
@@ -130,7 +130,7 @@ def why_left(removal: Removal, rebalance_timeout_ms: int) -> Fields:
     missed = "did not poll within max.poll.interval.ms"
     if rebalance_timeout_ms > 0:
         missed += f" = {duration_text(rebalance_timeout_ms)}"
-    if removal.reason is RemovalReason.LEFT_BY_HEARTBEAT:
+    if removal.reason is MemberRemovalReason.LEFT_BY_HEARTBEAT:
         return {"note": f"closed, or {missed}: its protocol does not say which"}
     if removal.stated is None:
         return {"note": f"closed, or {missed}: it did not say which"}
@@ -149,7 +149,7 @@ def why_removed(removal: Removal, settings: GroupSettings) -> str:
     )
 
 
-def why_refused(event: RequestRefused, settings: GroupSettings) -> str:
+def why_refused(event: GroupRequestRefused, settings: GroupSettings) -> str:
     """The reason why a request was refused, for example with the expected value."""
     if event.message is not None:
         return event.message
@@ -178,7 +178,7 @@ _JOIN_REFUSALS = (
 )
 
 
-def _why_join_refused(event: RequestRefused, settings: GroupSettings) -> str:
+def _why_join_refused(event: GroupRequestRefused, settings: GroupSettings) -> str:
     assert event.join is not None
     if event.error is ErrorCode.INVALID_SESSION_TIMEOUT:
         return (
@@ -199,7 +199,7 @@ def _why_join_refused(event: RequestRefused, settings: GroupSettings) -> str:
 class GroupRecorder:
     """Records the events of groups in a history, by group id."""
 
-    def __init__(self, history: History, topics: Topics, settings: GroupSettings) -> None:
+    def __init__(self, history: History, topics: GroupMetadata, settings: GroupSettings) -> None:
         self._history = history
         self._topics = topics
         self._settings = settings
@@ -236,7 +236,7 @@ class GroupRecorder:
             case MemberRemoved(group_id, member, removal):
                 reason, stated = why_removed(removal, settings), removal.stated
                 add(group_id, _K.MEMBER_REMOVED, _who(member), reason=reason, stated=stated)
-            case RequestRefused():
+            case GroupRequestRefused():
                 # Without a valid group id there is no group for which the event could be recorded.
                 if event.error is not ErrorCode.INVALID_GROUP_ID:
                     fields = _of_refused(event, settings)
@@ -276,7 +276,7 @@ def _change(before: GroupState, group: ClassicGroup) -> Fields:
     return {"before": before.value, "after": group.state.value}
 
 
-def _of_refused(event: RequestRefused, settings: GroupSettings) -> Fields:
+def _of_refused(event: GroupRequestRefused, settings: GroupSettings) -> Fields:
     return {
         "request": event.request,
         "member": event.member_id or None,
@@ -326,12 +326,12 @@ def _of_generation(event: GenerationStarted) -> Fields:
 # --- Current states -------------------------------------------------------------------------------
 
 
-def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> list[CurrentState]:
+def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> list[SubjectState]:
     """The states of the group, of its first members, and of the member ids that have not joined."""
     if group is None:
         return [remark("there is no such group")]
     members = list(group.members.values())
-    state = CurrentState.of(
+    state = SubjectState.of(
         _K.NOW_GROUP,
         state=group.state.value,
         generation=group.generation,
@@ -351,7 +351,7 @@ def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> l
     return states
 
 
-def _state_of_member(group: ClassicGroup, member: Member) -> CurrentState:
+def _state_of_member(group: ClassicGroup, member: Member) -> SubjectState:
     note = None
     if group.state is GroupState.PREPARING_REBALANCE:
         note = "has joined, and waits for the others"
@@ -362,4 +362,4 @@ def _state_of_member(group: ClassicGroup, member: Member) -> CurrentState:
     elif member.member_id in group.pending_syncs:
         note = "has not requested its assignment yet"
     timeout = duration_text(member.session_timeout_ms)
-    return CurrentState.of(_K.NOW_MEMBER, _who(member), timeout=timeout, note=note)
+    return SubjectState.of(_K.NOW_MEMBER, _who(member), timeout=timeout, note=note)

@@ -41,7 +41,7 @@ _INT_BYTES = 32
 
 
 @dataclass(slots=True)
-class Event:
+class RecordedEvent:
     """An event, or several equal events: `times` is their number, and `last_ms` the time of the
     last event.
 
@@ -58,7 +58,7 @@ class Event:
     last_ms: int
     times: int = 1
 
-    def is_again(self, other: Event) -> bool:
+    def is_again(self, other: RecordedEvent) -> bool:
         """True if the other event differs only in its time."""
         return (
             self.kind is other.kind
@@ -69,7 +69,7 @@ class Event:
         )
 
 
-class CurrentState(NamedTuple):
+class SubjectState(NamedTuple):
     """The current state of a subject, or of a part of the subject."""
 
     kind: EventKind
@@ -85,23 +85,23 @@ class CurrentState(NamedTuple):
         *,
         partitions: Iterable[TopicPartition] = (),
         **fields: Value | None,
-    ) -> CurrentState:
+    ) -> SubjectState:
         """A state with the fields `first` and those in `fields`. Fields that are None are left out,
         and long texts and lists are cut, as in events."""
         return cls(kind, _shown(first, fields), tuple(sorted(partitions)))
 
 
-def remark(reason: Value) -> CurrentState:
+def remark(reason: Value) -> SubjectState:
     """A state that is only a sentence."""
-    return CurrentState.of(EventKind.NOW_NOTHING, reason=reason)
+    return SubjectState.of(EventKind.NOW_NOTHING, reason=reason)
 
 
-def left_out(count: int, what: str) -> list[CurrentState]:
+def left_out(count: int, what: str) -> list[SubjectState]:
     """A remark on the number of those things that are not shown; empty if all `count` are."""
     return [remark(f"and {count - LIST_MAX} {what}")] if count > LIST_MAX else []
 
 
-class Kept(Protocol):
+class RingElement(Protocol):
     """An element of a ring, which stands for `times` equal events. `last_ms`: the time of the last
     event.
     """
@@ -111,7 +111,7 @@ class Kept(Protocol):
 
 
 S = TypeVar("S", bound=Hashable)
-E = TypeVar("E", bound=Kept)
+E = TypeVar("E", bound=RingElement)
 
 
 class SubjectHistory(NamedTuple, Generic[E]):
@@ -219,7 +219,7 @@ class Ring(Generic[S, E]):
             del self._subjects[subject]
 
 
-class History(Ring[str, Event]):
+class History(Ring[str, RecordedEvent]):
     """The events of many subjects, by the name of the subject."""
 
     def record(
@@ -241,7 +241,7 @@ class History(Ring[str, Event]):
         """
         now_ms = self.now_ms()
         kept, more = _cut_partitions(partitions)
-        event = Event(now_ms, kind, error, kept, more, _shown(first, fields), now_ms)
+        event = RecordedEvent(now_ms, kind, error, kept, more, _shown(first, fields), now_ms)
         last = self.last_of(subject)
         if last is not None and last.is_again(event):
             last.times += 1
@@ -275,7 +275,7 @@ def _cut(value: Value) -> Value:
     return (*kept, f"and {more} more") if more else kept
 
 
-def _size_bytes(subject: str, event: Event) -> int:
+def _size_bytes(subject: str, event: RecordedEvent) -> int:
     size_bytes = _EVENT_BYTES + sys.getsizeof(subject)
     for name, _ in event.partitions:
         size_bytes += _PARTITION_BYTES + sys.getsizeof(name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from heapq import nsmallest
 
-from odradek_broker.explain.history import CurrentState
+from odradek_broker.explain.history import SubjectState
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.slices import paced
 from odradek_broker.storage.errors import StorageError
@@ -79,10 +79,10 @@ async def oldest_unread(
     return oldest and oldest._replace(at_least=unknown)
 
 
-def state_of_lag(unread: Unread) -> CurrentState:
+def state_of_lag(unread: Unread) -> SubjectState:
     """The age of the oldest unread record, as a sentence for people and in milliseconds for
     programs."""
-    return CurrentState.of(
+    return SubjectState.of(
         EventKind.NOW_LAG,
         partitions=[unread.partition],
         age=duration_text(unread.age_ms),

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
-from odradek_broker.explain.history import CurrentState, Fields
+from odradek_broker.explain.history import Fields, SubjectState
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
@@ -50,9 +50,9 @@ def blocked_partition(log: PartitionLog) -> BlockedPartition | None:
     return BlockedPartition(where, stable, high, first[1], epoch, producers.open_transactions - 1)
 
 
-def state_of_everything_stable(log: PartitionLog) -> CurrentState:
+def state_of_everything_stable(log: PartitionLog) -> SubjectState:
     """The state of a partition whose last stable offset is the high watermark."""
-    return CurrentState.of(EventKind.NOW_STABLE, offset=log.high_watermark)
+    return SubjectState.of(EventKind.NOW_STABLE, offset=log.high_watermark)
 
 
 def state_of_blocked(
@@ -62,7 +62,7 @@ def state_of_blocked(
     may_read: bool,
     may_describe: bool,
     wall_ms: int,
-) -> CurrentState:
+) -> SubjectState:
     """The state of a partition whose last stable offset is below the high watermark.
 
     `owners`: the transactional ids with this producer id; None if the coordinator is not available.
@@ -84,7 +84,7 @@ def state_of_blocked(
             fields["reason"] = "its coordinator is not ready: run the command again"
         else:
             fields |= _of_owner(blocked, owners, may_describe, wall_ms)
-    return CurrentState.of(EventKind.NOW_HELD_BACK, fields)
+    return SubjectState.of(EventKind.NOW_HELD_BACK, fields)
 
 
 def _of_owner(

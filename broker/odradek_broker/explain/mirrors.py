@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import nsmallest
 
-from odradek_broker.explain.history import CurrentState, Fields, History, remark
+from odradek_broker.explain.history import Fields, History, SubjectState, remark
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.mirror.events import MirrorDecision, MirrorEvent, SourceState
 from odradek_broker.slices import paced
@@ -57,16 +57,16 @@ class MirrorRecorder:
         )
 
 
-def state_of_mirror(topic: str, source: str | None, partitions: int) -> CurrentState:
+def state_of_mirror(topic: str, source: str | None, partitions: int) -> SubjectState:
     """The state of a topic; `source` is None for an ordinary topic."""
     if source is None:
-        return CurrentState.of(EventKind.NOW_NO_MIRROR, topic=topic)
-    return CurrentState.of(EventKind.NOW_MIRROR, topic=topic, source=source, count=partitions)
+        return SubjectState.of(EventKind.NOW_NO_MIRROR, topic=topic)
+    return SubjectState.of(EventKind.NOW_MIRROR, topic=topic, source=source, count=partitions)
 
 
 async def states_of_mirrored(
     logs: Sequence[tuple[PartitionLog, SourceState | None]], now_ms: int
-) -> list[CurrentState]:
+) -> list[SubjectState]:
     """The states of the mirrored partitions that are furthest behind their sources. The state of a
     source is None if no mirror has reported it since the start of the broker."""
     ranked = [
@@ -88,11 +88,11 @@ def records_behind(log: PartitionLog, source: SourceState | None) -> int:
     return max(source.high_watermark - log.high_watermark, 0)
 
 
-def _state_of_mirrored(log: PartitionLog, source: SourceState | None, now_ms: int) -> CurrentState:
+def _state_of_mirrored(log: PartitionLog, source: SourceState | None, now_ms: int) -> SubjectState:
     fields: Fields = {"start": log.log_start_offset, "offset": log.high_watermark}
     behind = records_behind(log, source)
     if source is not None and behind >= 0:
         told = duration_text(now_ms - source.told_ms)
         fields |= {"end": source.high_watermark, "behind": behind, "told": told}
     where = (log.topic, log.partition)
-    return CurrentState.of(EventKind.NOW_MIRRORED, fields, partitions=(where,))
+    return SubjectState.of(EventKind.NOW_MIRRORED, fields, partitions=(where,))

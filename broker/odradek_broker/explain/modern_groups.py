@@ -11,7 +11,7 @@ from odradek_broker.coordinator.groups.consumer.group import ConsumerMember, Mem
 from odradek_broker.coordinator.groups.events import RecordReplayed
 from odradek_broker.coordinator.groups.modern.group import ModernGroup
 from odradek_broker.coordinator.groups.partitions import Partitions, Tasks, each_partition, named
-from odradek_broker.coordinator.groups.settings import Topics
+from odradek_broker.coordinator.groups.settings import GroupMetadata
 from odradek_broker.coordinator.groups.share.group import (
     ShareGroup,
     ShareMember,
@@ -20,15 +20,15 @@ from odradek_broker.coordinator.groups.share.group import (
 )
 from odradek_broker.coordinator.groups.streams.group import (
     StreamsGroup,
-    StreamsMember,
+    StreamsGroupMember,
     StreamsMemberState,
 )
 from odradek_broker.coordinator.groups.streams.tasks import HeldTasks, TaskSet
 from odradek_broker.explain.history import (
     LIST_MAX,
-    CurrentState,
     Fields,
     History,
+    SubjectState,
     left_out,
     remark,
 )
@@ -38,10 +38,10 @@ from odradek_protocol.constants import LEAVE_EPOCH
 
 _K = EventKind
 Group = ModernGroup[Any, Any]
-Member = ConsumerMember | ShareMember | StreamsMember
+Member = ConsumerMember | ShareMember | StreamsGroupMember
 
 
-def record_replayed(history: History, topics: Topics, event: RecordReplayed) -> None:
+def record_replayed(history: History, topics: GroupMetadata, event: RecordReplayed) -> None:
     """Add the event of a change that a replayed record has made to a group."""
     group, kind, state = event.group, event.kind.name, event.group.state.value
     after: Member | None = event.after
@@ -87,7 +87,7 @@ def _assigned(group: Group) -> tuple[str, ...]:
 def _subscription(member: Member) -> tuple[str, ...] | None:
     """The topics of a member; None for a member of a streams group, because the topics are in the
     group's topology."""
-    if isinstance(member, StreamsMember):
+    if isinstance(member, StreamsGroupMember):
         return None
     # A history shows the first names, and the number of the others.
     topics = (*nsmallest(LIST_MAX, member.topics), *[""] * (len(member.topics) - LIST_MAX))
@@ -112,13 +112,13 @@ def _pending(member: Member) -> int | None:
     """The number of partitions or tasks that the member has to revoke; None instead of 0."""
     if isinstance(member, ShareMember):
         return None
-    if isinstance(member, StreamsMember):
+    if isinstance(member, StreamsGroupMember):
         tasks = member.pending.tasks
         return _count(tasks.active) + _count(tasks.standby) or None
     return _count(member.pending) or None
 
 
-def _partitions(held: Partitions | HeldTasks, topics: Topics) -> list[TopicPartition]:
+def _partitions(held: Partitions | HeldTasks, topics: GroupMetadata) -> list[TopicPartition]:
     """The partitions of a member, or its tasks in the form of partitions: `("task 0", 3)` is the
     task of partition 3 in subtopology 0."""
     if not isinstance(held, HeldTasks):
@@ -160,8 +160,8 @@ def _counts(states: StatePartitions) -> Fields:
 
 
 def states_of_modern_group(
-    group: Group, topics: Topics, offsets: int, session_ms: int
-) -> list[CurrentState]:
+    group: Group, topics: GroupMetadata, offsets: int, session_ms: int
+) -> list[SubjectState]:
     """The states of the group, of a problem with its topology, and of its first members.
     `session_ms`: the session timeout of members that have no session timeout of their own."""
     fields: Fields = {
@@ -172,14 +172,14 @@ def states_of_modern_group(
     }
     if isinstance(group, ShareGroup):
         fields |= _counts(group.states or StatePartitions())
-        states = [CurrentState.of(_K.NOW_SHARE_GROUP, fields)]
+        states = [SubjectState.of(_K.NOW_SHARE_GROUP, fields)]
     else:
-        states = [CurrentState.of(_K.NOW_CONSUMER_GROUP, fields, offsets=offsets)]
+        states = [SubjectState.of(_K.NOW_CONSUMER_GROUP, fields, offsets=offsets)]
     if isinstance(group, StreamsGroup) and group.configured and group.configured.problem:
         states.append(remark(group.configured.problem.detail))
     for member in list(group.members.values())[:LIST_MAX]:
         timeout_ms = member.own_session_timeout_ms
-        state = CurrentState.of(
+        state = SubjectState.of(
             _K.NOW_MEMBER,
             _who(member),
             timeout=duration_text(session_ms if timeout_ms is None else timeout_ms),

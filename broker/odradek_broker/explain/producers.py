@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from odradek_broker.explain.history import CurrentState, History, remark
+from odradek_broker.explain.history import History, SubjectState, remark
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.producers.state import Duplicate, ProducerEntry
@@ -18,7 +18,7 @@ NOT_IN_ANY_PARTITION = remark(
 )
 
 
-def partitions_not_opened(count: int) -> CurrentState:
+def partitions_not_opened(count: int) -> SubjectState:
     """The state of partitions whose logs were not opened."""
     return remark(
         f"{count} partitions were not used since the start; run the command again to search more"
@@ -27,7 +27,7 @@ def partitions_not_opened(count: int) -> CurrentState:
 
 def state_of_producer(
     where: TopicPartition, entry: ProducerEntry, restored_to: int, wall_ms: int
-) -> CurrentState:
+) -> SubjectState:
     """The state of a producer id in a partition. Batches at offsets below `restored_to` were
     appended before the start of the broker (P-28)."""
     last = entry.last_batch
@@ -35,7 +35,7 @@ def state_of_producer(
     if last is not None and last.last_offset < restored_to:
         note = "rebuilt at the start from its snapshot and the log"
     age_ms = wall_ms - entry.last_timestamp
-    return CurrentState.of(
+    return SubjectState.of(
         EventKind.NOW_PRODUCER,
         partitions=(where,),
         epoch=entry.epoch,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek_broker.explain.history import LIST_MAX, CurrentState, left_out
+from odradek_broker.explain.history import LIST_MAX, SubjectState, left_out
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.share.events import NothingReason
 from odradek_broker.share.fetching import why_nothing
-from odradek_broker.share.in_flight import RecordState, Run, ShareSettings
+from odradek_broker.share.in_flight import InFlightRun, RecordState, ShareLimits
 from odradek_broker.share.led_partition import LedPartition
 from odradek_broker.share.share_partition import InvalidState, SharePartition
 from odradek_broker.share.statistics import PartitionStatistics
@@ -30,8 +30,8 @@ _WHY_NOTHING = {
 
 
 def state_of_share_partition(
-    led: LedPartition, settings: ShareSettings, counted: PartitionStatistics | None
-) -> CurrentState:
+    led: LedPartition, settings: ShareLimits, counted: PartitionStatistics | None
+) -> SubjectState:
     """The state of a share partition that is in memory, with the reason why fetches return no
     records, if they return none."""
     state = led.state
@@ -39,7 +39,7 @@ def state_of_share_partition(
     counts = state.count_by_state()
     empty = counted.empty_fetches if counted is not None else {}
     reasons = [f"{number} {reason.value}" for reason, number in empty.items()]
-    return CurrentState.of(
+    return SubjectState.of(
         _K.NOW_SHARE_PARTITION,
         partitions=[(led.topic, led.key.partition)],
         offset=state.start_offset,
@@ -52,7 +52,7 @@ def state_of_share_partition(
     )
 
 
-def _why_nothing(led: LedPartition, settings: ShareSettings) -> str | None:
+def _why_nothing(led: LedPartition, settings: ShareLimits) -> str | None:
     reason = why_nothing(led, settings)
     if reason is None or led.state is None:
         return None
@@ -63,9 +63,9 @@ def _why_nothing(led: LedPartition, settings: ShareSettings) -> str | None:
 
 def states_of_share_partitions(
     led: Sequence[LedPartition],
-    settings: ShareSettings,
+    settings: ShareLimits,
     counted: Callable[[ShareKey], PartitionStatistics | None],
-) -> list[CurrentState]:
+) -> list[SubjectState]:
     """The states of those share partitions of a group that are in memory. If there are many, only
     the first ones are shown, and the number of the others."""
     first = sorted(led, key=lambda each: (each.topic, each.key.partition))[:LIST_MAX]
@@ -80,9 +80,9 @@ def state_of_share_record(
     log: PartitionLog,
     led: LedPartition | None,
     stored: ShareState | None,
-    settings: ShareSettings,
+    settings: ShareLimits,
     now_ms: int,
-) -> CurrentState:
+) -> SubjectState:
     """The present state of one record. `led`: the share partition in memory; None if no member has
     a session, and then `stored` is used. `now_ms`: the leader's monotonic time."""
     state = _restored(stored) if led is None else led.state
@@ -108,7 +108,7 @@ def state_of_share_record(
         reason = f"it is not in the log any more, which begins at {log.log_start_offset}"
     elif led is None and state is not None:
         reason = "no member has a session now"
-    return CurrentState.of(
+    return SubjectState.of(
         _K.NOW_SHARE_RECORD, count=count, note=note, member=member, reason=reason
     )
 
@@ -124,7 +124,7 @@ def _restored(stored: ShareState | None) -> SharePartition | None:
         return None
 
 
-def _of_run(run: Run, now_ms: int) -> tuple[str, str | None]:
+def _of_run(run: InFlightRun, now_ms: int) -> tuple[str, str | None]:
     """The state of a run of records in words, and the member that has the records."""
     if run.change is not None:
         member_id = run.change.member_id

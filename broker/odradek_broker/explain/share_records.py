@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import cast, get_args
 
-from odradek_broker.explain.history import Event, Fields, Ring
+from odradek_broker.explain.history import Fields, RecordedEvent, Ring
 from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
 from odradek_broker.share.acquisition import Acquired
 from odradek_broker.share.events import (
@@ -33,8 +33,8 @@ from odradek_broker.share.events import (
     SessionEnd,
     ShareEvent,
 )
-from odradek_broker.share.in_flight import RecordState, RemovalReason
-from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
+from odradek_broker.share.in_flight import ArchiveReason, RecordState
+from odradek_broker.share.share_partition import AcknowledgeType, ShareAcknowledgementBatch
 from odradek_broker.share_state import ShareKey, StateBatch
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -66,9 +66,9 @@ _Member = (
 _OF_MEMBER = frozenset(get_args(_Member))
 
 _REMOVALS = {
-    RemovalReason.COMPACTED: "compaction has removed it from the log",
-    RemovalReason.ABORTED: "its transaction was aborted, and the group reads committed records",
-    RemovalReason.LOG_START: "the log begins after it (retention, or deleted records)",
+    ArchiveReason.COMPACTED: "compaction has removed it from the log",
+    ArchiveReason.ABORTED: "its transaction was aborted, and the group reads committed records",
+    ArchiveReason.LOG_START: "the log begins after it (retention, or deleted records)",
 }
 _ENDS = {
     SessionEnd.CLOSED: "left and closed its session",
@@ -165,7 +165,7 @@ class ShareHistory(Ring[ShareKey, ShareEntry]):
         if len(self._clients) > MEMBERS_MAX:
             self._clients.popitem(last=False)
 
-    def story(self, key: ShareKey, offset: int) -> list[Event]:
+    def story(self, key: ShareKey, offset: int) -> list[RecordedEvent]:
         """The history of one record, oldest event first."""
         story = _Story(offset)
         for entry in self.about(key).events:
@@ -208,7 +208,7 @@ class _Story:
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
-        self.events: list[Event] = []
+        self.events: list[RecordedEvent] = []
         self._holder: Fields = {}
         self._cause: str | None = None
         self._open = False
@@ -273,7 +273,9 @@ class _Story:
     ) -> None:
         given = {**fields, **(first or {})}
         shown = {name: value for name, value in given.items() if value is not None}
-        event = Event(entry.at_ms, kind, error, partitions, 0, shown, entry.last_ms, entry.times)
+        event = RecordedEvent(
+            entry.at_ms, kind, error, partitions, 0, shown, entry.last_ms, entry.times
+        )
         self.events.append(event)
 
     def _acquired(self, entry: ShareEntry, who: Fields, run: Acquired, lock: str) -> None:
@@ -346,7 +348,7 @@ class _Story:
         self._holder = {}
 
 
-def _kind_of(acknowledgements: Iterable[Acknowledgement], offset: int) -> int | None:
+def _kind_of(acknowledgements: Iterable[ShareAcknowledgementBatch], offset: int) -> int | None:
     """The type of the acknowledgement of an offset."""
     for each in acknowledgements:
         if each.first_offset <= offset <= each.last_offset:

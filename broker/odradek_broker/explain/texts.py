@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from odradek_broker.explain.history import LIST_MAX, CurrentState, Event
+from odradek_broker.explain.history import LIST_MAX, RecordedEvent, SubjectState
 from odradek_broker.explain.sentences import EventKind, Value, sentence
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import (
@@ -56,7 +56,7 @@ class Rights:
             return self.topic(subject.rpartition("-")[0])
         return True
 
-    def to_event_of_producer(self, event: Event) -> bool:
+    def to_event_of_producer(self, event: RecordedEvent) -> bool:
         """True if the client may see this event of a producer id."""
         name = event.fields.get("transactional_id")
         if name is not None and not self.transactional_id(str(name)):
@@ -66,7 +66,7 @@ class Rights:
         return all(self.read(where) for where, _ in event.partitions)
 
 
-def event_values(event: Event, rights: Rights) -> dict[str, Any]:
+def event_values(event: RecordedEvent, rights: Rights) -> dict[str, Any]:
     """The fields of an event in an answer, with only those names that the client has the right to
     see."""
     fields = dict(event.fields)
@@ -83,7 +83,7 @@ def event_values(event: Event, rights: Rights) -> dict[str, Any]:
     return times | _texts(event.kind, fields)
 
 
-def state_text(now: CurrentState, rights: Rights) -> wire.State:
+def state_text(now: SubjectState, rights: Rights) -> wire.State:
     """The text of a state, with only those names that the client has the right to see."""
     fields = {**now.fields, **_partition_names(now.partitions, 0, rights)}
     return wire.State(**_texts(now.kind, fields))

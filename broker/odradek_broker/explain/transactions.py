@@ -26,7 +26,7 @@ from odradek_broker.coordinator.transactions.events import (
     TransactionTimedOut,
 )
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
-from odradek_broker.explain.history import CurrentState, Fields, History, remark
+from odradek_broker.explain.history import Fields, History, SubjectState, remark
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_PRODUCER_ID
@@ -255,7 +255,7 @@ def why_refused(
 
 def state_of_transaction(
     current: Transaction | None, wall_ms: int, started_ms: int
-) -> CurrentState:
+) -> SubjectState:
     """The current state of a transactional id. `started_ms`: the time at which the history
     began."""
     if current is None:
@@ -266,7 +266,7 @@ def state_of_transaction(
     )
     updated_ms = current.last_update_ms
     found = "as it was found at the start, in __transaction_state"
-    return CurrentState.of(
+    return SubjectState.of(
         _K.NOW_TRANSACTION,
         {"state": current.state.label} | _identity(current.identity),
         partitions=current.partitions,
@@ -277,7 +277,7 @@ def state_of_transaction(
     )
 
 
-def state_of_owner(current: Transaction, producer_id: int) -> CurrentState:
+def state_of_owner(current: Transaction, producer_id: int) -> SubjectState:
     """The current state of a transactional id that has, or had, a producer id."""
     relation = "has it"
     if producer_id not in (current.producer_id, current.next_producer_id):
@@ -287,7 +287,7 @@ def state_of_owner(current: Transaction, producer_id: int) -> CurrentState:
         "relation": relation,
         "state": current.state.label,
     }
-    return CurrentState.of(_K.NOW_OWNER, fields | _identity(current.identity))
+    return SubjectState.of(_K.NOW_OWNER, fields | _identity(current.identity))
 
 
 def _client(call: Call | None) -> str | None:

@@ -26,7 +26,7 @@ from dataclasses import field
 from enum import IntEnum
 from typing import Protocol
 
-from odradek_broker.explain.history import LIST_MAX, CurrentState
+from odradek_broker.explain.history import LIST_MAX, SubjectState
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
@@ -55,7 +55,7 @@ class Verdict(IntEnum):
     STOPPED = 3
 
 
-class Commit(Protocol):
+class CommittedOffset(Protocol):
     """A committed offset."""
 
     offset: int
@@ -150,7 +150,7 @@ class GroupVerdicts:
     def __init__(
         self,
         group_ids: Callable[[], Iterable[str]],
-        commits: Callable[[str], Mapping[TopicPartition, Commit]],
+        commits: Callable[[str], Mapping[TopicPartition, CommittedOffset]],
         end_offset: Callable[[str, int], int | None],
     ) -> None:
         self._group_ids = group_ids
@@ -199,7 +199,7 @@ class GroupVerdicts:
         self._windows, self._next, self.unwatched = self._next, {}, unwatched
 
     def _sample(
-        self, partition: TopicPartition, commit: Commit, window: Window | None
+        self, partition: TopicPartition, commit: CommittedOffset, window: Window | None
     ) -> Window | None:
         """The partition's window including this sample; None if the group is not behind."""
         end = self._ends.get(partition)
@@ -230,10 +230,10 @@ class GroupVerdicts:
         return GroupVerdict(verdict, len(judged), [each[2] for each in worst], worst[0][3])
 
 
-def state_of_verdict(found: GroupVerdict, offsets: int, now_ms: int, members: int) -> CurrentState:
+def state_of_verdict(found: GroupVerdict, offsets: int, now_ms: int, members: int) -> SubjectState:
     """The verdict and a sentence about it, for people. `offsets`: the number of committed
     offsets."""
-    return CurrentState.of(
+    return SubjectState.of(
         EventKind.NOW_VERDICT,
         partitions=found.worst[:LIST_MAX],
         verdict=found.verdict.name,

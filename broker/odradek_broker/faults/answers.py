@@ -291,7 +291,7 @@ _PARTS: dict[ApiKey, tuple[_Part, ...]] = {
 }
 
 
-class Refused(NamedTuple):
+class ErrorAnswer(NamedTuple):
     """The answer to a request that was refused in part or as a whole.
 
     `answer`: the message with the errors. `parts`: the name of the answer's list with the errors;
@@ -311,7 +311,7 @@ def refuse(
     text: str,
     chooses: Chooses,
     topic_name: TopicName,
-) -> Refused:
+) -> ErrorAnswer:
     """The error answer to the topics or partitions of a request that `chooses` selects.
 
     The selected topics or partitions are removed from the request. Raises CloseConnection if the
@@ -326,11 +326,11 @@ def refuse(
             rows, kept = maker.rows(part, request, type(answer))
             setattr(answer, part.answered, rows)
             setattr(request, part.asked, kept)
-            return Refused(answer, part.answered, bool(kept))
+            return ErrorAnswer(answer, part.answered, bool(kept))
     if not _set(answer, version, "error_code", code):
         raise CloseConnection(text)
     _set(answer, version, "error_message", text)
-    return Refused(answer, None, False)
+    return ErrorAnswer(answer, None, False)
 
 
 class _Maker:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from odradek_broker.faults.rules import Action, Rule
+from odradek_broker.faults.rules import FaultEffect, FaultRule
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -79,7 +79,7 @@ class ExpireLock(NamedTuple):
     partition: int | None
 
 
-Order = Rule | ExpireSession | AbortTransaction | ExpireLock
+Order = FaultRule | ExpireSession | AbortTransaction | ExpireLock
 
 
 class _Fields:
@@ -175,7 +175,7 @@ def _api_names() -> str:
     return ", ".join(api.name for api in APIS.values())
 
 
-def _rule(fields: _Fields, now_ms: int, action: Action, **values: Any) -> Rule:
+def _rule(fields: _Fields, now_ms: int, action: FaultEffect, **values: Any) -> FaultRule:
     """A rule from the fields that all rules have. By default a rule for requests applies once, a
     rule for the disk until it is cleared."""
     for_ms = fields.number("for_ms", 1, MS_MAX)
@@ -184,7 +184,7 @@ def _rule(fields: _Fields, now_ms: int, action: Action, **values: Any) -> Rule:
     left = fields.times(None if action.of_disk else 1)
     if not action.of_disk:
         values = {"client_id": fields.text("client_id"), **values}
-    return Rule(action, left=left, skip=skip, until_ms=until_ms, **values)
+    return FaultRule(action, left=left, skip=skip, until_ms=until_ms, **values)
 
 
 def _topic_and_partition(fields: _Fields) -> tuple[str | None, int | None]:
@@ -214,18 +214,18 @@ def _ms(fields: _Fields) -> int:
 
 
 def _any_rule(fields: _Fields, now_ms: int) -> Order:
-    action = Action(fields.fault)
+    action = FaultEffect(fields.fault)
     return _rule(fields, now_ms, action, **_FIELDS[action](fields))
 
 
 #: The fields of an order for each action, in addition to those that all rules have.
-_FIELDS: dict[Action, Callable[[_Fields], dict[str, Any]]] = {
-    Action.FAIL: lambda fields: {"code": fields.code(), **_matched(fields)},
-    Action.DELAY: lambda fields: {"delay_ms": _ms(fields), **_matched(fields)},
-    Action.DROP_REPLY: _matched,
-    Action.CUT: lambda fields: {"handled": fields.flag("handled"), **_matched(fields)},
-    Action.SLOW_DISK: lambda fields: {"delay_ms": _ms(fields)},
-    Action.FULL_DISK: lambda fields: {},
+_FIELDS: dict[FaultEffect, Callable[[_Fields], dict[str, Any]]] = {
+    FaultEffect.FAIL: lambda fields: {"code": fields.code(), **_matched(fields)},
+    FaultEffect.DELAY: lambda fields: {"delay_ms": _ms(fields), **_matched(fields)},
+    FaultEffect.DROP_REPLY: _matched,
+    FaultEffect.CUT: lambda fields: {"handled": fields.flag("handled"), **_matched(fields)},
+    FaultEffect.SLOW_DISK: lambda fields: {"delay_ms": _ms(fields)},
+    FaultEffect.FULL_DISK: lambda fields: {},
 }
 
 
@@ -233,7 +233,7 @@ def _lose_leader(fields: _Fields, now_ms: int) -> Order:
     return _rule(
         fields,
         now_ms,
-        Action.FAIL,
+        FaultEffect.FAIL,
         apis=_LEADER_APIS,
         code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
         topic=fields.needed("topic"),
@@ -248,7 +248,7 @@ def _move_coordinator(fields: _Fields, now_ms: int) -> Order:
     return _rule(
         fields,
         now_ms,
-        Action.FAIL,
+        FaultEffect.FAIL,
         apis=_TRANSACTION_APIS if group is None else _GROUP_APIS,
         code=ErrorCode.NOT_COORDINATOR,
         group=group,
@@ -274,7 +274,7 @@ def _lose_acknowledgement(fields: _Fields, now_ms: int) -> Order:
     return _rule(
         fields,
         now_ms,
-        Action.CUT,
+        FaultEffect.CUT,
         apis=_ACKNOWLEDGING_APIS,
         acknowledging=True,
         handled=fields.flag("handled", True),
@@ -285,7 +285,7 @@ def _lose_acknowledgement(fields: _Fields, now_ms: int) -> Order:
 
 
 _FAULTS: dict[str, Callable[[_Fields, int], Order]] = {
-    **{action.value: _any_rule for action in Action},
+    **{action.value: _any_rule for action in FaultEffect},
     "lose_leader": _lose_leader,
     "move_coordinator": _move_coordinator,
     "expire_session": _expire_session,
@@ -306,6 +306,6 @@ def parse_order(order: object, now_ms: int) -> Order:
         raise BadOrder(f"there is no fault {fields.fault!r}; there are {', '.join(_FAULTS)}")
     parsed = make(fields, now_ms)
     fields.end()
-    if isinstance(parsed, Rule):
+    if isinstance(parsed, FaultRule):
         parsed.order = order
     return parsed

@@ -23,7 +23,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 RULES_MAX = 100
 
 
-class Action(Enum):
+class FaultEffect(Enum):
     """The effect of a fault on a request or on the disk; the values are the names in orders."""
 
     #: The request is answered with an error, and not handled.
@@ -41,7 +41,7 @@ class Action(Enum):
 
     @property
     def of_disk(self) -> bool:
-        return self in (Action.SLOW_DISK, Action.FULL_DISK)
+        return self in (FaultEffect.SLOW_DISK, FaultEffect.FULL_DISK)
 
 
 class TooManyRules(ValueError):
@@ -60,7 +60,7 @@ class Named(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rule:
+class FaultRule:
     """A rule, which matches requests, writes to the disk, or syncs of the disk.
 
     If `apis`, `topic`, `partition`, `group`, `transactional_id` or `client_id` is None, the rule
@@ -71,7 +71,7 @@ class Rule:
     number of matches that got the fault. `order`: the JSON object of the order.
     """
 
-    action: Action
+    action: FaultEffect
     apis: frozenset[ApiKey] | None = None
     topic: str | None = None
     partition: int | None = None
@@ -128,17 +128,17 @@ class Rule:
         )
 
 
-class Rules:
+class FaultRules:
     """The rules of a broker, oldest first. The first rule that matches applies."""
 
     def __init__(self) -> None:
-        self._rules: dict[int, Rule] = {}
+        self._rules: dict[int, FaultRule] = {}
         self._next_number = 1
 
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def add(self, rule: Rule, now_ms: int) -> Rule:
+    def add(self, rule: FaultRule, now_ms: int) -> FaultRule:
         """Add a rule. Returns the rule with its number. Raises TooManyRules."""
         if len(self._rules) >= RULES_MAX:
             over = next((n for n, each in self._rules.items() if each.is_over(now_ms)), None)
@@ -150,7 +150,9 @@ class Rules:
         self._rules[rule.number] = rule
         return rule
 
-    def meet(self, api: ApiKey, named: Named, client_id: str | None, now_ms: int) -> Rule | None:
+    def meet(
+        self, api: ApiKey, named: Named, client_id: str | None, now_ms: int
+    ) -> FaultRule | None:
         """Find the rule that applies to a request with these names, and count the match; None if no
         rule applies."""
         for rule in self._rules.values():
@@ -164,7 +166,7 @@ class Rules:
                 return rule
         return None
 
-    def meet_disk(self, action: Action, now_ms: int) -> Rule | None:
+    def meet_disk(self, action: FaultEffect, now_ms: int) -> FaultRule | None:
         """Find the rule that applies to a write or a sync of the disk, and count the match. Called
         by one thread at a time."""
         for rule in tuple(self._rules.values()):
@@ -172,7 +174,7 @@ class Rules:
                 return rule
         return None
 
-    def all(self) -> list[Rule]:
+    def all(self) -> list[FaultRule]:
         """All rules that were not cleared, including finished rules."""
         return list(self._rules.values())
 
@@ -191,7 +193,7 @@ class DiskFaults:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: FaultRules,
         clock: Clock,
         sleep: Callable[[float], None],
         lock: AbstractContextManager[Any],
@@ -203,16 +205,16 @@ class DiskFaults:
 
     def before_write(self) -> None:
         """Raise OSError (ENOSPC) while the disk is full."""
-        if self._meet(Action.FULL_DISK) is not None:
+        if self._meet(FaultEffect.FULL_DISK) is not None:
             raise OSError(errno.ENOSPC, "No space left on device (ordered)")
 
     def before_sync(self) -> None:
         """Wait as long as the rules for a slow disk require."""
-        slow = self._meet(Action.SLOW_DISK)
+        slow = self._meet(FaultEffect.SLOW_DISK)
         if slow is not None:
             self._sleep(slow.delay_ms / 1000)
 
-    def _meet(self, action: Action) -> Rule | None:
+    def _meet(self, action: FaultEffect) -> FaultRule | None:
         with self._lock:
             return self._rules.meet_disk(action, self._clock.monotonic_ms())
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.fetch.sessions import RequestedPartition, Session
+from odradek_broker.fetch.sessions import FetchSession, RequestedPartition
 from odradek_broker.partition import Partition, Waiter
 from odradek_broker.platform.timeouts import Timeouts
 from odradek_broker.slices import in_pieces
@@ -36,7 +36,7 @@ class Watched(Protocol):
         ...
 
 
-class Fetch(Protocol[A_co]):
+class DelayedFetch(Protocol[A_co]):
     """A Fetch or ShareFetch request, which may be read several times before it is answered."""
 
     def satisfied(self) -> bool:
@@ -75,10 +75,10 @@ class ParkedFetches:
 
     def park(
         self,
-        fetch: Fetch[A],
+        fetch: DelayedFetch[A],
         partitions: Sequence[Watched],
         max_wait_ms: int,
-        session: Session | None = None,
+        session: FetchSession | None = None,
         include: Include | None = None,
     ) -> Deferred[A]:
         """The answer to `fetch`, as soon as one of `partitions` or a partition of the session
@@ -96,7 +96,7 @@ class ParkedFetches:
         self,
         fetch: LargeFetch,
         max_wait_ms: int,
-        session: Session | None = None,
+        session: FetchSession | None = None,
         include: Include | None = None,
     ) -> WaitOfMany:
         """The wait of a fetch of many partitions, for `max_wait_ms`. The caller adds the partitions
@@ -130,10 +130,10 @@ class ParkedFetch(Deferred[A]):
 
     def __init__(
         self,
-        fetch: Fetch[A],
+        fetch: DelayedFetch[A],
         partitions: Sequence[Watched],
         parked: dict[ParkedFetch[Any] | WaitOfMany, None],
-        session: Session | None,
+        session: FetchSession | None,
         include: Include | None,
         timeouts: Timeouts,
         max_wait_ms: int,
@@ -207,7 +207,7 @@ class WaitOfMany(Deferred[None]):
         self,
         fetch: LargeFetch,
         parked: dict[ParkedFetch[Any] | WaitOfMany, None],
-        session: Session | None,
+        session: FetchSession | None,
         include: Include | None,
         timeouts: Timeouts,
         max_wait_ms: int,

@@ -88,7 +88,7 @@ class RequestedPartition:
     sent_high_watermark: int = -1
     sent_log_start_offset: int = -1
     turn: int = 0
-    session: Session | None = None
+    session: FetchSession | None = None
     up_to_date_at: Partition | None = None
 
     def moved(self) -> None:
@@ -135,7 +135,7 @@ class WaitingFetch(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class FetchSession:
     """A fetch session: the client's partitions, with the offsets that were sent to the client.
 
     `changed`: the partitions at which the session is not up to date. `tells_divergence`: true if
@@ -200,7 +200,7 @@ class Session:
 
 
 @dataclass(slots=True)
-class FetchPlan:
+class FetchContext:
     """The partitions of one request in reading order, and its session, which decides what the
     answer includes.
 
@@ -209,7 +209,7 @@ class FetchPlan:
     """
 
     partitions: list[RequestedPartition]
-    session: Session | None = None
+    session: FetchSession | None = None
     incremental: bool = False
     topics_version: int = 0
 
@@ -259,10 +259,11 @@ def add_answers(response: FetchResponse, answers: Sequence[Answer]) -> None:
 
 
 #: (topic, topic id, request for the partition).
+_AnyFetch = FetchRequest | OneFetch
 _Named = tuple[str, bytes, FetchPartition | OneFetch]
 
 
-def _named(request: FetchRequest | OneFetch) -> Iterable[_Named]:
+def _named(request: _AnyFetch) -> Iterable[_Named]:
     """The partitions that a request asks for."""
     if isinstance(request, OneFetch):
         topic = request.topic
@@ -278,7 +279,7 @@ def _named(request: FetchRequest | OneFetch) -> Iterable[_Named]:
     ]
 
 
-def _forgotten(session: Session, request: FetchRequest | OneFetch) -> list[Key]:
+def _forgotten(session: FetchSession, request: _AnyFetch) -> list[Key]:
     """The partitions that a client no longer requests."""
     if isinstance(request, OneFetch):
         return []
@@ -289,9 +290,7 @@ def _forgotten(session: Session, request: FetchRequest | OneFetch) -> list[Key]:
     ]
 
 
-async def _each_named(
-    request: FetchRequest | OneFetch, take: Callable[[Iterable[_Named]], object]
-) -> None:
+async def _each_named(request: _AnyFetch, take: Callable[[Iterable[_Named]], object]) -> None:
     """Call `take` with some of the partitions at a time that a request asks for."""
     if isinstance(request, OneFetch):
         take(_named(request))
@@ -302,7 +301,7 @@ async def _each_named(
                 take([(topic.topic, topic.topic_id, asked) for asked in some])
 
 
-def _names_more(request: FetchRequest | OneFetch, most: int) -> bool:
+def _names_more(request: _AnyFetch, most: int) -> bool:
     """True if a request names more topics or partitions than so many."""
     if isinstance(request, OneFetch):
         return most < 1
@@ -320,11 +319,11 @@ class Claim:
     until it is `released`; `is_wanted`: true if one does."""
 
     def __init__(self) -> None:
-        self._session: Session | None = None
+        self._session: FetchSession | None = None
         self.is_wanted = False
         self.released: Deferred[None] = Deferred()
 
-    def take(self, session: Session) -> None:
+    def take(self, session: FetchSession) -> None:
         """Begin to use a session that is not busy."""
         self._session = session
         session.busy = self
@@ -336,7 +335,7 @@ class Claim:
         self.released.resolve(None)
 
 
-class Topics(Protocol):
+class TopicNames(Protocol):
     """The topics in the cluster metadata."""
 
     @property
@@ -349,7 +348,7 @@ class Topics(Protocol):
         ...
 
 
-async def _forget(session: Session) -> None:
+async def _forget(session: FetchSession) -> None:
     """Let no partition of a removed session refer to it."""
     async for some in in_pieces(session.partitions.values()):
         for requested in some:
@@ -365,7 +364,7 @@ class FetchSessions:
         clock: Clock,
         randomness: Randomness,
         slots_max: int,
-        topics: Topics,
+        topics: TopicNames,
         slices: Slices,
         partitions_max: int = PARTITIONS_MAX,
     ) -> None:
@@ -378,7 +377,7 @@ class FetchSessions:
         self._topics = topics
         self._slices = slices
         #: The sessions by id; those that were used last are at the end.
-        self.by_id: dict[int, Session] = {}
+        self.by_id: dict[int, FetchSession] = {}
         #: The number of partitions in all sessions together.
         self._partitions = 0
 
@@ -386,8 +385,8 @@ class FetchSessions:
         return len(self.by_id)
 
     def plan(
-        self, request: FetchRequest | OneFetch, version: int, *, everything: bool = False
-    ) -> FetchPlan | ErrorCode | None:
+        self, request: _AnyFetch, version: int, *, everything: bool = False
+    ) -> FetchContext | ErrorCode | None:
         """The plan of a request, or the session error that answers it (F-20, F-21). `everything`:
         read all partitions of the session. None for a request that needs `plan_in_slices`."""
         epoch = request.session_epoch
@@ -397,7 +396,7 @@ class FetchSessions:
             if request.session_id and version >= SESSIONS_SINCE:
                 self._remove(request.session_id)
             asked = self._ask(_named(request), version, {})
-            plan = FetchPlan(list(asked.values()))
+            plan = FetchContext(list(asked.values()))
             if version >= SESSIONS_SINCE and epoch == INITIAL_SESSION_EPOCH:
                 plan.session = self._new_session(request, version)
                 for key, requested in asked.items():
@@ -421,8 +420,8 @@ class FetchSessions:
         return self._incremental(session, request, version, everything)
 
     async def plan_in_slices(
-        self, request: FetchRequest | OneFetch, version: int, claim: Claim, *, everything: bool
-    ) -> FetchPlan | ErrorCode:
+        self, request: _AnyFetch, version: int, claim: Claim, *, everything: bool
+    ) -> FetchContext | ErrorCode:
         """Like `plan`, for many partitions. `claim` gets the session, and is released when the
         fetch has ended."""
         epoch = request.session_epoch
@@ -456,7 +455,7 @@ class FetchSessions:
                 claim.take(found)
                 return await self._incremental_in_slices(found, request, version, everything)
 
-    def _session(self, request: FetchRequest | OneFetch, version: int) -> Session | ErrorCode:
+    def _session(self, request: _AnyFetch, version: int) -> FetchSession | ErrorCode:
         """The session of an incremental fetch, or the error that answers it."""
         session = self.by_id.get(request.session_id)
         if session is None:
@@ -467,25 +466,25 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         return session
 
-    def has(self, session: Session) -> bool:
+    def has(self, session: FetchSession) -> bool:
         """True if a session has not been removed."""
         return self.by_id.get(session.id) is session
 
-    async def _whole(self, request: FetchRequest | OneFetch, version: int) -> FetchPlan:
+    async def _whole(self, request: _AnyFetch, version: int) -> FetchContext:
         """The plan of the partitions that a request names, without a session."""
         topics_version = self._topics.topics_version
         asked: dict[Key, RequestedPartition] = {}
         await _each_named(request, lambda some: self._ask(some, version, asked))
-        return FetchPlan(list(asked.values()), topics_version=topics_version)
+        return FetchContext(list(asked.values()), topics_version=topics_version)
 
-    def look_up_again(self, partitions: Iterable[RequestedPartition], plan: FetchPlan) -> None:
+    def look_up_again(self, partitions: Iterable[RequestedPartition], plan: FetchContext) -> None:
         """Look up topic ids again, if topics were created or deleted since the plan was begun."""
         if self._topics.topics_version != plan.topics_version:
             for requested in partitions:
                 if requested.topic_id != ZERO_UUID and requested.error is ErrorCode.NONE:
                     self._resolve(requested)
 
-    def withhold(self, plan: FetchPlan) -> FetchResponse:
+    def withhold(self, plan: FetchContext) -> FetchResponse:
         """The response without records for a client over its quota. The client's session stays
         unchanged, and no new session begins (Q-08)."""
         if plan.session is None:
@@ -496,8 +495,8 @@ class FetchSessions:
         return FetchResponse()
 
     def _incremental(
-        self, session: Session, request: FetchRequest | OneFetch, version: int, everything: bool
-    ) -> FetchPlan | ErrorCode:
+        self, session: FetchSession, request: _AnyFetch, version: int, everything: bool
+    ) -> FetchContext | ErrorCode:
         if self._begin(session, version):
             for requested in session.partitions.values():
                 requested.last_fetched_epoch = -1
@@ -508,7 +507,7 @@ class FetchSessions:
                 return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if not session.partitions:
             self._remove(session.id)
-            return FetchPlan(list(self._ask(_named(request), version, {}).values()))
+            return FetchContext(list(self._ask(_named(request), version, {}).values()))
         topics_version = self._topics.topics_version
         if session.topics_version != topics_version:
             session.topics_version = topics_version
@@ -522,11 +521,11 @@ class FetchSessions:
         partitions = list(session.changed)
         if len(partitions) > 1:
             partitions.sort(key=turn_of)
-        return FetchPlan(partitions, session, True)
+        return FetchContext(partitions, session, True)
 
     async def _incremental_in_slices(
-        self, session: Session, request: FetchRequest | OneFetch, version: int, everything: bool
-    ) -> FetchPlan | ErrorCode:
+        self, session: FetchSession, request: _AnyFetch, version: int, everything: bool
+    ) -> FetchContext | ErrorCode:
         topics_version = self._topics.topics_version
         if self._begin(session, version):
             everything = True
@@ -553,9 +552,9 @@ class FetchSessions:
                 for requested in some:
                     session.mark_changed(requested)
         partitions = await in_sorted_order(session.changed, turn_of)
-        return FetchPlan(partitions, session, True, topics_version)
+        return FetchContext(partitions, session, True, topics_version)
 
-    def _begin(self, session: Session, version: int) -> bool:
+    def _begin(self, session: FetchSession, version: int) -> bool:
         """Begin an incremental fetch. True if all partitions have to be read again, because answers
         in only one of the two versions, this one and that of the fetch before, tell divergence."""
         session.used_ms = self._clock.monotonic_ms()
@@ -569,7 +568,7 @@ class FetchSessions:
 
     def _change(
         self,
-        session: Session,
+        session: FetchSession,
         named: Iterable[_Named],
         version: int,
         forgotten: Iterable[Key] = (),
@@ -584,7 +583,7 @@ class FetchSessions:
             session.remove(key)
         self._partitions += len(session.partitions) - before
 
-    def _fits(self, session: Session) -> bool:
+    def _fits(self, session: FetchSession) -> bool:
         """True if the sessions have no more partitions than they may. Otherwise this session is
         removed; the client has to request a new one, and gets none while the limit is exceeded."""
         if self._partitions <= self._partitions_max:
@@ -597,7 +596,7 @@ class FetchSessions:
         named: Iterable[_Named],
         version: int,
         into: dict[Key, RequestedPartition],
-        session: Session | None = None,
+        session: FetchSession | None = None,
     ) -> dict[Key, RequestedPartition]:
         """Add or update the partitions that a request names; if a partition is named twice, the
         last entry is used (F-15). Returns `into`."""
@@ -639,10 +638,10 @@ class FetchSessions:
         else:
             requested.error = ErrorCode.UNKNOWN_TOPIC_ID
 
-    def _new_session(self, request: FetchRequest | OneFetch, version: int) -> Session:
+    def _new_session(self, request: _AnyFetch, version: int) -> FetchSession:
         """A session without partitions, which is not registered yet."""
         now_ms = self._clock.monotonic_ms()
-        return Session(
+        return FetchSession(
             0,
             version >= TOPIC_IDS_SINCE,
             version >= DIVERGENCE_SINCE,
@@ -652,7 +651,7 @@ class FetchSessions:
             request.isolation_level,
         )
 
-    def _register(self, session: Session) -> bool:
+    def _register(self, session: FetchSession) -> bool:
         """Give a new session its id; False if it would exceed the limits (F-26)."""
         if not self._make_room(len(session.partitions)):
             return False

@@ -20,14 +20,14 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 
 
-class Request(Protocol):
+class DescribeRequest(Protocol):
     """A request for descriptions."""
 
     group_ids: list[str]
     include_authorized_operations: bool
 
 
-class Described(Protocol):
+class DescribedGroupAnswer(Protocol):
     """A group in an answer."""
 
     error_code: int
@@ -35,7 +35,7 @@ class Described(Protocol):
     authorized_operations: int
 
 
-D = TypeVar("D", bound=Described)
+D = TypeVar("D", bound=DescribedGroupAnswer)
 
 
 class Descriptions(NamedTuple, Generic[D]):
@@ -55,7 +55,7 @@ class Descriptions(NamedTuple, Generic[D]):
 async def describe_each(
     node: GroupAndMetadataParts,
     context: RequestContext,
-    request: Request,
+    request: DescribeRequest,
     descriptions: Descriptions[D],
     *,
     is_off: bool,

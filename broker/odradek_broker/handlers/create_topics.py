@@ -14,7 +14,7 @@ from odradek_broker.handlers._parts import TopicParts
 from odradek_broker.metadata.commit import too_late
 from odradek_broker.metadata.topics import (
     PARTITIONS_PER_REQUEST_MAX,
-    NewTopic,
+    RequestedTopic,
     TopicResult,
     create_topics,
     partitions_asked,
@@ -69,7 +69,7 @@ async def handle(
 
 async def _sort_out(
     node: TopicParts, context: RequestContext, asked: list[CreatableTopic]
-) -> tuple[list[NewTopic], list[TopicResult]]:
+) -> tuple[list[RequestedTopic], list[TopicResult]]:
     """The topics that the client may create, and the refusals of others."""
     names = await each_once([topic.name async for topic in paced(asked)])
     denied = {
@@ -96,12 +96,12 @@ async def _sort_out(
     return allowed, refused
 
 
-def _wanted(topic: CreatableTopic) -> NewTopic:
+def _wanted(topic: CreatableTopic) -> RequestedTopic:
     # A partition that is given twice leaves a gap in the sequence of partitions.
     assignments = {entry.partition_index: entry.broker_ids for entry in topic.assignments}
     if len(assignments) != len(topic.assignments):
         assignments[-1] = []
-    return NewTopic(
+    return RequestedTopic(
         topic.name,
         topic.num_partitions,
         topic.replication_factor,

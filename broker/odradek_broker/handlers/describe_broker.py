@@ -14,7 +14,7 @@ from itertools import islice
 
 from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.explain.connections import matches
-from odradek_broker.explain.history import Event, History
+from odradek_broker.explain.history import History, RecordedEvent
 from odradek_broker.explain.problems import find_problems
 from odradek_broker.explain.texts import Rights, event_values
 from odradek_broker.metrics.broker import BUCKETS_US, SAMPLED, broker_version
@@ -223,6 +223,6 @@ def _events(
     return next_after, found[::-1]
 
 
-def _newest(kind: int, ring: History, after: int) -> Iterator[tuple[int, int, str, Event]]:
+def _newest(kind: int, ring: History, after: int) -> Iterator[tuple[int, int, str, RecordedEvent]]:
     for number, subject, event in ring.newest(after):
         yield number, kind, subject, event

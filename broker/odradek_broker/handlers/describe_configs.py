@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from odradek_broker.config.effective import ConfigEntry, SynonymEntry
+from odradek_broker.config.effective import EffectiveSetting, SynonymEntry
 from odradek_broker.config.types import ConfigSource
 from odradek_broker.metadata.commit import committed
 from odradek_broker.metadata.config_resources import configured_resource, resource_kind
@@ -155,7 +155,7 @@ def _loggers(resource: DescribeConfigsResource, levels: Mapping[str, str]) -> De
     )
 
 
-def _in_force(node: Node, entry: ConfigEntry) -> ConfigEntry:
+def _in_force(node: Node, entry: EffectiveSetting) -> EffectiveSetting:
     """The entry with the value in force. Two entries differ from the configuration: the advertised
     addresses, which are known when the broker listens (N-12), and the default of
     security.inter.broker.protocol."""
@@ -174,7 +174,9 @@ def _listener(name: str, host: str, port: int) -> str:
     return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
 
 
-def _entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _entry(
+    entry: EffectiveSetting, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=entry.name,

@@ -6,7 +6,7 @@ from odradek_broker.handlers._delegation_tokens import TokenParts, may_ask, prin
 from odradek_broker.metadata.commit import committed
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
-from odradek_broker.security.delegation_tokens import DelegationToken
+from odradek_broker.security.delegation_tokens import TokenInformation
 from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_delegation_token import (
@@ -38,7 +38,7 @@ async def handle(
 
 async def _visible(
     node: TokenParts, context: RequestContext, request: DescribeDelegationTokenRequest
-) -> list[DelegationToken]:
+) -> list[TokenInformation]:
     me = {principal_of(context)}
     wanted = None
     if request.owners is not None:
@@ -53,7 +53,7 @@ async def _visible(
     ]
 
 
-def _may_describe(node: TokenParts, context: RequestContext, token: DelegationToken) -> bool:
+def _may_describe(node: TokenParts, context: RequestContext, token: TokenInformation) -> bool:
     own = Resource(ResourceType.DELEGATION_TOKEN, token.token_id)
     owner = Resource(ResourceType.USER, token.owner)
     return node.authorizer.would_allow(
@@ -62,7 +62,7 @@ def _may_describe(node: TokenParts, context: RequestContext, token: DelegationTo
 
 
 def _description(
-    node: TokenParts, token: DelegationToken, version: int
+    node: TokenParts, token: TokenInformation, version: int
 ) -> DescribedDelegationToken:
     kind, _, name = token.owner.partition(":")
     described = DescribedDelegationToken(

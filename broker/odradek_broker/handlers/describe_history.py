@@ -18,7 +18,7 @@ from typing import Any
 
 from odradek_broker.coordinator.groups.settings import group_setting
 from odradek_broker.explain.groups import states_of_group
-from odradek_broker.explain.history import CurrentState, Event, Ring
+from odradek_broker.explain.history import RecordedEvent, Ring, SubjectState
 from odradek_broker.explain.lag import oldest_unread, state_of_lag
 from odradek_broker.explain.last_stable_offset import (
     BlockedPartition,
@@ -99,8 +99,8 @@ class _Question:
     async def answered(
         self,
         history: Ring[Any, Any],
-        now: Iterable[CurrentState],
-        events: list[Event] | None = None,
+        now: Iterable[SubjectState],
+        events: list[RecordedEvent] | None = None,
         key: ShareKey | None = None,
     ) -> DescribeHistoryResponse:
         """The answer with the newest of `events`, up to the request's limit. A negative limit means
@@ -180,7 +180,7 @@ async def _group(question: _Question) -> DescribeHistoryResponse:
     return await question.answered(history, now)
 
 
-async def _lag(node: Node, committed: dict[TopicPartition, int]) -> list[CurrentState]:
+async def _lag(node: Node, committed: dict[TopicPartition, int]) -> list[SubjectState]:
     def log_of(where: TopicPartition) -> PartitionLog | None:
         partition = node.partition(*where)
         return None if partition is None else partition.log
@@ -213,7 +213,7 @@ async def _partition(question: _Question) -> DescribeHistoryResponse:
     return await question.answered(node.partition_history, now)
 
 
-async def _blocked(question: _Question, blocked: BlockedPartition) -> CurrentState:
+async def _blocked(question: _Question, blocked: BlockedPartition) -> SubjectState:
     node, rights = question.node, question.rights
     error, known = await node.transactions.list_all()
     owners = [each for each in known if each.producer_id == blocked.producer_id]
@@ -337,7 +337,7 @@ async def _producer(question: _Question) -> DescribeHistoryResponse:
     return await question.answered(node.producer_history, now or [NOT_IN_ANY_PARTITION], events)
 
 
-async def _partitions_that_know(node: Node, rights: Rights, producer_id: int) -> list[CurrentState]:
+async def _partitions_that_know(node: Node, rights: Rights, producer_id: int) -> list[SubjectState]:
     """The state of the producer in each readable partition that knows the producer. At most
     OPENED_MAX partitions that were not used since the start are opened; if more remain, the last
     entry has their number."""

@@ -12,9 +12,9 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.fetch.sessions import (
     Answers,
     Claim,
-    FetchPlan,
+    FetchContext,
+    FetchSession,
     RequestedPartition,
-    Session,
     add_answers,
     response_of,
     turn_of,
@@ -142,7 +142,7 @@ class Fetch:
         self,
         node: Node,
         context: RequestContext,
-        plan: FetchPlan,
+        plan: FetchContext,
         request: FetchRequest | OneFetch,
     ) -> None:
         self._node = node
@@ -180,7 +180,7 @@ class Fetch:
         self,
         partitions: Sequence[RequestedPartition],
         replica_id: int,
-        session: Session | None,
+        session: FetchSession | None,
         denied: Collection[str],
     ) -> None:
         """See `look_up`. `session`: the one whose partitions may be left out. `denied`: the topics

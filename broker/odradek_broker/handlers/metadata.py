@@ -16,7 +16,7 @@ from odradek_broker.metadata.commit import all_committed, committed
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.topics import (
     PARTITIONS_PER_REQUEST_MAX,
-    NewTopic,
+    RequestedTopic,
     check_topic_name,
     create_topics,
     too_many_partitions,
@@ -128,12 +128,12 @@ class _Answer:
         """The records of new topics."""
         metadata = self._node.metadata
         records: list[MetadataRecord] = []
-        new: list[NewTopic] = []
+        new: list[RequestedTopic] = []
         for name in names:
             if name in INTERNAL_TOPICS:
                 records += metadata.internal_topic_records(name)
             elif name != METADATA_TOPIC and name not in metadata.topics:
-                new.append(NewTopic(name))
+                new.append(RequestedTopic(name))
         made, results = create_topics(metadata, new, quota)
         for result in results:
             if result.error is not ErrorCode.NONE:

@@ -43,7 +43,7 @@ from odradek_broker.storage.log import AppendResult
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_broker.storage.validation import (
     DecompressionBudget,
-    Prepared,
+    ValidatedBatch,
     check_batch,
     prepare,
 )
@@ -386,7 +386,7 @@ class _LongBatch(NamedTuple):
 
 #: A batch that was checked before its transaction is verified; None if the check is part of the
 #: append.
-_Checked = Prepared | AppendRejected | None
+_Checked = ValidatedBatch | AppendRejected | None
 
 
 class _Produce:
@@ -667,7 +667,7 @@ class _Produce:
 
 def _prepared(
     batch: memoryview, config: LogConfig, now_ms: int, budget: DecompressionBudget | None
-) -> Prepared | AppendRejected:
+) -> ValidatedBatch | AppendRejected:
     """The batch, checked, or its refusal. Raises TakesLong."""
     try:
         return prepare(batch, config, AppendOrigin.CLIENT, now_ms, budget)

@@ -13,9 +13,9 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import PartitionAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
-from odradek_broker.share.manager import Outcome, SharePartitions
+from odradek_broker.share.manager import AcknowledgementOutcome, SharePartitions
 from odradek_broker.share.sessions import FINAL_EPOCH, AskedPartition, ShareSessions
-from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
+from odradek_broker.share.share_partition import AcknowledgeType, ShareAcknowledgementBatch
 from odradek_broker.share_state import ShareKey
 from odradek_broker.slices import Slices, arrived, paced
 from odradek_protocol.errors import ErrorCode
@@ -57,7 +57,7 @@ class AcknowledgedRange(Protocol):
 
 #: The acknowledgements of a request, by partition.
 Acknowledged = Mapping[AskedPartition, Sequence[AcknowledgedRange]]
-Outcomes = dict[AskedPartition, Outcome]
+Outcomes = dict[AskedPartition, AcknowledgementOutcome]
 
 
 async def handle(
@@ -150,25 +150,27 @@ async def acknowledge(
     denied = await unreadable_topics(node, context, names.values())
     outcomes: Outcomes = {}
     without: Outcomes = {}
-    pending: dict[AskedPartition, Deferred[Outcome]] = {}
+    pending: dict[AskedPartition, Deferred[AcknowledgementOutcome]] = {}
     async for each, ranges in paced(acknowledged.items(), changing=True):
         name = names[each]
         if name is None:
-            outcomes[each] = Outcome(_E.UNKNOWN_TOPIC_ID)
+            outcomes[each] = AcknowledgementOutcome(_E.UNKNOWN_TOPIC_ID)
         elif not await _sound(ranges, context.api_version, renews=renews):
-            outcomes[each] = Outcome(_E.INVALID_REQUEST)
+            outcomes[each] = AcknowledgementOutcome(_E.INVALID_REQUEST)
         elif name in denied:
-            outcomes[each] = Outcome(_E.TOPIC_AUTHORIZATION_FAILED)
+            outcomes[each] = AcknowledgementOutcome(_E.TOPIC_AUTHORIZATION_FAILED)
         elif metadata.leader_of(name, each.partition) is None:
-            outcomes[each] = Outcome(_E.UNKNOWN_TOPIC_OR_PARTITION)
+            outcomes[each] = AcknowledgementOutcome(_E.UNKNOWN_TOPIC_OR_PARTITION)
         elif not ranges:
-            without[each] = Outcome()
+            without[each] = AcknowledgementOutcome()
         else:
             pending[each] = await node.share_partitions.acknowledge(
                 ShareKey(group_id, *each),
                 member_id,
                 [
-                    Acknowledgement(own.first_offset, own.last_offset, own.acknowledge_types)
+                    ShareAcknowledgementBatch(
+                        own.first_offset, own.last_offset, own.acknowledge_types
+                    )
                     async for own in paced(ranges)
                 ],
             )

@@ -27,7 +27,7 @@ from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.platform.seams import Scheduler
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.request import RequestContext
-from odradek_broker.share.acquisition import Limits
+from odradek_broker.share.acquisition import AcquisitionLimits
 from odradek_broker.share.events import SessionBegan
 from odradek_broker.share.fetching import Answers, ShareFetch, ShareFetched
 from odradek_broker.share.sessions import (
@@ -35,7 +35,7 @@ from odradek_broker.share.sessions import (
     INITIAL_EPOCH,
     AskedPartition,
     SessionPartition,
-    SharePlan,
+    ShareFetchContext,
 )
 from odradek_broker.slices import end_of_change, in_pieces, paced, pause
 from odradek_protocol import codec
@@ -149,7 +149,10 @@ def _later(
 
 
 async def _fetch(
-    node: ShareFetchParts, context: RequestContext, request: ShareFetchRequest, plan: SharePlan
+    node: ShareFetchParts,
+    context: RequestContext,
+    request: ShareFetchRequest,
+    plan: ShareFetchContext,
 ) -> Answers:
     """Acquire and read. A partition that cannot be read has an error in the result."""
     names = [each.topic for each in plan.partitions]
@@ -163,7 +166,7 @@ async def _fetch(
         request.group_id or "",
         request.member_id or "",
         (),
-        Limits(
+        AcquisitionLimits(
             request.max_records,
             request.batch_size,
             record_limit=request.share_acquire_mode == _RECORD_LIMIT,
@@ -229,7 +232,7 @@ async def _answer(
     node: ShareFetchParts,
     context: RequestContext,
     request: ShareFetchRequest,
-    plan: SharePlan,
+    plan: ShareFetchContext,
     answers: Answers,
     outcomes: Outcomes,
 ) -> ShareFetchResponse:

@@ -21,7 +21,7 @@ from odradek_broker.metadata.commit import committed
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.topics import (
     CreatedSoFar,
-    NewTopic,
+    RequestedTopic,
     TopicResult,
     check_topic_name,
     create_topics,
@@ -125,7 +125,7 @@ async def _create_missing(
         _add_detail(answer, f"; Unauthorized to CREATE on topics {', '.join(denied)}.")
         return
     wanted = [
-        NewTopic(
+        RequestedTopic(
             topic.name,
             topic.partitions,
             topic.replicas or -1,

@@ -21,7 +21,7 @@ from odradek_broker.config.broker import (
 from odradek_broker.config.effective import TopicConfigs
 from odradek_broker.config.group_settings import GROUP_SETTINGS
 from odradek_broker.config.topic_settings import DEAD_LETTERS_ALLOWED, MIRROR_SOURCE
-from odradek_broker.config.types import ConfigError
+from odradek_broker.config.types import BrokerConfigError
 from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.metadata.features import (
     GROUP_VERSION,
@@ -34,8 +34,8 @@ from odradek_broker.metadata.record_checks import acl_of, check_record, scram_me
 from odradek_broker.platform.seams import Randomness
 from odradek_broker.quotas.client_quotas import QuotaEntity, quota_entity
 from odradek_broker.security.acls import Acl, AclIndex
-from odradek_broker.security.delegation_tokens import DelegationToken, DelegationTokens
-from odradek_broker.share.in_flight import ShareSettings
+from odradek_broker.security.delegation_tokens import DelegationTokens, TokenInformation
+from odradek_broker.share.in_flight import ShareLimits
 from odradek_broker.share.offset_reset import OffsetReset
 from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
@@ -283,12 +283,12 @@ class ClusterMetadata:
                 value = closer(value, limit)
         return value
 
-    def share_settings(self, group_id: str) -> ShareSettings:
+    def share_settings(self, group_id: str) -> ShareLimits:
         """The settings of a group for its records in flight: its own, or the broker's."""
         config = self.config
         own = self._configs.get(RESOURCE_GROUP, {}).get(group_id)
         if own is None:
-            return ShareSettings(
+            return ShareLimits(
                 config.group_share_record_lock_duration_ms,
                 config.group_share_delivery_count_limit,
                 config.group_share_partition_max_record_locks,
@@ -297,7 +297,7 @@ class ClusterMetadata:
         lock_ms = self.group_setting_ms(group_id, "share.record.lock.duration.ms")
         limit = self.group_setting_ms(group_id, "share.delivery.count.limit")
         locks_max = self.group_setting_ms(group_id, "share.partition.max.record.locks")
-        return ShareSettings(
+        return ShareLimits(
             config.group_share_record_lock_duration_ms if lock_ms is None else lock_ms,
             config.group_share_delivery_count_limit if limit is None else limit,
             config.group_share_partition_max_record_locks if locks_max is None else locks_max,
@@ -646,7 +646,7 @@ class ClusterMetadata:
 
     def _replay_token(self, record: DelegationTokenRecord) -> None:
         self.delegation_tokens.put(
-            DelegationToken(
+            TokenInformation(
                 record.token_id,
                 record.owner,
                 record.requester,
@@ -673,7 +673,7 @@ class ClusterMetadata:
                 self.broker_overrides(str(self.node_id)),
                 self.broker_overrides(""),
             )
-        except ConfigError as problem:
+        except BrokerConfigError as problem:
             self.config_problem = str(problem)
         else:
             self.config_problem = ""

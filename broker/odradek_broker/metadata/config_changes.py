@@ -7,7 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
 
-from odradek_broker.config.types import ConfigError, Kind, UnknownSettingError, read_value
+from odradek_broker.config.types import (
+    BrokerConfigError,
+    ConfigType,
+    UnknownSettingError,
+    read_value,
+)
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.config_resources import ResourceKind, check_name_limit, resource_kind
 from odradek_broker.metadata.errors import AdminError
@@ -16,7 +21,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.cluster_metadata import ConfigRecord, MetadataRecord
 
 
-class Operation(IntEnum):
+class AlterConfigOp(IntEnum):
     """Kafka's AlterConfigOp."""
 
     SET = 0
@@ -26,11 +31,11 @@ class Operation(IntEnum):
 
 
 #: A separate constant, because a request may have very many changes.
-_DELETE = int(Operation.DELETE)
+_DELETE = int(AlterConfigOp.DELETE)
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingChange:
     """A requested change of one setting."""
 
     name: str
@@ -47,7 +52,7 @@ class ResourceChanges:
 
     resource_type: int
     resource_name: str
-    changes: Sequence[Change]
+    changes: Sequence[SettingChange]
     replaces: bool = False
 
 
@@ -103,7 +108,7 @@ def _alter_one(
             ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}"
         )
     null = sorted(
-        c.name for c in changes.changes if c.value is None and c.operation != Operation.DELETE
+        c.name for c in changes.changes if c.value is None and c.operation != AlterConfigOp.DELETE
     )
     if null:
         raise AdminError(
@@ -128,7 +133,7 @@ def _alter_one(
         kind.check_named(name, keys, checked)
     except UnknownSettingError as error:
         raise AdminError(ErrorCode.INVALID_CONFIG, str(error)) from error
-    except ConfigError as error:
+    except BrokerConfigError as error:
         raise AdminError(kind.bad_value, str(error)) from error
     check_name_limit(metadata, changes.resource_type, name, added)
     return [
@@ -143,16 +148,16 @@ def _alter_one(
     ]
 
 
-def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Change) -> str:
+def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: SettingChange) -> str:
     """The setting's text after a change that does not remove it."""
     try:
-        operation = Operation(change.operation)
+        operation = AlterConfigOp(change.operation)
     except ValueError:
         raise AdminError(
             ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation} for {change.name}."
         ) from None
     assert change.value is not None
-    if operation is Operation.SET:
+    if operation is AlterConfigOp.SET:
         return change.value
     present = kind.present_list(metadata, name, change.name)
     if present is None:
@@ -160,10 +165,10 @@ def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Cha
             ErrorCode.INVALID_CONFIG,
             f"Can't {operation.name} to key {change.name} because its type is not LIST.",
         )
-    items = read_value(change.name, present, Kind.LIST)
+    items = read_value(change.name, present, ConfigType.LIST)
     assert isinstance(items, tuple)
     given = _parts(change.value)
-    if operation is Operation.SUBTRACT:
+    if operation is AlterConfigOp.SUBTRACT:
         gone = frozenset(given)
         return ",".join([item for item in items if item not in gone])
     return ",".join(dict.fromkeys((*items, *given)))

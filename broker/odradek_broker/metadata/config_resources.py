@@ -22,7 +22,7 @@ from odradek_broker.config.broker import (
 from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.client_metrics_settings import METRICS_SETTINGS
 from odradek_broker.config.effective import (
-    ConfigEntry,
+    EffectiveSetting,
     SynonymEntry,
     broker_synonyms,
     describe_broker,
@@ -32,9 +32,9 @@ from odradek_broker.config.group_settings import GROUP_SETTINGS, GroupSetting
 from odradek_broker.config.listener_settings import listener_of
 from odradek_broker.config.topic_settings import MIRROR_SOURCE
 from odradek_broker.config.types import (
-    ConfigError,
+    BrokerConfigError,
     ConfigSource,
-    Kind,
+    ConfigType,
     UnknownSettingError,
     has_empty_parts,
     read_value,
@@ -97,7 +97,7 @@ class GroupConfigResource:
             )
             assert isinstance(session_ms, int) and isinstance(interval_ms, int)
             if values and interval_ms >= session_ms:
-                raise ConfigError(
+                raise BrokerConfigError(
                     f"{protocol}.heartbeat.interval.ms",
                     str(interval_ms),
                     f"less than {protocol}.session.timeout.ms ({session_ms})",
@@ -109,7 +109,7 @@ class GroupConfigResource:
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
-    ) -> list[ConfigEntry]:
+    ) -> list[EffectiveSetting]:
         given = metadata.overrides(RESOURCE_GROUP, name)
         return [
             _group_entry(row, metadata.config, given)
@@ -135,10 +135,12 @@ def _check_bounds(config: BrokerConfig, row: GroupSetting, text: str | None, val
         wanted = f"at most {row.most.name} ({most})"
         if row.least is not None:
             wanted = f"between {row.least.name} ({least}) and {row.most.name} ({most})"
-        raise ConfigError(row.name, text, wanted)
+        raise BrokerConfigError(row.name, text, wanted)
 
 
-def _group_entry(row: GroupSetting, config: BrokerConfig, given: Mapping[str, str]) -> ConfigEntry:
+def _group_entry(
+    row: GroupSetting, config: BrokerConfig, given: Mapping[str, str]
+) -> EffectiveSetting:
     if row.broker is not None:
         inherited = write_value(config.value_of(row.broker))
         synonyms = broker_synonyms(config, row.broker, row.broker.name)
@@ -148,7 +150,7 @@ def _group_entry(row: GroupSetting, config: BrokerConfig, given: Mapping[str, st
     own = given.get(row.name)
     if own is not None:
         synonyms.insert(0, SynonymEntry(row.name, own, ConfigSource.GROUP))
-    return ConfigEntry(
+    return EffectiveSetting(
         name=row.name,
         value=inherited if own is None else own,
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
@@ -253,7 +255,7 @@ class BrokerConfigResource:
             # The setting has no row, so its type is unknown; `check_key` refuses every change of
             # it.
             self.check_key(key)
-        if row is None or row.kind is not Kind.LIST:
+        if row is None or row.kind is not ConfigType.LIST:
             return None
         return write_value(metadata.config.value_of(row))
 
@@ -300,7 +302,7 @@ class BrokerConfigResource:
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
-    ) -> list[ConfigEntry]:
+    ) -> list[EffectiveSetting]:
         if name:
             return describe_broker(metadata.config, keys)
         # The description of the empty name has only the settings of all brokers.
@@ -349,12 +351,12 @@ class ClientMetricsConfigResource:
             self.check_key(key)
             row = METRICS_SETTINGS[key]
             value = read_value(key, text, row.kind)
-            if row.kind is Kind.LIST and value and has_empty_parts(text or ""):
-                raise ConfigError(key, text, "a list without empty parts")
+            if row.kind is ConfigType.LIST and value and has_empty_parts(text or ""):
+                raise BrokerConfigError(key, text, "a list without empty parts")
             try:
                 row.read(text)
-            except ConfigError as error:
-                if row.kind is Kind.INT:
+            except BrokerConfigError as error:
+                if row.kind is ConfigType.INT:
                     raise AdminError(ErrorCode.INVALID_REQUEST, str(error)) from error
                 raise
             checked[key] = write_value(value)
@@ -365,10 +367,10 @@ class ClientMetricsConfigResource:
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
-    ) -> list[ConfigEntry]:
+    ) -> list[EffectiveSetting]:
         given = metadata.overrides(RESOURCE_CLIENT_METRICS, name)
         return [
-            ConfigEntry(
+            EffectiveSetting(
                 name=row.name,
                 value=given.get(row.name, write_value(row.default)),
                 source=(ConfigSource.CLIENT_METRICS if row.name in given else ConfigSource.DEFAULT),
@@ -411,7 +413,7 @@ class TopicConfigResource:
         topic_setting(key)
 
     def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str | None:
-        if topic_setting(key).kind is not Kind.LIST:
+        if topic_setting(key).kind is not ConfigType.LIST:
             return None
         return metadata.topic_configs.text(key, metadata.topic_overrides(name))
 
@@ -434,7 +436,7 @@ class TopicConfigResource:
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
-    ) -> list[ConfigEntry]:
+    ) -> list[EffectiveSetting]:
         return metadata.topic_configs.describe(metadata.topic_overrides(name), keys)
 
 
@@ -488,7 +490,7 @@ class ResourceKind(Protocol):
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
-    ) -> list[ConfigEntry]:
+    ) -> list[EffectiveSetting]:
         """The resource's settings, or only those in `keys`."""
         ...
 

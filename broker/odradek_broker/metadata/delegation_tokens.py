@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from odradek_broker.metadata.cluster import ClusterMetadata
-from odradek_broker.security.delegation_tokens import DelegationToken
+from odradek_broker.security.delegation_tokens import TokenInformation
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT64_MAX
@@ -37,7 +37,7 @@ class TokenChange:
     records: Sequence[MetadataRecord] = ()
     expires_ms: int = 0
     #: The token, if the request created one.
-    token: DelegationToken | None = None
+    token: TokenInformation | None = None
 
 
 def create_token(
@@ -58,7 +58,7 @@ def create_token(
     if len(tokens) >= _TOKENS_MAX:
         return TokenChange(ErrorCode.POLICY_VIOLATION)
     max_ms = _later(now_ms, _at_most(lifetime_ms, config.delegation_token_max_lifetime_ms))
-    token = DelegationToken(
+    token = TokenInformation(
         metadata.new_token_id(),
         owner,
         requester,
@@ -112,7 +112,7 @@ def expire_token(
     return _expiring(token, _later(now_ms, period_ms))
 
 
-def expired_tokens(tokens: Iterable[DelegationToken], now_ms: int) -> list[MetadataRecord]:
+def expired_tokens(tokens: Iterable[TokenInformation], now_ms: int) -> list[MetadataRecord]:
     """The records that remove expired tokens, `EXPIRED_AT_ONCE_MAX` of them at most."""
     expired = (each for each in tokens if each.is_expired(now_ms))
     return [
@@ -121,12 +121,12 @@ def expired_tokens(tokens: Iterable[DelegationToken], now_ms: int) -> list[Metad
     ]
 
 
-def _expiring(token: DelegationToken, expires_ms: int) -> TokenChange:
+def _expiring(token: TokenInformation, expires_ms: int) -> TokenChange:
     expires_ms = min(token.max_ms, expires_ms)
     return TokenChange(records=[_record(token, expires_ms)], expires_ms=expires_ms)
 
 
-def _record(token: DelegationToken, expires_ms: int) -> DelegationTokenRecord:
+def _record(token: TokenInformation, expires_ms: int) -> DelegationTokenRecord:
     return DelegationTokenRecord(
         owner=token.owner,
         requester=token.requester,

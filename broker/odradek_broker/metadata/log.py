@@ -6,13 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from odradek_broker.config.types import ConfigError
+from odradek_broker.config.types import BrokerConfigError
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.metadata.image import MetadataImage
 from odradek_broker.metadata.record_checks import check_all
-from odradek_broker.metadata.snapshots import CorruptSnapshot, SnapshotDirectory, StoredSnapshot
+from odradek_broker.metadata.snapshots import (
+    CorruptMetadataSnapshot,
+    SnapshotDirectory,
+    StoredSnapshot,
+)
 from odradek_broker.metadata.snapshotter import MetadataSnapshotter
 from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock, Scheduler
@@ -101,7 +105,7 @@ class MetadataLog:
             return
         try:
             self._replay()
-        except (StorageError, OSError, WireError, MetadataError, ConfigError) as problem:
+        except (StorageError, OSError, WireError, MetadataError, BrokerConfigError) as problem:
             raise DataDirectoryError(
                 f"the cluster's metadata cannot be read: {problem}; restore the directory"
                 f" {METADATA_TOPIC}-0 from a backup, or start with an empty data directory"
@@ -177,7 +181,7 @@ class MetadataLog:
                     continue
                 stored, content = directory.read(snapshot)
                 records = [decode_record(value) for value in content.values]
-            except (CorruptSnapshot, WireError, OSError) as problem:
+            except (CorruptMetadataSnapshot, WireError, OSError) as problem:
                 path = directory.path_of(snapshot)
                 self.problems.append(f"{path} is not used: {problem}")
                 if not isinstance(problem, OSError):

@@ -11,7 +11,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
-from odradek_broker.metadata.config_changes import Change, ChangeResult, Operation, ResourceChanges
+from odradek_broker.metadata.config_changes import (
+    AlterConfigOp,
+    ChangeResult,
+    ResourceChanges,
+    SettingChange,
+)
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.platform.loggers import LEVELS, ROOT, LogLevels
 from odradek_protocol.constants import RESOURCE_BROKER_LOGGER
@@ -89,21 +94,21 @@ def _check_broker(levels: LogLevels, node_id: int, name: str) -> None:
         )
 
 
-def _level(present: Mapping[str, str], change: Change) -> str | None:
+def _level(present: Mapping[str, str], change: SettingChange) -> str | None:
     """The requested level; None for the level of the parent logger. Raises AdminError if the level
     is not possible."""
     name = change.name
     try:
-        operation = Operation(change.operation)
+        operation = AlterConfigOp(change.operation)
     except ValueError:
         _refuse(ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation} for {name}.")
-    if operation not in (Operation.SET, Operation.DELETE):
+    if operation not in (AlterConfigOp.SET, AlterConfigOp.DELETE):
         _refuse(ErrorCode.INVALID_REQUEST, f"{name} has one level: {operation.name} means nothing.")
-    if operation is Operation.SET and change.value is None:
+    if operation is AlterConfigOp.SET and change.value is None:
         _refuse(ErrorCode.INVALID_REQUEST, f"Null value not supported for {name}.")
     if name not in present:
         _refuse(ErrorCode.INVALID_CONFIG, f"There is no logger {name!r}.")
-    if operation is Operation.DELETE:
+    if operation is AlterConfigOp.DELETE:
         if name == ROOT:
             _refuse(ErrorCode.INVALID_REQUEST, "The root logger must have a level.")
         return None

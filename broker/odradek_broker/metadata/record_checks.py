@@ -13,7 +13,7 @@ from typing import Protocol
 
 from odradek_broker.config.client_metrics_settings import METRICS_SETTINGS
 from odradek_broker.config.topic_settings import LOG_SETTINGS
-from odradek_broker.config.types import ConfigError, ConfigRow
+from odradek_broker.config.types import BrokerConfigError, ConfigRow
 from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.metadata.features import FEATURES
 from odradek_broker.quotas.client_quotas import QuotaKey
@@ -218,7 +218,7 @@ def _check_setting(record: ConfigRecord) -> None:
     if row is not None and record.value is not None:
         try:
             row.read(record.value)
-        except ConfigError as problem:
+        except BrokerConfigError as problem:
             raise MetadataError(f"a setting of {record.resource_name}: {problem}") from problem
 
 

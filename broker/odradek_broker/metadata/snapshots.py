@@ -45,7 +45,7 @@ RECORDS_PER_BATCH = 250
 HEADER_BATCH_BYTES_MAX = 256
 
 
-class SnapshotId(NamedTuple):
+class MetadataSnapshotId(NamedTuple):
     """The identity of a snapshot. The snapshot covers the records below `end_offset`; `epoch` is
     the leader epoch of the last of these records."""
 
@@ -57,7 +57,7 @@ class SnapshotId(NamedTuple):
         return f"{self.end_offset:0{_OFFSET_DIGITS}d}-{self.epoch:0{_EPOCH_DIGITS}d}{SUFFIX}"
 
 
-class Snapshot(NamedTuple):
+class MetadataSnapshot(NamedTuple):
     """The content of a checkpoint file. `timestamp_ms`: the timestamp of the last record that the
     snapshot covers."""
 
@@ -65,11 +65,11 @@ class Snapshot(NamedTuple):
     values: list[bytes]
 
 
-class CorruptSnapshot(Exception):
+class CorruptMetadataSnapshot(Exception):
     """The error for a file that is not a complete snapshot."""
 
 
-def parse_file_name(name: str) -> SnapshotId | None:
+def parse_file_name(name: str) -> MetadataSnapshotId | None:
     """The identity in a file name; None if the file is not a snapshot, or is an unfinished
     snapshot.
     """
@@ -80,14 +80,14 @@ def parse_file_name(name: str) -> SnapshotId | None:
         return None
     if not (offset + epoch).isascii() or not (offset + epoch).isdigit():
         return None
-    return SnapshotId(int(offset), int(epoch))
+    return MetadataSnapshotId(int(offset), int(epoch))
 
 
 def encode_snapshot(
     values: Iterator[bytes], epoch: int, timestamp_ms: int, now_ms: int
 ) -> Iterator[bytes | bytearray]:
     """The content of a snapshot file, batch by batch. Each batch is encoded when the iterator
-    reaches it. `timestamp_ms`: see `Snapshot`."""
+    reaches it. `timestamp_ms`: see `MetadataSnapshot`."""
     yield snapshot_control_batch(
         ControlType.SNAPSHOT_HEADER, now_ms, 0, epoch, last_contained_ms=timestamp_ms
     )
@@ -101,7 +101,8 @@ def encode_snapshot(
 
 
 def decode_header(data: bytes) -> int:
-    """The `Snapshot.timestamp_ms`, read from the beginning of a file. Raises CorruptSnapshot."""
+    """The `MetadataSnapshot.timestamp_ms`, from a file's beginning. Raises
+    CorruptMetadataSnapshot."""
     try:
         for position, header in iter_batches(data):
             verify_crc(data, position, header)
@@ -110,11 +111,11 @@ def decode_header(data: bytes) -> int:
                     return decode_snapshot_header(record.value)
             break
     except (BatchError, ControlMarkerError) as problem:
-        raise CorruptSnapshot(str(problem)) from problem
-    raise CorruptSnapshot("it has no header")
+        raise CorruptMetadataSnapshot(str(problem)) from problem
+    raise CorruptMetadataSnapshot("it has no header")
 
 
-def decode_snapshot(data: bytes) -> Snapshot:
+def decode_snapshot(data: bytes) -> MetadataSnapshot:
     """The content of a file. Raises CorruptSnapshot if the bytes are not a complete snapshot."""
     timestamp_ms: int | None = None
     values: list[bytes] = []
@@ -126,23 +127,25 @@ def decode_snapshot(data: bytes) -> Snapshot:
             read_bytes = position + header.size_bytes
             for record in read_records(data, position, header):
                 if ended:
-                    raise CorruptSnapshot("something follows its footer")
+                    raise CorruptMetadataSnapshot("something follows its footer")
                 if header.is_control:
                     kind = decode_type(record.key)
                     if kind is ControlType.SNAPSHOT_HEADER and timestamp_ms is None:
                         timestamp_ms = decode_snapshot_header(record.value)
                     ended = kind is ControlType.SNAPSHOT_FOOTER
                 elif timestamp_ms is None or record.value is None:
-                    raise CorruptSnapshot("it has records before its header, or without a value")
+                    raise CorruptMetadataSnapshot(
+                        "it has records before its header, or without a value"
+                    )
                 else:
                     values.append(record.value)
     except (BatchError, ControlMarkerError) as problem:
-        raise CorruptSnapshot(str(problem)) from problem
+        raise CorruptMetadataSnapshot(str(problem)) from problem
     if timestamp_ms is None or not ended:
-        raise CorruptSnapshot("it has no header or no footer")
+        raise CorruptMetadataSnapshot("it has no header or no footer")
     if read_bytes != len(data):
-        raise CorruptSnapshot("something follows its footer")
-    return Snapshot(timestamp_ms, values)
+        raise CorruptMetadataSnapshot("something follows its footer")
+    return MetadataSnapshot(timestamp_ms, values)
 
 
 #: The maximum size of a snapshot. Snapshots of this broker are far smaller. Larger files are not
@@ -155,7 +158,7 @@ class StoredSnapshot:
     """A usable snapshot. `timestamp_ms`: the timestamp of the last record that the snapshot
     covers."""
 
-    id: SnapshotId
+    id: MetadataSnapshotId
     size_bytes: int
     timestamp_ms: int
 
@@ -169,10 +172,10 @@ class SnapshotDirectory:
         self._files = files
         self._deleted = deleted
 
-    def path_of(self, snapshot: SnapshotId) -> str:
+    def path_of(self, snapshot: MetadataSnapshotId) -> str:
         return f"{self._path}/{snapshot.file_name}"
 
-    def find(self) -> list[SnapshotId]:
+    def find(self) -> list[MetadataSnapshotId]:
         """All snapshots, newest first. Unfinished files are removed. Raises OSError."""
         found = []
         for name in self._files.list(self._path):
@@ -184,19 +187,19 @@ class SnapshotDirectory:
                     self._files.remove(f"{self._path}/{name}")
         return sorted(found, reverse=True)
 
-    def read(self, snapshot: SnapshotId) -> tuple[StoredSnapshot, Snapshot]:
+    def read(self, snapshot: MetadataSnapshotId) -> tuple[StoredSnapshot, MetadataSnapshot]:
         """Read a snapshot. Raises CorruptSnapshot or OSError."""
         file = self._files.open(self.path_of(snapshot))
         try:
             size_bytes = file.size()
             if size_bytes > _SNAPSHOT_BYTES_MAX:
-                raise CorruptSnapshot(f"it has {size_bytes} bytes")
+                raise CorruptMetadataSnapshot(f"it has {size_bytes} bytes")
             content = decode_snapshot(file.read_at(0, size_bytes))
         finally:
             file.close()
         return StoredSnapshot(snapshot, size_bytes, content.timestamp_ms), content
 
-    def describe(self, snapshot: SnapshotId) -> StoredSnapshot:
+    def describe(self, snapshot: MetadataSnapshotId) -> StoredSnapshot:
         """The description of a snapshot; only the snapshot's header is read. Raises CorruptSnapshot
         or OSError.
         """
@@ -207,7 +210,7 @@ class SnapshotDirectory:
         finally:
             file.close()
 
-    def write(self, snapshot: SnapshotId, parts: Sequence[Buffer]) -> None:
+    def write(self, snapshot: MetadataSnapshotId, parts: Sequence[Buffer]) -> None:
         """Write a snapshot. The file gets its final name when all of it is durable. Waits for the
         disk, so it is called in another thread. Raises OSError."""
         part = self.path_of(snapshot).removesuffix(SUFFIX) + PART_SUFFIX
@@ -221,7 +224,7 @@ class SnapshotDirectory:
         self._files.rename(part, self.path_of(snapshot))
         self._files.sync_dir(self._path)
 
-    def delete(self, snapshot: SnapshotId, due_ms: int) -> None:
+    def delete(self, snapshot: MetadataSnapshotId, due_ms: int) -> None:
         """Rename the snapshot immediately; the renamed file is removed at `due_ms` or later. Raises
         OSError."""
         path = self.path_of(snapshot)

@@ -9,8 +9,8 @@ from typing import Protocol
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.metadata.image import MetadataImage
 from odradek_broker.metadata.snapshots import (
+    MetadataSnapshotId,
     SnapshotDirectory,
-    SnapshotId,
     StoredSnapshot,
     encode_snapshot,
 )
@@ -28,7 +28,7 @@ _RETRY_MS = 60_000
 _CHANGES_AT_ONCE = 2_000
 
 
-class LogDirectories(Protocol):
+class LogDirectoryNames(Protocol):
     """The parts of the log manager that a snapshot uses."""
 
     @property
@@ -64,7 +64,7 @@ class MetadataSnapshotter:
         partition: Partition,
         image: MetadataImage,
         directory: SnapshotDirectory,
-        logs: LogDirectories,
+        logs: LogDirectoryNames,
         clock: Clock,
         scheduler: Scheduler,
         config: BrokerConfig,
@@ -148,14 +148,14 @@ class MetadataSnapshotter:
         self._bytes_since = 0
         self._due_from_ms = now_ms
         wall_ms = self._clock.wall_ms()
-        snapshot = SnapshotId(end, self._partition.leader_epoch)
+        snapshot = MetadataSnapshotId(end, self._partition.leader_epoch)
         covered_ms = self._last_record_ms
         batches = encode_snapshot(self._image.values(), snapshot.epoch, covered_ms, wall_ms)
         self._encode(snapshot, covered_ms, batches, [])
 
     def _encode(
         self,
-        snapshot: SnapshotId,
+        snapshot: MetadataSnapshotId,
         timestamp_ms: int,
         batches: Iterator[bytes | bytearray],
         parts: list[bytes | bytearray],
@@ -177,7 +177,7 @@ class MetadataSnapshotter:
         self._partition.when_durable(snapshot.end_offset - 1, durable)
 
     def _write(
-        self, snapshot: SnapshotId, timestamp_ms: int, parts: list[bytes | bytearray]
+        self, snapshot: MetadataSnapshotId, timestamp_ms: int, parts: list[bytes | bytearray]
     ) -> None:
         def work() -> None:
             self._logs.sync_names()

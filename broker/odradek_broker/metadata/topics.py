@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from odradek_broker.config.types import ConfigError
+from odradek_broker.config.types import BrokerConfigError
 from odradek_broker.metadata.cluster import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
@@ -129,7 +129,7 @@ USE_DEFAULT = -1
 
 
 @dataclass(frozen=True)
-class NewTopic:
+class RequestedTopic:
     """A requested topic. -1 as number of partitions or replication factor means the broker's
     default.
 
@@ -145,7 +145,7 @@ class NewTopic:
 
 def create_topics(
     metadata: ClusterMetadata,
-    wanted: Sequence[NewTopic],
+    wanted: Sequence[RequestedTopic],
     quota: TakeQuota = unlimited,
     created: CreatedSoFar | None = None,
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
@@ -192,7 +192,7 @@ def _check_new_name(metadata: ClusterMetadata, name: str, created: CreatedSoFar)
         )
 
 
-def partitions_asked(metadata: ClusterMetadata, topic: NewTopic) -> int:
+def partitions_asked(metadata: ClusterMetadata, topic: RequestedTopic) -> int:
     """The requested number of partitions, valid or not."""
     if topic.assignments:
         return len(topic.assignments)
@@ -202,7 +202,7 @@ def partitions_asked(metadata: ClusterMetadata, topic: NewTopic) -> int:
 
 
 def _create_one(
-    metadata: ClusterMetadata, topic: NewTopic, created: CreatedSoFar
+    metadata: ClusterMetadata, topic: RequestedTopic, created: CreatedSoFar
 ) -> tuple[list[MetadataRecord], TopicResult]:
     configs = _check_configs(metadata, topic.configs)
     message = None
@@ -230,11 +230,11 @@ def _create_one(
 def _check_configs(metadata: ClusterMetadata, configs: Mapping[str, str | None]) -> dict[str, str]:
     try:
         return metadata.topic_configs.validate(configs)
-    except ConfigError as error:
+    except BrokerConfigError as error:
         raise AdminError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
-def _numbers(metadata: ClusterMetadata, topic: NewTopic) -> tuple[int, int]:
+def _numbers(metadata: ClusterMetadata, topic: RequestedTopic) -> tuple[int, int]:
     """(partitions, replication factor), with the broker's defaults in place of -1, whatever the
     version of the request."""
     count, factor = topic.num_partitions, topic.replication_factor
@@ -271,7 +271,7 @@ def _check_replication(metadata: ClusterMetadata, factor: int) -> str:
     )
 
 
-def _manual_assignments(metadata: ClusterMetadata, topic: NewTopic) -> dict[int, list[int]]:
+def _manual_assignments(metadata: ClusterMetadata, topic: RequestedTopic) -> dict[int, list[int]]:
     for number, name in (
         (topic.replication_factor, "replication factor"),
         (topic.num_partitions, "numPartitions"),

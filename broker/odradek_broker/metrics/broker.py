@@ -38,7 +38,7 @@ def broker_version() -> str:
         return "unknown"
 
 
-class Gauge:
+class GaugeValue:
     """A number that goes up and down."""
 
     __slots__ = ("value",)
@@ -132,7 +132,7 @@ class ProcessUsage(NamedTuple):
     processor_ms: int
 
 
-class Sample(NamedTuple):
+class CounterSample(NamedTuple):
     """The counters `SAMPLED` at a time."""
 
     wall_ms: int
@@ -149,7 +149,7 @@ class BrokerMetrics:
         #: The clock, in microseconds.
         self.now_us = now_us
         self.process_usage: Callable[[], ProcessUsage] = lambda: ProcessUsage(0, 0)
-        self.connections = Gauge()
+        self.connections = GaugeValue()
         #: The number of requests by (API name, version).
         self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)
         self.errors: dict[tuple[str, int], int] = {}
@@ -175,7 +175,7 @@ class BrokerMetrics:
         self.appended_total = 0
         self.fetched_total = 0
         #: At most SAMPLES_MAX samples, in the order in which they were taken.
-        self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self.samples: deque[CounterSample] = deque(maxlen=SAMPLES_MAX)
         self._next_sample_ms = 0
 
     def take_sample(self, monotonic_ms: int, wall_ms: int) -> None:
@@ -192,7 +192,7 @@ class BrokerMetrics:
             self.flushes.count,
             self.flushes.sum_us,
         )
-        self.samples.append(Sample(wall_ms, values))
+        self.samples.append(CounterSample(wall_ms, values))
 
     def request_finished(self, api: Api, version: int, started_us: int, reply: object) -> None:
         """Count a request, the time since its `started_us`, and the errors of its response, if it

@@ -19,7 +19,7 @@ from odradek_broker.metrics.families import (
 )
 from odradek_broker.node import Node
 from odradek_broker.telemetry.manager import client_labels
-from odradek_broker.telemetry.otlp import Kind
+from odradek_broker.telemetry.otlp import MetricType
 from odradek_broker.telemetry.series import Series
 from odradek_protocol.lazy_dataclass import dataclass
 
@@ -94,7 +94,7 @@ class _Named:
     """The series of all clients with one name: their kinds, and their samples in chunks."""
 
     source: str
-    kinds: set[Kind] = field(default_factory=set)
+    kinds: set[MetricType] = field(default_factory=set)
     chunks: deque[list[tuple[str, float]]] = field(default_factory=deque)
 
     def add(self, place: str, series: Series) -> None:
@@ -139,10 +139,10 @@ def _client_families(node: Node) -> Families:
         yield family
 
 
-def _family(name: str, source: str, kinds: set[Kind]) -> Family:
+def _family(name: str, source: str, kinds: set[MetricType]) -> Family:
     text = f"Pushed by clients as {source}."
     if len(kinds) > 1:
         return _Untyped(name, text)
-    if kinds == {Kind.COUNTER}:
+    if kinds == {MetricType.COUNTER}:
         return Counter(name.removesuffix(_TOTAL), text)
     return Gauge(name, text)

@@ -30,7 +30,7 @@ from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
 from odradek_broker.storage.large_batches import in_thread
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
-from odradek_broker.storage.validation import DecompressionBudget, Prepared, prepare
+from odradek_broker.storage.validation import DecompressionBudget, ValidatedBatch, prepare
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -210,7 +210,7 @@ class MirrorAppends:
 
     async def _checked(
         self, wanted: MirrorAppend, config: LogConfig, budget: DecompressionBudget
-    ) -> list[Prepared | AppendRejected]:
+    ) -> list[ValidatedBatch | AppendRejected]:
         """The batches of one partition, up to the first that is refused. If they inflate to much,
         they are checked in a thread (N-57). Raises ThreadBusy."""
         records = memoryview(wanted.part.records or b"")
@@ -228,7 +228,7 @@ class MirrorAppends:
         self,
         wanted: MirrorAppend,
         partition: Partition,
-        checked: Sequence[Prepared | AppendRejected],
+        checked: Sequence[ValidatedBatch | AppendRejected],
         budget: DecompressionBudget,
     ) -> None:
         """Append batches until the decompression limit of one request is reached. Raises
@@ -385,9 +385,9 @@ def _check_fetch_offset(log: PartitionLog, part: MirroredPartition) -> None:
 
 def _prepared(
     records: memoryview, config: LogConfig, now_ms: int, budget: DecompressionBudget
-) -> list[Prepared | AppendRejected]:
+) -> list[ValidatedBatch | AppendRejected]:
     """The batches, checked, up to the first that is refused. Raises TakesLong."""
-    found: list[Prepared | AppendRejected] = []
+    found: list[ValidatedBatch | AppendRejected] = []
     try:
         for batch, _ in batches_of(records):
             found.append(prepare(batch, config, AppendOrigin.MIRROR, now_ms, budget))

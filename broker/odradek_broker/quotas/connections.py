@@ -21,7 +21,7 @@ from odradek_protocol.settings import INT32_MAX
 _LEAST_RATE = 1e-9
 
 
-class Admission(NamedTuple):
+class ConnectionAdmission(NamedTuple):
     """The decision about a connection. The connection may stay if `reason` is empty.
 
     `hold_ms`: the delay before a refused connection is closed, so that its peer does not retry
@@ -57,7 +57,7 @@ class ConnectionQuotas:
         name = None if address is None else _address_of(address)
         self._rates.update(quota_entity([(CLIENT_ID, name)]), limit)
 
-    def admit(self, host: str, listener: str = "") -> Admission:
+    def admit(self, host: str, listener: str = "") -> ConnectionAdmission:
         """Count a new connection, unless a limit refuses it. The caller calls `closed` at the end
         of each connection that was not refused."""
         address = _address_of(host)
@@ -65,12 +65,16 @@ class ConnectionQuotas:
         self._count_all(now_ms, listener)
         hold_ms = self._throttle_ms(address, now_ms)
         if hold_ms:
-            return Admission("its address comes too often (connection_creation_rate)", hold_ms)
+            return ConnectionAdmission(
+                "its address comes too often (connection_creation_rate)", hold_ms
+            )
         count = self._counts.get(address, 0)
         if count >= self._most_of(address):
-            return Admission("its address has too many connections (max.connections.per.ip)")
+            return ConnectionAdmission(
+                "its address has too many connections (max.connections.per.ip)"
+            )
         self._counts[address] = count + 1
-        return Admission()
+        return ConnectionAdmission()
 
     def closed(self, host: str) -> None:
         """Count the end of an admitted connection."""

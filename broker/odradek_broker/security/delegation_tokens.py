@@ -18,7 +18,7 @@ _HMAC = "sha512"
 
 
 @dataclass(frozen=True, slots=True)
-class DelegationToken:
+class TokenInformation:
     """A token. `owner`: the principal that the token authenticates; `requester`: the principal that
     has created it; `renewers`: the principals that may renew and expire the token in addition to
     the owner. Principals are texts such as "User:alice"; times are wall times in ms."""
@@ -55,7 +55,7 @@ class DelegationTokens:
 
     def __init__(self, secret_key: str) -> None:
         self._key = secret_key.encode()
-        self._by_id: dict[str, DelegationToken] = {}
+        self._by_id: dict[str, TokenInformation] = {}
         self._ids: dict[bytes, str] = {}
 
     def __len__(self) -> int:
@@ -69,15 +69,15 @@ class DelegationTokens:
         """True if tokens are enabled, because there is a secret key."""
         return bool(self._key)
 
-    def all(self) -> Iterable[DelegationToken]:
+    def all(self) -> Iterable[TokenInformation]:
         """Every token, including expired tokens that are not removed yet."""
         return self._by_id.values()
 
-    def get(self, token_id: str) -> DelegationToken | None:
+    def get(self, token_id: str) -> TokenInformation | None:
         """The token with this id."""
         return self._by_id.get(token_id)
 
-    def with_hmac(self, wanted: bytes) -> DelegationToken | None:
+    def with_hmac(self, wanted: bytes) -> TokenInformation | None:
         """The token with this HMAC."""
         token_id = self._ids.get(bytes(wanted))
         return None if token_id is None else self._by_id[token_id]
@@ -92,7 +92,7 @@ class DelegationTokens:
         """The password with which clients authenticate by SCRAM: the token's HMAC in base64."""
         return base64.b64encode(self.hmac_of(token_id)).decode()
 
-    def put(self, token: DelegationToken) -> None:
+    def put(self, token: TokenInformation) -> None:
         """Add a token, or replace the token with the same id."""
         self._by_id[token.token_id] = token
         if self._key:

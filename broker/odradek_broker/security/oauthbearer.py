@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from odradek_broker.config.sasl import SignedTokens, UnsecuredTokens
 from odradek_broker.deferred import Deferred
-from odradek_broker.security.sasl import Authenticated, Challenge, Exchange, Refused, Step
+from odradek_broker.security.sasl import Authenticated, Challenge, SaslFailure, SaslServer, Step
 from odradek_protocol.sasl.errors import SaslMessageError
 from odradek_protocol.sasl.oauthbearer import ABORT, parse_oauthbearer
 
@@ -54,7 +54,7 @@ class OAuthBearerMechanism:
     def __init__(self, validator: Validator) -> None:
         self._validator = validator
 
-    def begin(self, host: str) -> Exchange:
+    def begin(self, host: str) -> SaslServer:
         """Begin the exchange of one client."""
         return _OAuthBearerExchange(self._validator)
 
@@ -69,13 +69,13 @@ class _OAuthBearerExchange:
 
     def step(self, token: bytes) -> Step | Deferred[Step]:
         if self._error and token == ABORT:
-            return Refused(self._reason, self._error)
+            return SaslFailure(self._reason, self._error)
         try:
             message = parse_oauthbearer(token)
         except SaslMessageError as problem:
-            return Refused(str(problem))
+            return SaslFailure(str(problem))
         if self._error:
-            return Refused("OAUTHBEARER: another token after one that was refused")
+            return SaslFailure("OAUTHBEARER: another token after one that was refused")
         wanted = message.authorization_id
         try:
             if len(message.token) > _TOKEN_CHARACTERS_MAX:
@@ -96,7 +96,7 @@ class _OAuthBearerExchange:
                 f"Authentication failed: Client requested an authorization id ({shown}) that is"
                 f" different from the token's principal name ({found.user})"
             )
-            return Refused("OAUTHBEARER: an authorization id that is not the token's", message)
+            return SaslFailure("OAUTHBEARER: an authorization id that is not the token's", message)
         return found
 
     def _refused(self, problem: TokenRefused) -> Step:

@@ -20,7 +20,7 @@ from odradek_broker.security.passwords import (
     PasswordHashError,
     parse_password_hash,
 )
-from odradek_broker.security.sasl import OTHER_USER, Authenticated, Exchange, Refused, Step
+from odradek_broker.security.sasl import OTHER_USER, Authenticated, SaslFailure, SaslServer, Step
 from odradek_protocol.sasl.errors import SaslMessageError
 from odradek_protocol.sasl.plain import parse_plain
 
@@ -187,7 +187,7 @@ class PlainMechanism:
     def __init__(self, users: PlainUsers) -> None:
         self._users = users
 
-    def begin(self, host: str) -> Exchange:
+    def begin(self, host: str) -> SaslServer:
         """Begin the exchange of one client."""
         return _PlainExchange(self._users, host)
 
@@ -201,15 +201,15 @@ class _PlainExchange:
         try:
             message = parse_plain(token)
         except SaslMessageError as problem:
-            return Refused(str(problem), str(problem))
+            return SaslFailure(str(problem), str(problem))
         name = message.username
         if message.authorization_id not in ("", name):
-            return Refused(OTHER_USER, OTHER_USER)
+            return SaslFailure(OTHER_USER, OTHER_USER)
         right = self._users.check(self._host, name, message.password)
         if isinstance(right, Deferred):
             return right.map(lambda is_right: self._ended(name, is_right))
         if right is None:
-            return Refused(BUSY, BUSY)
+            return SaslFailure(BUSY, BUSY)
         return self._ended(name, right)
 
     def _ended(self, name: str, right: bool) -> Step:
@@ -217,4 +217,4 @@ class _PlainExchange:
             return Authenticated(name)
         # Unknown names are not logged, because a client may have sent a password as the name.
         who = f"a wrong password for user {name!r}" if self._users.knows(name) else "no such user"
-        return Refused(f"PLAIN: {who}", WRONG)
+        return SaslFailure(f"PLAIN: {who}", WRONG)

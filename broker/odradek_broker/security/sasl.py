@@ -35,7 +35,7 @@ class Authenticated:
 
 
 @dataclass(frozen=True)
-class Refused:
+class SaslFailure:
     """The failed end of an exchange.
 
     `reason`: the reason for the log, without any secret. `client_message`: the message for the
@@ -46,10 +46,10 @@ class Refused:
     client_message: str | None = None
 
 
-Step = Challenge | Authenticated | Refused
+Step = Challenge | Authenticated | SaslFailure
 
 
-class Exchange(Protocol):
+class SaslServer(Protocol):
     """An authentication of one client by one mechanism."""
 
     def step(self, token: bytes, /) -> Step | Deferred[Step]:
@@ -60,6 +60,6 @@ class Exchange(Protocol):
 class Mechanism(Protocol):
     """A SASL mechanism of one listener."""
 
-    def begin(self, host: str, /) -> Exchange:
+    def begin(self, host: str, /) -> SaslServer:
         """Begin the exchange of a client at this address."""
         ...

@@ -12,14 +12,14 @@ import hmac
 from collections.abc import Callable, Mapping
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.security.delegation_tokens import DelegationToken, DelegationTokens
+from odradek_broker.security.delegation_tokens import DelegationTokens, TokenInformation
 from odradek_broker.security.plain_users import Beside
 from odradek_broker.security.sasl import (
     OTHER_USER,
     Authenticated,
     Challenge,
-    Exchange,
-    Refused,
+    SaslFailure,
+    SaslServer,
     Step,
 )
 from odradek_protocol.sasl.errors import SaslMessageError
@@ -66,13 +66,13 @@ class ScramTokens:
         #: computed.
         self._credentials: dict[str, Deferred[ScramCredential | None]] = {}
 
-    def valid(self, token_id: str) -> DelegationToken | None:
+    def valid(self, token_id: str) -> TokenInformation | None:
         """The token with this id; None if no client can authenticate with the id."""
         tokens = self._tokens()
         token = tokens.get(token_id) if tokens.enabled else None
         return None if token is None or token.is_expired(self._now_ms()) else token
 
-    def credential(self, token: DelegationToken) -> Deferred[ScramCredential | None]:
+    def credential(self, token: TokenInformation) -> Deferred[ScramCredential | None]:
         """The credential of a token; None if it could not be computed."""
         token_id = token.token_id
         found = self._credentials.get(token_id)
@@ -117,7 +117,7 @@ class ScramUsers:
         self._secret = secret
         self.new_nonce = new_nonce
 
-    def begin(self, host: str) -> Exchange:
+    def begin(self, host: str) -> SaslServer:
         """Begin the exchange of one client."""
         return _ScramExchange(self)
 
@@ -153,11 +153,11 @@ class _ScramExchange:
         try:
             step = self._begin(token) if begins else self._end(token)
         except SaslMessageError as problem:
-            step = Refused(str(problem))
+            step = SaslFailure(str(problem))
         return step.map(self._stepped) if isinstance(step, Deferred) else self._stepped(step)
 
     def _stepped(self, step: Step) -> Step:
-        if isinstance(step, Refused):
+        if isinstance(step, SaslFailure):
             self._server.end()
         return step
 
@@ -167,7 +167,7 @@ class _ScramExchange:
         if first.extensions.get(TOKEN_AUTHENTICATION, "").lower() == "true":
             return self._begin_with_token(first)
         if _wants_other_user(first):
-            return Refused(OTHER_USER, OTHER_USER)
+            return SaslFailure(OTHER_USER, OTHER_USER)
         self._credential = self._users.credential(self._user)
         return self._challenge(self._credential or self._users.made_up(self._user))
 
@@ -175,15 +175,15 @@ class _ScramExchange:
         self._by_token = True
         found = self._users.tokens.valid(self._user)
         if found is None:
-            return Refused(f"{self._users.mechanism.mechanism}: no such delegation token")
+            return SaslFailure(f"{self._users.mechanism.mechanism}: no such delegation token")
         if _wants_other_user(first):
-            return Refused(OTHER_USER, OTHER_USER)
+            return SaslFailure(OTHER_USER, OTHER_USER)
         return self._users.tokens.credential(found).map(self._challenge_token)
 
     def _challenge_token(self, credential: ScramCredential | None) -> Step:
         self._credential = credential
         if credential is None:
-            return Refused("the credential of a delegation token could not be computed")
+            return SaslFailure("the credential of a delegation token could not be computed")
         return self._challenge(credential)
 
     def _challenge(self, shown: ScramCredential) -> Step:
@@ -196,21 +196,21 @@ class _ScramExchange:
             return self._end_with_token(right)
         if self._credential is None:
             # Unknown names are not logged, because a client may have sent a password as the name.
-            return Refused(f"{name}: no such user")
+            return SaslFailure(f"{name}: no such user")
         if not right:
-            return Refused(f"{name}: a wrong password for user {user!r}")
+            return SaslFailure(f"{name}: a wrong password for user {user!r}")
         if self._users.credential(user) != self._credential:
-            return Refused(f"{name}: the credential of user {user!r} has changed meanwhile")
+            return SaslFailure(f"{name}: the credential of user {user!r} has changed meanwhile")
         return Authenticated(user, self._server.signature())
 
     def _end_with_token(self, right: bool) -> Step:
         name = self._users.mechanism.mechanism
         if not right:
-            return Refused(f"{name}: a wrong HMAC for delegation token {self._user!r}")
+            return SaslFailure(f"{name}: a wrong HMAC for delegation token {self._user!r}")
         # The token may have been removed or renewed during the exchange.
         found = self._users.tokens.valid(self._user)
         if found is None:
-            return Refused(f"{name}: delegation token {self._user!r} has ended meanwhile")
+            return SaslFailure(f"{name}: delegation token {self._user!r} has ended meanwhile")
         return Authenticated(
             found.owner_name, self._server.signature(), found.expires_ms, by_token=True
         )

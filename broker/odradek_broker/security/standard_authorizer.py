@@ -46,17 +46,19 @@ _NAME_MAX = 249
 _ANY_NAME = "hardcode"
 
 
-class Decision(NamedTuple):
+class AuthorizationDecision(NamedTuple):
     """A decision, and the ACL or setting that it follows from."""
 
     allowed: bool
     rule: str
 
 
-_SUPER_USER = Decision(True, "super user")
-_NO_ACL_FITS = Decision(False, "no ACL allows it")
-_NO_ACLS_DENIED = Decision(False, "the resource has no ACLs")
-_NO_ACLS_ALLOWED = Decision(True, "the resource has no ACLs (allow.everyone.if.no.acl.found)")
+_SUPER_USER = AuthorizationDecision(True, "super user")
+_NO_ACL_FITS = AuthorizationDecision(False, "no ACL allows it")
+_NO_ACLS_DENIED = AuthorizationDecision(False, "the resource has no ACLs")
+_NO_ACLS_ALLOWED = AuthorizationDecision(
+    True, "the resource has no ACLs (allow.everyone.if.no.acl.found)"
+)
 
 
 class StandardAuthorizer:
@@ -76,7 +78,7 @@ class StandardAuthorizer:
         self._no_acls = _NO_ACLS_ALLOWED if open_without_acls else _NO_ACLS_DENIED
         self._audit = audit
         #: The cached decisions. They are valid for one version of the ACLs.
-        self._decisions: dict[tuple[str, str, int, int, str], Decision] = {}
+        self._decisions: dict[tuple[str, str, int, int, str], AuthorizationDecision] = {}
         self._version = acls.version
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
@@ -106,7 +108,7 @@ class StandardAuthorizer:
             return True
         if await self._allows_some(context, operation, kind):
             return True
-        decision = Decision(False, f"no ACL allows it for any {kind.name}")
+        decision = AuthorizationDecision(False, f"no ACL allows it for any {kind.name}")
         self._tell(self._audit.denied, context, operation, Resource(kind, WILDCARD), decision)
         return False
 
@@ -116,7 +118,7 @@ class StandardAuthorizer:
         context: RequestContext,
         operation: Operation,
         resource: Resource,
-        decision: Decision,
+        decision: AuthorizationDecision,
     ) -> None:
         tell(
             USER_PREFIX + context.user,
@@ -129,7 +131,7 @@ class StandardAuthorizer:
 
     def _decide(
         self, context: RequestContext, operation: Operation, resource: Resource
-    ) -> Decision:
+    ) -> AuthorizationDecision:
         decisions = self._decisions
         if self._version != self._acls.version:
             decisions.clear()
@@ -144,7 +146,9 @@ class StandardAuthorizer:
                 decisions[key] = found
         return found
 
-    def _look_up(self, user: str, host: str, operation: Operation, resource: Resource) -> Decision:
+    def _look_up(
+        self, user: str, host: str, operation: Operation, resource: Resource
+    ) -> AuthorizationDecision:
         principal = USER_PREFIX + user
         if principal in self._super_users:
             return _SUPER_USER
@@ -155,11 +159,11 @@ class StandardAuthorizer:
             for acl in _for(bucket, principal, host):
                 if acl.permission is AclPermission.DENY:
                     if acl.operation in _DENIED_BY[operation]:
-                        return Decision(False, str(acl))
+                        return AuthorizationDecision(False, str(acl))
                 elif acl.operation in _ALLOWED_BY[operation]:
                     allowed_by = acl
         if allowed_by is not None:
-            return Decision(True, str(allowed_by))
+            return AuthorizationDecision(True, str(allowed_by))
         return _NO_ACL_FITS if has_acls else self._no_acls
 
     async def _allows_some(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.request import AuthenticationAnswer, CloseConnection, EncodedReply, Peer
-from odradek_broker.security.sasl import Authenticated, Challenge, Exchange, Refused, Step
+from odradek_broker.security.sasl import Authenticated, Challenge, SaslFailure, SaslServer, Step
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 
@@ -27,7 +27,7 @@ _KEY_BYTES = 2
 _SIZE_BYTES = 4
 
 
-class State(Enum):
+class SaslState(Enum):
     """The message that a connection waits for."""
 
     INITIAL = "ApiVersions or SaslHandshake"
@@ -39,7 +39,7 @@ class State(Enum):
     FAILED = "its end"
 
 
-class Event(Enum):
+class SaslEvent(Enum):
     """An event in the authentication of a connection."""
 
     VERSIONS_TOLD = "ApiVersions was answered"
@@ -51,30 +51,34 @@ class Event(Enum):
     FAILED = "it failed"
 
 
-_CHOSEN = {Event.HANDSHAKE_0: State.TOKENS, Event.HANDSHAKE_1: State.MESSAGES}
+_CHOSEN = {SaslEvent.HANDSHAKE_0: SaslState.TOKENS, SaslEvent.HANDSHAKE_1: SaslState.MESSAGES}
 
 #: The legal transitions; any other transition is a bug of this program.
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.INITIAL, Event.VERSIONS_TOLD): State.HANDSHAKE,
-    **{(State.INITIAL, event): state for event, state in _CHOSEN.items()},
-    **{(State.HANDSHAKE, event): state for event, state in _CHOSEN.items()},
-    (State.HANDSHAKE, Event.HANDSHAKE_OTHER): State.OTHER_MECHANISM,
-    (State.TOKENS, Event.AUTHENTICATED): State.COMPLETE,
-    (State.MESSAGES, Event.AUTHENTICATED): State.COMPLETE,
-    (State.COMPLETE, Event.BEGUN_AGAIN): State.HANDSHAKE,
-    **{(state, Event.FAILED): State.FAILED for state in State if state is not State.FAILED},
+TRANSITIONS: dict[tuple[SaslState, SaslEvent], SaslState] = {
+    (SaslState.INITIAL, SaslEvent.VERSIONS_TOLD): SaslState.HANDSHAKE,
+    **{(SaslState.INITIAL, event): state for event, state in _CHOSEN.items()},
+    **{(SaslState.HANDSHAKE, event): state for event, state in _CHOSEN.items()},
+    (SaslState.HANDSHAKE, SaslEvent.HANDSHAKE_OTHER): SaslState.OTHER_MECHANISM,
+    (SaslState.TOKENS, SaslEvent.AUTHENTICATED): SaslState.COMPLETE,
+    (SaslState.MESSAGES, SaslEvent.AUTHENTICATED): SaslState.COMPLETE,
+    (SaslState.COMPLETE, SaslEvent.BEGUN_AGAIN): SaslState.HANDSHAKE,
+    **{
+        (state, SaslEvent.FAILED): SaslState.FAILED
+        for state in SaslState
+        if state is not SaslState.FAILED
+    },
 }
 
 #: The requests that are answered in each state before authentication, apart from tokens.
 _TAKEN = {
-    State.INITIAL: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE),
-    State.HANDSHAKE: (ApiKey.SASL_HANDSHAKE,),
+    SaslState.INITIAL: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE),
+    SaslState.HANDSHAKE: (ApiKey.SASL_HANDSHAKE,),
     # In this state the answer to ApiVersions and SaslHandshake is an error.
-    State.MESSAGES: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
+    SaslState.MESSAGES: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
 }
 
 
-class AuthenticationFailed(CloseConnection):
+class FailedAuthenticationClose(CloseConnection):
     """The close of a connection `delay_ms` after a failed authentication. `reply`, if there is a
     reply, is sent before the close.
     """
@@ -88,7 +92,7 @@ class AuthenticationFailed(CloseConnection):
 Dispatch = Callable[[Peer, memoryview], EncodedReply | Deferred[EncodedReply]]
 
 
-class Authentication:
+class SaslServerAuthenticator:
     """The authentication of one connection. `dispatch`: answers requests. `completed`: called when
     the client has authenticated for the first time."""
 
@@ -103,14 +107,14 @@ class Authentication:
         self._peer = peer
         self._dispatch = dispatch
         self._completed = completed
-        self.state = State.INITIAL
+        self.state = SaslState.INITIAL
         #: True while a token is being checked; later frames have to wait.
         self.busy = False
         self._mechanism = ""
         #: The mechanism of the first authentication; empty until then.
         self._known_by = ""
-        self._exchange: Exchange
-        self._failure: Refused | None = None
+        self._exchange: SaslServer
+        self._failure: SaslFailure | None = None
         self._ends_silently = False
         #: The monotonic time at which the session expires; None if it does not expire.
         self._expires_at_ms: int | None = None
@@ -124,12 +128,12 @@ class Authentication:
     def answer(self, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
         """The reply to one frame. Raises CloseConnection or AuthenticationFailed if the frame gets
         no reply."""
-        if self.state is State.COMPLETE:
+        if self.state is SaslState.COMPLETE:
             if not self._begins_again(frame):
                 self._check_session()
                 return self._dispatch(self._peer, frame)
-            self._move(Event.BEGUN_AGAIN)
-        if self.state is State.TOKENS:
+            self._move(SaslEvent.BEGUN_AGAIN)
+        if self.state is SaslState.TOKENS:
             return self._answer_token(bytes(frame))
         self._check_key(frame)
         self._peer.authentication = self
@@ -150,28 +154,28 @@ class Authentication:
 
     def versions_asked(self) -> ErrorCode:
         """The error code for ApiVersions; NONE unless a token is expected."""
-        if self.state is State.MESSAGES:
+        if self.state is SaslState.MESSAGES:
             return self._out_of_place("ApiVersions")
-        self._move(Event.VERSIONS_TOLD)
+        self._move(SaslEvent.VERSIONS_TOLD)
         return ErrorCode.NONE
 
     def handshake(self, mechanism: str, version: int) -> tuple[ErrorCode, list[str]]:
         """The error code and the mechanisms for SaslHandshake."""
-        if self.state is State.MESSAGES:
+        if self.state is SaslState.MESSAGES:
             return self._out_of_place("SaslHandshake"), []
         enabled = list(self._listener.mechanisms)
         if mechanism not in self._listener.mechanisms:
-            self._fail(Refused("it requested a mechanism that is not enabled"))
+            self._fail(SaslFailure("it requested a mechanism that is not enabled"))
             # Kafka sends no answer if the handshake of a re-authentication names a mechanism that
             # is not enabled.
             self._ends_silently = self.known
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled
         if self.known and mechanism != self._known_by:
-            self._move(Event.HANDSHAKE_OTHER)
+            self._move(SaslEvent.HANDSHAKE_OTHER)
             return ErrorCode.NONE, enabled
         self._mechanism = mechanism
         self._exchange = self._listener.mechanisms[mechanism].begin(self._peer.host)
-        self._move(Event.HANDSHAKE_1 if version else Event.HANDSHAKE_0)
+        self._move(SaslEvent.HANDSHAKE_1 if version else SaslEvent.HANDSHAKE_0)
         return ErrorCode.NONE, enabled
 
     def authenticate(self, token: bytes) -> AuthenticationAnswer | Deferred[AuthenticationAnswer]:
@@ -181,34 +185,34 @@ class Authentication:
 
     # --- Steps ---
 
-    def _move(self, event: Event) -> None:
+    def _move(self, event: SaslEvent) -> None:
         following = TRANSITIONS.get((self.state, event))
         if following is None:
             raise RuntimeError(f"{event.name} in the state {self.state.name}")
         self.state = following
 
-    def _fail(self, failure: Refused) -> None:
+    def _fail(self, failure: SaslFailure) -> None:
         self._failure = failure
-        self._move(Event.FAILED)
+        self._move(SaslEvent.FAILED)
 
     def _out_of_place(self, what: str) -> ErrorCode:
-        self._fail(Refused(f"it sent {what} in the place of {self.state.value}"))
+        self._fail(SaslFailure(f"it sent {what} in the place of {self.state.value}"))
         return ErrorCode.ILLEGAL_SASL_STATE
 
     def _check_key(self, frame: memoryview) -> None:
         key = int.from_bytes(frame[:_KEY_BYTES], "big", signed=True)
         if key in _TAKEN.get(self.state, ()):
             return
-        if self.state is State.OTHER_MECHANISM:
+        if self.state is SaslState.OTHER_MECHANISM:
             reason = f"it requested another mechanism than {self._known_by}, which it began with"
         else:
             known = key in ApiKey.__members__.values()
             what = ApiKey(key).name if known else f"unknown key {key}"
             reason = f"it sent {what} in the place of {self.state.value}"
-            if self.state in (State.INITIAL, State.HANDSHAKE):
+            if self.state in (SaslState.INITIAL, SaslState.HANDSHAKE):
                 reason += f": its client needs security.protocol={self._listener.protocol}"
-        self._fail(Refused(reason))
-        raise self._failed(Refused(reason), None)
+        self._fail(SaslFailure(reason))
+        raise self._failed(SaslFailure(reason), None)
 
     def _step(self, token: bytes) -> Step | Deferred[Step]:
         step = self._exchange.step(token)
@@ -228,8 +232,8 @@ class Authentication:
                 "Cannot change principals during re-authentication from"
                 f" User.{self._peer.user}: User.{step.user}"
             )
-            step = Refused("it authenticates as another user than before", message)
-        if isinstance(step, Refused):
+            step = SaslFailure("it authenticates as another user than before", message)
+        if isinstance(step, SaslFailure):
             self._fail(step)
             again = "re-authentication" if self.known else "authentication"
             message = step.client_message or (
@@ -242,7 +246,7 @@ class Authentication:
     def _complete(self, end: Authenticated) -> int:
         """Called when the client has authenticated; returns the lifetime of its session in ms, 0 if
         it is unlimited."""
-        self._move(Event.AUTHENTICATED)
+        self._move(SaslEvent.AUTHENTICATED)
         lifetime_ms = self._listener.session_lifetime_ms(self._mechanism, end.expires_at_ms)
         self._expires_at_ms = None
         if lifetime_ms is not None:
@@ -272,11 +276,11 @@ class Authentication:
             return reply
         return self._failed(failure, None if self._ends_silently else reply)
 
-    def _failed(self, failure: Refused, reply: EncodedReply) -> AuthenticationFailed:
+    def _failed(self, failure: SaslFailure, reply: EncodedReply) -> FailedAuthenticationClose:
         delay_ms = self._listener.failed(
             self._peer.host, self._mechanism, failure.reason, again=self.known
         )
-        return AuthenticationFailed(failure.reason, reply, delay_ms)
+        return FailedAuthenticationClose(failure.reason, reply, delay_ms)
 
     # --- Afterwards ---
 

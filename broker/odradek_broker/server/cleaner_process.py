@@ -23,7 +23,7 @@ from odradek_broker.storage.cleaner.job import (
     CleaningStep,
     GroupCleaned,
 )
-from odradek_broker.storage.cleaner.runner import CleaningDone, CleaningFailed, Failure
+from odradek_broker.storage.cleaner.runner import CleaningDone, CleaningFailed, CleaningFailure
 
 #: A process without work is ended after this time, to free its memory.
 _IDLE_S = 60.0
@@ -129,7 +129,7 @@ class CleanerProcess:
             if process is None or process.poll() is not None:
                 self._end()
                 if job is None:
-                    return CleaningFailed(Failure.DIED, "the cleaner's process ended")
+                    return CleaningFailed(CleaningFailure.DIED, "the cleaner's process ended")
                 process = self._start()
             if self._closed:
                 process.kill()
@@ -141,11 +141,15 @@ class CleanerProcess:
             answer = process.stdout.readline()
         except OSError as problem:
             self._end()
-            return CleaningFailed(Failure.DIED, f"the cleaner's process cannot be used: {problem}")
+            return CleaningFailed(
+                CleaningFailure.DIED, f"the cleaner's process cannot be used: {problem}"
+            )
         if not answer.endswith("\n"):
             status = process.wait()
             self._end()
-            return CleaningFailed(Failure.DIED, f"the cleaner's process ended with status {status}")
+            return CleaningFailed(
+                CleaningFailure.DIED, f"the cleaner's process ended with status {status}"
+            )
         return _step(json.loads(answer))
 
     def _start(self) -> subprocess.Popen[str]:
@@ -182,4 +186,4 @@ def _step(answer: dict[str, Any]) -> CleaningStep | CleaningFailed:
         return GroupCleaned(tuple(fields["sources"]), fields["size_bytes"])
     if "finished" in answer:
         return CleaningFinished(**answer["finished"])
-    return CleaningFailed(Failure[answer["failure"]], answer["text"])
+    return CleaningFailed(CleaningFailure[answer["failure"]], answer["text"])

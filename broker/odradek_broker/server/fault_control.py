@@ -21,11 +21,11 @@ from odradek_broker.faults.orders import (
     ExpireSession,
     parse_order,
 )
-from odradek_broker.faults.rules import Action, Rule, Rules, TooManyRules
+from odradek_broker.faults.rules import FaultEffect, FaultRule, FaultRules, TooManyRules
 from odradek_broker.node import Node
 from odradek_broker.request import CloseConnection, HandlerReply, RequestContext
 from odradek_broker.server.dispatch import HANDLERS, Handler
-from odradek_broker.server.http_messages import Order, Refused, number_of
+from odradek_broker.server.http_messages import HttpError, Order, number_of
 from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.message import Message
 
@@ -44,7 +44,7 @@ class FaultControl:
     """Takes orders, and provides the handlers that carry them out."""
 
     def __init__(
-        self, node: Node, rules: Rules, handlers: Mapping[ApiKey, Handler] = HANDLERS
+        self, node: Node, rules: FaultRules, handlers: Mapping[ApiKey, Handler] = HANDLERS
     ) -> None:
         self._node = node
         self._rules = rules
@@ -99,21 +99,21 @@ class FaultControl:
         """
         number = number_of(order.path, _PATH)
         if order.method not in (("GET", "POST", "DELETE") if number is None else ("DELETE",)):
-            raise Refused(405, "GET, POST and DELETE of /faults, and DELETE of /faults/ID")
+            raise HttpError(405, "GET, POST and DELETE of /faults, and DELETE of /faults/ID")
         if order.method == "GET":
             return 200, {"faults": self.list()}
         if order.method == "DELETE":
             if number is None:
                 self.clear()
             elif not self.remove(number):
-                raise Refused(404, f"there is no fault {number}")
+                raise HttpError(404, f"there is no fault {number}")
             return 200, {}
         if order.body is None:
-            raise Refused(400, "the order is no JSON: it is empty")
+            raise HttpError(400, "the order is no JSON: it is empty")
         try:
             return 200, self.order(order.body)
         except (BadOrder, TooManyRules) as problem:
-            raise Refused(400, str(problem)) from problem
+            raise HttpError(400, str(problem)) from problem
 
     def list(self) -> list[dict[str, Any]]:
         """All rules that were not cleared, as JSON objects.
@@ -124,7 +124,7 @@ class FaultControl:
         """
         return [self._described(rule) for rule in self._rules.all()]
 
-    def _described(self, rule: Rule) -> dict[str, Any]:
+    def _described(self, rule: FaultRule) -> dict[str, Any]:
         return {
             **rule.order,
             "id": rule.number,
@@ -158,20 +158,20 @@ class FaultControl:
         rule = self._met(api, context, request)
         if rule is None:
             return handler(node, context, request)
-        if rule.action is Action.FAIL:
+        if rule.action is FaultEffect.FAIL:
             return self._failed(rule, api, handler, context, request)
-        if rule.action is Action.CUT and not rule.handled:
+        if rule.action is FaultEffect.CUT and not rule.handled:
             return CloseConnection(_TEXT)
         reply = handler(node, context, request)
         return _Flow.after(reply, lambda answer: self._late(rule, answer))
 
-    def _met(self, api: Api, context: RequestContext, message: Message) -> Rule | None:
+    def _met(self, api: Api, context: RequestContext, message: Message) -> FaultRule | None:
         named = named_in(message, self._node.metadata.topic_name)
         now_ms = self._node.clock.monotonic_ms()
         return self._rules.meet(api.key, named, context.client_id, now_ms)
 
     def _failed(
-        self, rule: Rule, api: Api, handler: Handler, context: RequestContext, request: Message
+        self, rule: FaultRule, api: Api, handler: Handler, context: RequestContext, request: Message
     ) -> Reply:
         try:
             refused = refuse(
@@ -203,17 +203,17 @@ class FaultControl:
         rule = self._met(api, context, answer)
         if rule is None:
             return answer
-        if rule.action is not Action.FAIL:
+        if rule.action is not FaultEffect.FAIL:
             return self._late(rule, answer)
         spoil(answer, rule.code, rule.chooses, self._node.metadata.topic_name)
         return answer
 
-    def _late(self, rule: Rule, answer: HandlerReply) -> Reply:
+    def _late(self, rule: FaultRule, answer: HandlerReply) -> Reply:
         """The answer to a request that was handled; a fault delays, drops or cuts the answer."""
-        if rule.action is Action.CUT:
+        if rule.action is FaultEffect.CUT:
             return CloseConnection(_TEXT)
         answered: Deferred[HandlerReply] = Deferred()
-        if rule.action is Action.DELAY:
+        if rule.action is FaultEffect.DELAY:
             timer = self._node.scheduler.call_later(rule.delay_ms, lambda: answered.resolve(answer))
             answered.on_abandon = timer.cancel
         elif len(self._dropped) >= DROPPED_MAX:

@@ -38,7 +38,7 @@ from odradek_protocol.tls.handshake import telling
 from odradek_protocol.waiting_peers import Close
 
 if TYPE_CHECKING:
-    from odradek_broker.faults.rules import Rules
+    from odradek_broker.faults.rules import FaultRules
 
 T = TypeVar("T")
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
@@ -97,7 +97,7 @@ class MadeRoom(Exception):
     """The error of a handshake that was ended to make room for later handshakes."""
 
 
-class Listener(Protocol):
+class BoundListener(Protocol):
     """A bound address at which no connection is accepted yet."""
 
     @property
@@ -156,7 +156,7 @@ class Host(Protocol):
         """
         ...
 
-    def bind(self, host: str, port: int) -> Listener:
+    def bind(self, host: str, port: int) -> BoundListener:
         """Bind an address; port 0 stands for any free port. Raises StartError."""
         ...
 
@@ -188,7 +188,7 @@ class Host(Protocol):
 
 
 class _Socket:
-    """A `Listener` with a socket."""
+    """A `BoundListener` with a socket."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._socket = listener
@@ -305,7 +305,7 @@ class RealHost:
     disk."""
 
     def __init__(
-        self, injection: FaultInjection | None = None, ordered: Rules | None = None
+        self, injection: FaultInjection | None = None, ordered: FaultRules | None = None
     ) -> None:
         injection = injection or no_injection()
         self.clock: Clock = RealClock()
@@ -338,7 +338,7 @@ class RealHost:
         """Raise this process's soft limit of open files, and divide the limit."""
         return divide_files(raise_open_files_limit())
 
-    def bind(self, host: str, port: int) -> Listener:
+    def bind(self, host: str, port: int) -> BoundListener:
         """Bind a socket. Raises StartError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)

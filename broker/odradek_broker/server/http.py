@@ -19,13 +19,13 @@ import structlog
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node
 from odradek_broker.server.host import Handshakes
-from odradek_broker.server.http_connections import Exchange, HttpConnections, answer_order
+from odradek_broker.server.http_connections import HttpConnections, HttpExchange, answer_order
 from odradek_broker.server.http_messages import (
     JSON,
     TEXT,
+    HttpError,
+    HttpRequest,
     Order,
-    Refused,
-    Request,
     check_host,
     response,
 )
@@ -117,21 +117,21 @@ class HttpServer:
         if self._clusters is not None:
             await self._clusters.close()
 
-    def _check(self, request: Request) -> None:
+    def _check(self, request: HttpRequest) -> None:
         # No page of another site has the token.
         if not (self._token and self._is_known(request)):
             check_host(request, self._own_hosts, _OTHER_HOST)
 
-    async def _answer(self, exchange: Exchange) -> Sequence[bytes]:
+    async def _answer(self, exchange: HttpExchange) -> Sequence[bytes]:
         request = exchange.request
         carry_out = self._taker_of(request.path)
         if carry_out is not None:
             return await answer_order(exchange, carry_out, _ORDER_TIMEOUT_S)
         if request.method not in ("GET", "HEAD"):
-            raise Refused(405, "only GET and HEAD", "Allow: GET, HEAD\r\n")
+            raise HttpError(405, "only GET and HEAD", "Allow: GET, HEAD\r\n")
         known = self._is_known(request)
         if not known and request.path not in _PROBES:
-            raise Refused(
+            raise HttpError(
                 401,
                 "the request needs the broker's http.token: Authorization: Bearer TOKEN",
                 "WWW-Authenticate: Bearer\r\n",
@@ -155,7 +155,7 @@ class HttpServer:
             return self._clusters.carry_out
         return None
 
-    def _is_known(self, request: Request) -> bool:
+    def _is_known(self, request: HttpRequest) -> bool:
         """True if the request has the token, or if no token is required."""
         if not self._token:
             return True

@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from odradek_broker.server.http_messages import Order, Refused
+from odradek_broker.server.http_messages import HttpError, Order
 
 _START_S = 30.0
 _ORDER_S = 60.0
@@ -53,10 +53,10 @@ class ClusterRelay:
             async with asyncio.timeout(_ORDER_S):
                 return await self._exchange(order)
         except TimeoutError:
-            raise Refused(503, f"the order was not carried out within {_ORDER_S:g} s") from None
+            raise HttpError(503, f"the order was not carried out within {_ORDER_S:g} s") from None
         except (OSError, ValueError, asyncio.IncompleteReadError) as problem:
             name = type(problem).__name__
-            raise Refused(503, f"the process that makes clusters failed ({name})") from problem
+            raise HttpError(503, f"the process that makes clusters failed ({name})") from problem
 
     async def _exchange(self, order: Order) -> tuple[int, Any]:
         reader, writer = await asyncio.open_connection(*self._address, limit=_ANSWER_BYTES_MAX)
@@ -99,7 +99,7 @@ class ClusterRelay:
                 process.kill()
             self._process = None
             await process.wait()
-            raise Refused(503, "the process that makes clusters did not start") from problem
+            raise HttpError(503, "the process that makes clusters did not start") from problem
         self._address = (host, int(port))
 
     async def close(self) -> None:

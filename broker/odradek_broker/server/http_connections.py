@@ -21,9 +21,9 @@ from odradek_broker.server.host import Acceptor, Handshakes
 from odradek_broker.server.http_messages import (
     HEAD_BYTES_MAX,
     JSON,
+    HttpError,
+    HttpRequest,
     Order,
-    Refused,
-    Request,
     check_order,
     parse_head,
     response,
@@ -45,11 +45,11 @@ _WAITING_PER_ADDRESS_MAX = 32
 _LINES_MAX = 60
 
 
-class Exchange:
+class HttpExchange:
     """A request whose head has arrived, and its answer."""
 
     def __init__(
-        self, request: Request, reader: asyncio.StreamReader, limit: asyncio.Timeout
+        self, request: HttpRequest, reader: asyncio.StreamReader, limit: asyncio.Timeout
     ) -> None:
         self.request = request
         self._reader = reader
@@ -65,14 +65,14 @@ class Exchange:
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                 body = await self._reader.readexactly(body_bytes)
         except asyncio.IncompleteReadError:
-            raise Refused(400, "the request is incomplete") from None
+            raise HttpError(400, "the request is incomplete") from None
         except TimeoutError:
-            raise Refused(408, "the request did not come in time") from None
+            raise HttpError(408, "the request did not come in time") from None
         self._limit.reschedule(asyncio.get_running_loop().time() + limit_s)
         try:
             content = json.loads(body) if body else None
         except (ValueError, RecursionError) as problem:
-            raise Refused(400, f"the order is no JSON: {problem}") from problem
+            raise HttpError(400, f"the order is no JSON: {problem}") from problem
         return Order(self.request.method, self.request.path, content)
 
 
@@ -86,8 +86,8 @@ class HttpConnections:
 
     def __init__(
         self,
-        check: Callable[[Request], None],
-        answer: Callable[[Exchange], Awaitable[Sequence[bytes]]],
+        check: Callable[[HttpRequest], None],
+        answer: Callable[[HttpExchange], Awaitable[Sequence[bytes]]],
         *,
         probes: tuple[str, ...] = (),
         most: int,
@@ -137,8 +137,8 @@ class HttpConnections:
         try:
             async with asyncio.timeout(_ANSWER_TIMEOUT_S) as limit:
                 try:
-                    head: bytes | Refused = await _read_head(reader)
-                except Refused as refused:
+                    head: bytes | HttpError = await _read_head(reader)
+                except HttpError as refused:
                     head = refused
                 self._waiting.ended(close)
                 counted = counted_as(peer)
@@ -162,18 +162,22 @@ class HttpConnections:
             writer.close()
 
     async def _answered(
-        self, head: bytes | Refused, peer: str, reader: asyncio.StreamReader, limit: asyncio.Timeout
-    ) -> tuple[Exchange | None, Sequence[bytes]]:
+        self,
+        head: bytes | HttpError,
+        peer: str,
+        reader: asyncio.StreamReader,
+        limit: asyncio.Timeout,
+    ) -> tuple[HttpExchange | None, Sequence[bytes]]:
         """The request that begins with `head`, if it is one, and the answer or refusal."""
         exchange = None
         try:
-            if isinstance(head, Refused):
+            if isinstance(head, HttpError):
                 raise head
-            exchange = Exchange(parse_head(head, peer), reader, limit)
+            exchange = HttpExchange(parse_head(head, peer), reader, limit)
             self._check_room(exchange.request)
             self._check(exchange.request)
             return exchange, await self._answer(exchange)
-        except Refused as refused:
+        except HttpError as refused:
             answer = response(refused.status, f"{refused}\n".encode(), extra=refused.extra)
         except (ConnectionError, TimeoutError):
             raise
@@ -181,7 +185,7 @@ class HttpConnections:
             answer = response(500, f"{_failed(error)}\n".encode())
         return exchange, answer
 
-    def _check_room(self, request: Request) -> None:
+    def _check_room(self, request: HttpRequest) -> None:
         """Refuse a request if too many others are in progress."""
         if request.path in self._probes:
             return
@@ -189,11 +193,11 @@ class HttpConnections:
             self._in_progress[counted_as(request.peer)] > self._most_per_address
             or self._in_progress.total() > self._most
         ):
-            raise Refused(503, "too many requests are in progress; try again later")
+            raise HttpError(503, "too many requests are in progress; try again later")
 
 
 async def answer_order(
-    exchange: Exchange,
+    exchange: HttpExchange,
     carry_out: Callable[[Order], Awaitable[tuple[int, Any]]],
     limit_s: float,
 ) -> tuple[bytes, ...]:
@@ -201,7 +205,7 @@ async def answer_order(
     `limit_s`: the time for the order and its answer."""
     try:
         status, answer = await carry_out(await exchange.order(limit_s))
-    except Refused as refused:
+    except HttpError as refused:
         status, answer = refused.status, {"error": str(refused)}
     except (ConnectionError, TimeoutError):
         raise
@@ -243,15 +247,15 @@ async def _read_head(reader: asyncio.StreamReader) -> bytes:
         async with asyncio.timeout(_REQUEST_TIMEOUT_S):
             return await reader.readuntil(b"\r\n\r\n")
     except TimeoutError:
-        raise Refused(408, "the request did not come in time") from None
+        raise HttpError(408, "the request did not come in time") from None
     except asyncio.LimitOverrunError:
-        raise Refused(431, "the request is too large") from None
+        raise HttpError(431, "the request is too large") from None
     except asyncio.IncompleteReadError:
-        raise Refused(400, "the request is incomplete") from None
+        raise HttpError(400, "the request is incomplete") from None
 
 
 async def _send(
-    exchange: Exchange | None, parts: Sequence[bytes], writer: asyncio.StreamWriter
+    exchange: HttpExchange | None, parts: Sequence[bytes], writer: asyncio.StreamWriter
 ) -> None:
     """Send the answer. Raises ConnectionError."""
     is_head = exchange is not None and exchange.request.method == "HEAD"

@@ -50,7 +50,7 @@ _OWN_SITES = ("", "same-origin", "none")
 _SHOWN_CHARACTERS = 100
 
 
-class Refused(Exception):
+class HttpError(Exception):
     """The error for a request that is refused, with the answer. `extra`: lines for its head."""
 
     def __init__(self, status: int, text: str, extra: str = "") -> None:
@@ -59,7 +59,7 @@ class Refused(Exception):
         self.extra = extra
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """The head of a request. `path` has no query; the names of `headers` are in lower case.
 
     `hosts`: the addresses that the client says it has connected to, of the header Host and of an
@@ -82,67 +82,67 @@ class Order(NamedTuple):
     body: Any
 
 
-def parse_head(head: bytes, peer: str) -> Request:
+def parse_head(head: bytes, peer: str) -> HttpRequest:
     """The head of a request of HTTP/1, up to its empty line. Raises Refused."""
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     parts = first.split(" ")
     if len(parts) != 3 or not _VERSION.fullmatch(parts[2]):
-        raise Refused(400, "this is no HTTP/1.1 request")
+        raise HttpError(400, "this is no HTTP/1.1 request")
     method, target, version = parts
     headers: dict[str, str] = {}
     for line in lines:
         found = _HEADER.fullmatch(line)
         if found is None:
-            raise Refused(400, "a header of the request is no header of HTTP/1.1")
+            raise HttpError(400, "a header of the request is no header of HTTP/1.1")
         name = found[1].lower()
         if name in headers and name in _SINGLE:
-            raise Refused(400, f"the request has the header {found[1]} twice")
+            raise HttpError(400, f"the request has the header {found[1]} twice")
         headers[name] = found[2].rstrip(" \t")
     hosts = [headers["host"]] if "host" in headers else []
     if not hosts and version != "HTTP/1.0":
-        raise Refused(400, "the request lacks the header Host")
+        raise HttpError(400, "the request lacks the header Host")
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is not None:
         hosts.append(absolute[1])
         target = absolute[2]
     elif not target.startswith("/") and target != "*":
-        raise Refused(400, "the target of the request is no path")
-    return Request(method, target.partition("?")[0] or "/", headers, tuple(hosts), peer)
+        raise HttpError(400, "the target of the request is no path")
+    return HttpRequest(method, target.partition("?")[0] or "/", headers, tuple(hosts), peer)
 
 
-def check_host(request: Request, own: OwnHosts, what_to_do: str) -> None:
+def check_host(request: HttpRequest, own: OwnHosts, what_to_do: str) -> None:
     """Refuse a request for a name that is not the server's. `what_to_do`: the end of the refusal,
     with {name} for the name."""
     for host in request.hosts:
         name = host_name(host)
         if name is None:
-            raise Refused(400, "the header Host, or the target, has no host name")
+            raise HttpError(400, "the header Host, or the target, has no host name")
         if not own.has(name):
             shown = name[:_SHOWN_CHARACTERS]
-            raise Refused(
+            raise HttpError(
                 421, f"the name {shown!r} is not allowed here: {what_to_do.format(name=shown)}"
             )
 
 
-def check_order(request: Request) -> int:
+def check_order(request: HttpRequest) -> int:
     """The bytes of the body of an order. Raises Refused."""
     if not _is_loopback(request.peer):
-        raise Refused(403, f"orders come from the broker's own machine, not from {request.peer}")
+        raise HttpError(403, f"orders come from the broker's own machine, not from {request.peer}")
     headers = request.headers
     own = "".join(request.hosts[:1])
     if "origin" in headers and not is_own_origin(headers["origin"], own):
-        raise Refused(403, "orders come from programs, not from web pages of others (Origin)")
+        raise HttpError(403, "orders come from programs, not from web pages of others (Origin)")
     if headers.get("sec-fetch-site", "") not in _OWN_SITES:
-        raise Refused(403, "orders come from programs, not from web pages (Sec-Fetch-Site)")
+        raise HttpError(403, "orders come from programs, not from web pages (Sec-Fetch-Site)")
     length = headers.get("content-length", "0")
     if "transfer-encoding" in headers or not (length.isascii() and length.isdigit()):
-        raise Refused(400, "the body needs a Content-Length")
+        raise HttpError(400, "the body needs a Content-Length")
     # Python refuses to convert a number of thousands of digits.
     if len(length) > 12 or int(length) > ORDER_BYTES_MAX:
-        raise Refused(413, f"an order has at most {ORDER_BYTES_MAX} bytes")
+        raise HttpError(413, f"an order has at most {ORDER_BYTES_MAX} bytes")
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method == "POST" and content_type != JSON:
-        raise Refused(415, "an order is sent as Content-Type: application/json")
+        raise HttpError(415, "an order is sent as Content-Type: application/json")
     return int(length)
 
 
@@ -153,7 +153,7 @@ def number_of(path: str, parent: str) -> int | None:
     if not name:
         return None
     if not (name[0] == "/" and name[1:].isascii() and name[1:].isdigit()):
-        raise Refused(404, f"there are {parent} and {parent}/ID")
+        raise HttpError(404, f"there are {parent} and {parent}/ID")
     return int(name[1:20])
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from odradek_broker.config.sasl import SaslListenerSettings, SignedTokens, sasl_settings
-from odradek_broker.config.types import ConfigError
+from odradek_broker.config.types import BrokerConfigError
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.security.delegation_tokens import DelegationTokens
@@ -285,7 +285,7 @@ class SaslListeners:
                 continue
             try:
                 settings = sasl_settings(config, each.name, files.resolve)
-            except ConfigError as problem:
+            except BrokerConfigError as problem:
                 raise StartError(str(problem)) from None
             mechanisms = {name: self._mechanism(settings, name) for name in settings.mechanisms}
             self._listeners[each.name] = SaslListener(

@@ -23,23 +23,23 @@ from odradek_broker.node import Node
 from odradek_broker.platform.fault_injection import injection_from_environment
 from odradek_broker.platform.fault_points import UnknownFaultPoint
 from odradek_broker.platform.peer_log import PeerLog
-from odradek_broker.quotas.connections import Admission
+from odradek_broker.quotas.connections import ConnectionAdmission
 from odradek_broker.request import Peer
 from odradek_broker.server.acceptors import Acceptors
 from odradek_broker.server.dispatch import HANDLERS, Dispatcher, Handler
 from odradek_broker.server.hangup import handle_hangup
 from odradek_broker.server.host import (
     Background,
+    BoundListener,
     FileBudget,
     Host,
-    Listener,
     LoopScheduler,
     RealHost,
     StartError,
 )
 from odradek_broker.server.http import HttpServer, names_of
 from odradek_broker.server.initial_users import initial_user_records
-from odradek_broker.server.session import Session
+from odradek_broker.server.session import ConnectionSession
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_broker.server.storage_log import (
     log_cleanings,
@@ -61,7 +61,7 @@ from odradek_protocol.frames import SCRATCH_BYTES, FrameReceiver
 from odradek_protocol.keys import ApiKey
 
 if TYPE_CHECKING:
-    from odradek_broker.faults.rules import Rules
+    from odradek_broker.faults.rules import FaultRules
     from odradek_broker.server.fault_control import FaultControl
     from odradek_broker.server.sasl_listeners import SaslListener, SaslListeners
 
@@ -107,9 +107,9 @@ async def serve(
     rules = None
     if on_testing is not None:
         # Imported here, because few brokers are under test, and all must start fast.
-        from odradek_broker.faults.rules import Rules
+        from odradek_broker.faults.rules import FaultRules
 
-        rules = Rules()
+        rules = FaultRules()
     server = Server(config, RealHost(injection, rules), rules)
     if handle_signals:
         # A SIGHUP during the start is handled at the end of the start.
@@ -136,7 +136,7 @@ class Server:
     """A running broker. `start` and `stop` are called once each."""
 
     def __init__(
-        self, config: BrokerConfig, host: Host | None = None, ordered: Rules | None = None
+        self, config: BrokerConfig, host: Host | None = None, ordered: FaultRules | None = None
     ) -> None:
         """`host`: the machine or its simulation; this machine if None. `ordered`: the rules for
         faults of a broker under test; None for every other broker."""
@@ -152,7 +152,7 @@ class Server:
         self.node: Node
         #: The open sessions, in the order in which they came, so that a stop handles them in a
         #: fixed order. The value is the address whose limits include the session, "" if none do.
-        self.sessions: dict[Session, str] = {}
+        self.sessions: dict[ConnectionSession, str] = {}
         #: The receive buffer of all connections; see `FrameReceiver`.
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._all_closed = asyncio.Event()
@@ -288,9 +288,9 @@ class Server:
         )
         return host, port
 
-    def _bind(self) -> dict[str, Listener]:
+    def _bind(self) -> dict[str, BoundListener]:
         """Bind all addresses, or none. Raises StartError."""
-        bound: dict[str, Listener] = {}
+        bound: dict[str, BoundListener] = {}
         try:
             for each in self.config.broker_listeners:
                 bound[each.name] = self._host.bind(each.host or "0.0.0.0", each.port)
@@ -452,7 +452,7 @@ class Server:
 
     def _session(self, listener: str) -> asyncio.BaseProtocol:
         self._next_connection_id += 1
-        session = Session(
+        session = ConnectionSession(
             self._dispatcher,
             self._next_connection_id,
             FrameReceiver(self.config.socket_request_max_bytes, self._scratch),
@@ -469,9 +469,11 @@ class Server:
         self.metrics.connections.set(len(self.sessions))
         return session
 
-    def _admit(self, session: Session, peer: Peer, transport: asyncio.BaseTransport) -> Admission:
+    def _admit(
+        self, session: ConnectionSession, peer: Peer, transport: asyncio.BaseTransport
+    ) -> ConnectionAdmission:
         if self._stopping:
-            return Admission("the broker is stopping")
+            return ConnectionAdmission("the broker is stopping")
         admission = self.node.connection_quotas.admit(peer.host, peer.listener)
         if not admission.reason:
             self.sessions[session] = peer.host
@@ -482,10 +484,10 @@ class Server:
             try:
                 peer.user = tls.user_of(transport.get_extra_info("ssl_object"))
             except ValueError as problem:
-                return Admission(str(problem))
+                return ConnectionAdmission(str(problem))
         return admission
 
-    def _closed(self, session: Session) -> None:
+    def _closed(self, session: ConnectionSession) -> None:
         if session not in self.sessions:
             return
         host = self.sessions.pop(session)
@@ -500,7 +502,7 @@ class Server:
     def _close_excess(self) -> None:
         """If a lowered limit is exceeded, close the connections that were idle for longest
         (Q-11)."""
-        closed: list[Session] = []
+        closed: list[ConnectionSession] = []
         for name, excess in self._acceptors.excess():
             there = [
                 each for each in self.sessions if name in ("", each.listener) and each not in closed
@@ -600,7 +602,7 @@ class Server:
             self._sasl.refresh()
         self._limits.released()
         stalled = self._limits.stalled(asyncio.get_running_loop().time())
-        if isinstance(stalled, Session):
+        if isinstance(stalled, ConnectionSession):
             stalled.close_as_stalled()
         self._close_excess()
         self._acceptors.pace()

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, cast
 from odradek_broker.deferred import Deferred
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.platform.peer_log import PeerLog
-from odradek_broker.quotas.connections import Admission
+from odradek_broker.quotas.connections import ConnectionAdmission
 from odradek_broker.request import CloseConnection, EncodedReply, Peer, UnservedKey
-from odradek_broker.server.authentication import Authentication, AuthenticationFailed
+from odradek_broker.server.authentication import FailedAuthenticationClose, SaslServerAuthenticator
 from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.session_limits import ARRIVAL_S, SessionLimits
 from odradek_broker.slices import Work
@@ -123,7 +123,7 @@ def _api_name(frame: memoryview) -> str:
     return APIS[ApiKey(key)].name if key in APIS else ""
 
 
-class Session(asyncio.BufferedProtocol):
+class ConnectionSession(asyncio.BufferedProtocol):
     """The protocol of one connection; it owns the transport.
 
     `on_closed` is called once, when the connection is closed. `listener`: the name of the listener
@@ -139,12 +139,14 @@ class Session(asyncio.BufferedProtocol):
         receiver: FrameReceiver,
         limits: SessionLimits,
         metrics: BrokerMetrics,
-        on_closed: Callable[[Session], None],
+        on_closed: Callable[[ConnectionSession], None],
         *,
         listener: str = "",
         sasl: SaslListener | None = None,
         peer_log: PeerLog | None = None,
-        admit: Callable[[Peer, asyncio.BaseTransport], Admission] = lambda *_: Admission(),
+        admit: Callable[[Peer, asyncio.BaseTransport], ConnectionAdmission] = lambda *_: (
+            ConnectionAdmission()
+        ),
     ) -> None:
         self._receiver = receiver
         receiver.frames_at_once = _BACKLOG_MAX
@@ -154,12 +156,12 @@ class Session(asyncio.BufferedProtocol):
         self.peer = Peer("", peer_id, listener)
         self._peer_log = peer_log or PeerLog(asyncio.get_running_loop().time)
         self._sasl = sasl
-        self._authentication: Authentication | None = None
+        self._authentication: SaslServerAuthenticator | None = None
         self._authentication_timer: asyncio.TimerHandle | None = None
         if sasl is not None:
             self._max_frame_bytes = receiver.max_frame_bytes
             receiver.max_frame_bytes = sasl.receive_bytes_max
-            self._authentication = Authentication(
+            self._authentication = SaslServerAuthenticator(
                 sasl, self.peer, dispatcher.answer, self._authenticated
             )
             self._answer: Answer = self._authentication.answer
@@ -616,7 +618,7 @@ class Session(asyncio.BufferedProtocol):
     def _end(self, reason: CloseConnection) -> None:
         """Close the connection. After a failed authentication, first send the client the error,
         after a delay."""
-        if not isinstance(reason, AuthenticationFailed):
+        if not isinstance(reason, FailedAuthenticationClose):
             self._hang_up(str(reason), once=isinstance(reason, UnservedKey))
             return
         self.peer.end = str(reason)

@@ -18,7 +18,7 @@ import structlog
 from odradek_broker.config.broker import HTTP, BrokerConfig
 from odradek_broker.config.listener_settings import listener_key
 from odradek_broker.config.principal_mapping import parse_rules, principal_of
-from odradek_broker.config.types import ConfigError
+from odradek_broker.config.types import BrokerConfigError
 from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.request import ANONYMOUS
 from odradek_broker.security.distinguished_name import subject_name
@@ -207,6 +207,6 @@ def _check(name: str, settings: TlsSettings) -> None:
         server_context(settings)
     except (TlsError, ssl.SSLError) as error:
         shown = settings.keystore.location or "PEM text"
-        raise ConfigError(
+        raise BrokerConfigError(
             listener_key(name, "ssl.keystore"), shown, f"a usable certificate: {error}"
         ) from None

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from odradek_broker.share.in_flight import Batch, RecordState, RemovalReason, Run, ShareSettings
+from odradek_broker.share.in_flight import (
+    ArchiveReason,
+    Batch,
+    InFlightRun,
+    RecordState,
+    ShareLimits,
+)
 from odradek_broker.share.share_partition import SharePartition
 from odradek_protocol.lazy_tuple import NamedTuple
 
@@ -35,7 +41,7 @@ class Acquired(NamedTuple):
     delivery_count: int
 
 
-class Limits(NamedTuple):
+class AcquisitionLimits(NamedTuple):
     """The limits of a request. `record_limit`: true if `max_records` must not be exceeded; if
     false, it may be exceeded up to the end of a batch. `batch_size`: the number of records in the
     batches into which newly acquired records are divided."""
@@ -53,12 +59,12 @@ def count_of(acquired: Iterable[Acquired]) -> int:
 def acquire(
     partition: SharePartition,
     member_id: str,
-    limits: Limits,
+    limits: AcquisitionLimits,
     fetch_offset: int,
     batches: Sequence[LogBatch],
     aborted: Sequence[LogBatch],
     now_ms: int,
-    settings: ShareSettings,
+    settings: ShareLimits,
 ) -> list[Acquired]:
     """Acquire for a member the available records of `batches`, which were read from `fetch_offset`
     on.
@@ -77,7 +83,7 @@ def acquire(
     if acquired and aborted:
         for batch in aborted:
             partition.archive(
-                _S.ACQUIRED, batch.base_offset, batch.last_offset, RemovalReason.ABORTED
+                _S.ACQUIRED, batch.base_offset, batch.last_offset, ArchiveReason.ABORTED
             )
         acquired = without(acquired, aborted)
     partition.settle()
@@ -89,7 +95,7 @@ def _room(
     max_records: int,
     fetch_offset: int,
     last_offset: int,
-    settings: ShareSettings,
+    settings: ShareLimits,
 ) -> tuple[int, int]:
     """(last offset, number of records) up to which records may be acquired (H-154). When the limit
     of locks is reached, only records that are in flight already may be acquired."""
@@ -119,12 +125,12 @@ class Acquisition:
         self,
         partition: SharePartition,
         member_id: str,
-        limits: Limits,
+        limits: AcquisitionLimits,
         room: int,
         batches: Sequence[LogBatch],
         last: int,
         now_ms: int,
-        settings: ShareSettings,
+        settings: ShareLimits,
     ) -> None:
         self._partition = partition
         self._member_id = member_id
@@ -142,7 +148,7 @@ class Acquisition:
         read_from = base = self._batches[0].base_offset
         if fetch_offset < base:
             # Compaction has removed the records from `fetch_offset` to the first batch (H-165).
-            partition.archive(_S.AVAILABLE, fetch_offset, base - 1, RemovalReason.COMPACTED)
+            partition.archive(_S.AVAILABLE, fetch_offset, base - 1, ArchiveReason.COMPACTED)
             if partition.open_gaps() is not None:
                 partition.pass_gaps(base)
         floor = partition.in_flight.floor(base)
@@ -255,7 +261,7 @@ class Acquisition:
         self._acquired += acquired
         self._room -= taken
 
-    def _take(self, run: Run) -> None:
+    def _take(self, run: InFlightRun) -> None:
         self._partition.lock(run, self._member_id, self._now_ms, self._settings)
         self._acquired.append(Acquired(run.first, run.last, run.count))
         self._room -= run.last - run.first + 1
@@ -278,7 +284,7 @@ class Acquisition:
                 # The next batch in flight may begin in the middle of a batch of the log.
                 last = min(last, last_known)
         for start, end in self._cut(first, last):
-            run = Run(start, end, _S.AVAILABLE, 0)
+            run = InFlightRun(start, end, _S.AVAILABLE, 0)
             batch = Batch(run)
             partition.in_flight.add(batch)
             if self._limits.record_limit and end - start + 1 > self._room:

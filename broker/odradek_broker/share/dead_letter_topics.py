@@ -27,7 +27,7 @@ _INTERNAL = "__"
 Find = Callable[[str, int], Partition | None]
 
 
-class Topics(Protocol):
+class DeadLetterMetadata(Protocol):
     """The topics and settings in the cluster metadata."""
 
     def topic_id(self, name: str, /) -> bytes: ...
@@ -42,14 +42,14 @@ class Topics(Protocol):
         ...
 
 
-class Rules(NamedTuple):
+class DeadLetterSettings(NamedTuple):
     """The broker's settings for dead letter topics."""
 
     prefix: str
     creates: bool
 
 
-class Target(NamedTuple):
+class DeadLetterPartition(NamedTuple):
     """A partition of a dead letter topic."""
 
     topic: str
@@ -73,9 +73,9 @@ class DeadLetterTopics:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: DeadLetterMetadata,
         find: Find,
-        rules: Callable[[], Rules],
+        rules: Callable[[], DeadLetterSettings],
         create: Callable[[str], Deferred[ErrorCode]],
         known: Callable[[], Deferred[None]],
     ) -> None:
@@ -87,7 +87,7 @@ class DeadLetterTopics:
 
     def target_for(
         self, name: str, source_topic: str, partition: int
-    ) -> Deferred[Target | NoTarget]:
+    ) -> Deferred[DeadLetterPartition | NoTarget]:
         """The partition of the dead letter topic `name` that gets the dead letters of a source
         partition."""
         problem = self._problem(name, source_topic)
@@ -103,7 +103,7 @@ class DeadLetterTopics:
                 )
             )
 
-        def created(error: ErrorCode) -> Target | NoTarget:
+        def created(error: ErrorCode) -> DeadLetterPartition | NoTarget:
             if error is not ErrorCode.NONE and not self._topics.partition_count(name):
                 return NoTarget(f"the topic {name} cannot be created: {error.name}")
             return self._target(name, partition)
@@ -130,7 +130,7 @@ class DeadLetterTopics:
             )
         return None
 
-    def _target(self, name: str, partition: int) -> Target | NoTarget:
+    def _target(self, name: str, partition: int) -> DeadLetterPartition | NoTarget:
         count = self._topics.partition_count(name)
         if not count:
             return NoTarget(f"the topic {name} was deleted")
@@ -140,9 +140,9 @@ class DeadLetterTopics:
             return NoTarget(
                 f"the partition {name}-{index} is offline", ErrorCode.KAFKA_STORAGE_ERROR
             )
-        return Target(name, self._topics.topic_id(name), index, found)
+        return DeadLetterPartition(name, self._topics.topic_id(name), index, found)
 
-    def opened(self, topic_id: bytes, index: int) -> Target | NoTarget | None:
+    def opened(self, topic_id: bytes, index: int) -> DeadLetterPartition | NoTarget | None:
         """The partition of a position in a dead letter topic; None if the topic is deleted."""
         name = self._topics.topic_name(topic_id)
         if name is None:
@@ -152,17 +152,17 @@ class DeadLetterTopics:
             return NoTarget(
                 f"the partition {name}-{index} is offline", ErrorCode.KAFKA_STORAGE_ERROR
             )
-        return Target(name, topic_id, index, found)
+        return DeadLetterPartition(name, topic_id, index, found)
 
 
 def given_up_records(
     log: PartitionLog, ranges: Sequence[GivenUp], *, copy: bool
-) -> Iterator[DeadLetter | Reading]:
+) -> Iterator[DeadLetter | LogReading]:
     """The dead letters of offsets that are given up. Records before the start of the log also get
-    dead letters (H-204). The log is read while the iterator advances: the caller has each `Reading`
-    read before it goes on."""
+    dead letters (H-204). The log is read while the iterator advances: the caller has each
+    `LogReading` read before it goes on."""
     last_of_all = max((each.last_offset for each in ranges), default=-1)
-    reading: Reading | None = None
+    reading: LogReading | None = None
     for first, last, count, reason in ranges:
         offset = first
         while offset <= last:
@@ -171,7 +171,7 @@ def given_up_records(
                 offset += 1
                 continue
             if reading is None or not reading.first <= offset < reading.end:
-                reading = Reading(log, offset, last_of_all)
+                reading = LogReading(log, offset, last_of_all)
                 yield reading
                 if reading.end <= offset:
                     # A record that cannot be read also gets a dead letter, without a copy.
@@ -184,7 +184,7 @@ def given_up_records(
             offset = reading.end
 
 
-class Reading:
+class LogReading:
     """Records of a log from the offset `first` up to, but not including, `end`. They are there
     after `read`, which may be called in any thread, because batches may inflate to much (N-57). If
     nothing can be read, `end` is `first`."""

@@ -24,16 +24,16 @@ import structlog
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.share.dead_letter_topics import (
+    DeadLetterPartition,
     DeadLetterTopics,
+    LogReading,
     NoTarget,
-    Reading,
-    Target,
     given_up_records,
 )
 from odradek_broker.share.dead_letters import DeadLetter, LetterBatch, letter_batches, letters_in
 from odradek_broker.share.events import DeadLettered, NotDeadLettered, Observer, ShareEvent
-from odradek_broker.share.in_flight import DEAD_LETTER_RETRY_MS, Change, GivenUp, RecordState
-from odradek_broker.share.led_partition import LedPartition, ShareStates
+from odradek_broker.share.in_flight import DEAD_LETTER_RETRY_MS, GivenUp, RecordState, StateChange
+from odradek_broker.share.led_partition import LedPartition, SharePersister
 from odradek_broker.share_state import (
     NO_DEAD_LETTERS,
     DeadLetterPosition,
@@ -60,7 +60,7 @@ _END = LetterBatch([], BatchBuilder())
 Letters = dict[int, int]
 
 
-class Written(NamedTuple):
+class WriteOutcome(NamedTuple):
     """The outcome of a change with dead letters. `decided`: True if the records are given up, False
     if the change is to be undone, None if the disk has failed, and the next load has to find
     out."""
@@ -70,7 +70,7 @@ class Written(NamedTuple):
 
 
 #: The partition and the offset of the first dead letter, or the reason why there is no dead letter.
-_Place = tuple[Target, int] | str
+_Place = tuple[DeadLetterPartition, int] | str
 
 
 def _ignore(_: ShareEvent) -> None:
@@ -100,7 +100,7 @@ class DeadLetterWriter:
     def __init__(
         self,
         topics: DeadLetterTopics,
-        states: ShareStates,
+        states: SharePersister,
         clock: Clock,
         scheduler: Scheduler,
         slices: Slices,
@@ -112,13 +112,13 @@ class DeadLetterWriter:
         self.slices = slices
         self.observer: Observer = _ignore
 
-    def write(self, led: LedPartition, change: Change) -> Deferred[Written]:
+    def write(self, led: LedPartition, change: StateChange) -> Deferred[WriteOutcome]:
         """Write the dead letters of a change, then its state."""
-        done: Deferred[Written] = Deferred()
+        done: Deferred[WriteOutcome] = Deferred()
         job = _Job(self, led, change, done)
         led.letter_jobs.append(job.begin)
 
-        def ended(_: Written) -> None:
+        def ended(_: WriteOutcome) -> None:
             led.letter_jobs.popleft()
             if led.letter_jobs:
                 self.scheduler.call_later(0, led.letter_jobs[0])
@@ -177,15 +177,15 @@ class _Job:
         self,
         writer: DeadLetterWriter,
         led: LedPartition,
-        change: Change,
-        done: Deferred[Written],
+        change: StateChange,
+        done: Deferred[WriteOutcome],
     ) -> None:
         self._writer = writer
         self._led = led
         self._change = change
         self._done = done
-        self._target: Target | None = None
-        self._batches: Iterator[LetterBatch | Reading] = iter(())
+        self._target: DeadLetterPartition | None = None
+        self._batches: Iterator[LetterBatch | LogReading] = iter(())
         self._any_durable = False
 
     def begin(self) -> None:
@@ -199,11 +199,11 @@ class _Job:
             settings.dead_letter_topic, led.topic, led.key.partition
         ).then(self._found)
 
-    def _found(self, target: Target | NoTarget) -> None:
+    def _found(self, target: DeadLetterPartition | NoTarget) -> None:
         led = self._led
         if led.error is not _E.NONE:
             self._undo(led.error)
-        elif isinstance(target, Target):
+        elif isinstance(target, DeadLetterPartition):
             self._target = target
             known = led.dead_letters_from
             if known is not None and known[:2] == (target.topic_id, target.number):
@@ -221,7 +221,7 @@ class _Job:
 
     def _position_stored(self, result: StateResult) -> None:
         if result.error is not _E.NONE:
-            self._done.resolve(Written(result, False))
+            self._done.resolve(WriteOutcome(result, False))
         elif self._led.error is not _E.NONE:
             self._undo(self._led.error)
         else:
@@ -247,15 +247,15 @@ class _Job:
         batch = next(self._batches, _END)
         if batch is _END:
             self._store()
-        elif isinstance(batch, Reading):
+        elif isinstance(batch, LogReading):
             self._begin_reading(batch)
         else:
             self._append(batch)
 
-    def _begin_reading(self, reading: Reading) -> None:
+    def _begin_reading(self, reading: LogReading) -> None:
         self._writer.slices.run(self._read(reading))
 
-    async def _read(self, reading: Reading) -> None:
+    async def _read(self, reading: LogReading) -> None:
         """Read the records of the next dead letters, and continue."""
         try:
             await in_thread(self._writer.slices, reading.read)
@@ -272,7 +272,7 @@ class _Job:
         assert target is not None
         if led.error is not _E.NONE:
             # The next load finds the dead letters in the log.
-            self._done.resolve(Written(StateResult(led.error), None))
+            self._done.resolve(WriteOutcome(StateResult(led.error), None))
             return
         if self._writer.topics.find(target.topic, target.number) is not target.partition:
             self._topic_deleted(batch)
@@ -305,7 +305,7 @@ class _Job:
             self._topic_deleted(batch)
         elif error is not _E.NONE:
             # The batch may be on disk or not; the next load finds out.
-            self._done.resolve(Written(StateResult(error), None))
+            self._done.resolve(WriteOutcome(StateResult(error), None))
         else:
             self._any_durable = True
             assert self._target is not None
@@ -327,12 +327,12 @@ class _Job:
     # --- The state ---
 
     def _undo(self, error: ErrorCode, message: str | None = None) -> None:
-        self._done.resolve(Written(StateResult(error, message), False))
+        self._done.resolve(WriteOutcome(StateResult(error, message), False))
 
     def _store(self) -> None:
         led = self._led
         if led.error is not _E.NONE:
-            self._done.resolve(Written(StateResult(led.error), None))
+            self._done.resolve(WriteOutcome(StateResult(led.error), None))
             return
         closing = None
         if led.dead_letters_from is not None and len(led.letter_jobs) == 1:
@@ -343,7 +343,7 @@ class _Job:
         decided = result.error is _E.NONE or self._any_durable
         if decided and result.error is not _E.NONE:
             self._led.unstored.update(self._change.stored)
-        self._done.resolve(Written(result, decided))
+        self._done.resolve(WriteOutcome(result, decided))
 
 
 class _Scan:
@@ -354,7 +354,7 @@ class _Scan:
         writer: DeadLetterWriter,
         led: LedPartition,
         position: DeadLetterPosition,
-        target: Target,
+        target: DeadLetterPartition,
         done: Deferred[Letters | ErrorCode],
     ) -> None:
         self._writer = writer

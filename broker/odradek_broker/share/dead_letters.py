@@ -38,7 +38,7 @@ BATCH_BYTES_MAX = 1024 * 1024
 Headers = list[tuple[str, bytes | None]]
 
 
-class Source(NamedTuple):
+class DeadLetterOrigin(NamedTuple):
     """A share partition, as dead letters name it."""
 
     group_id: str
@@ -63,7 +63,7 @@ class DeadLetter(NamedTuple):
     timestamp_ms: int | None = None
     copied: Record | None = None
 
-    def headers(self, source: Source) -> Headers:
+    def headers(self, source: DeadLetterOrigin) -> Headers:
         """The headers of the dead letter: first the headers of the record, then the headers that
         name the record."""
         own: Headers = [
@@ -98,7 +98,7 @@ class LetterBatch:
 
 
 def letter_batches(
-    source: Source, letters: Iterable[DeadLetter | R], now_ms: int, max_bytes: int
+    source: DeadLetterOrigin, letters: Iterable[DeadLetter | R], now_ms: int, max_bytes: int
 ) -> Iterator[LetterBatch | R]:
     """The dead letters in batches of at most `max_bytes`. Whatever else is in `letters`, for which
     the caller may pause, is yielded as it is. A copy that is too large for any batch is left out
@@ -126,7 +126,7 @@ def letter_batches(
 
 def _add(
     builder: BatchBuilder,
-    source: Source,
+    source: DeadLetterOrigin,
     letter: DeadLetter,
     now_ms: int,
     limit_bytes: int | None,
@@ -140,7 +140,7 @@ def _add(
 
 
 def letters_in(
-    batch: Buffer, header: BatchHeader, source: Source, first_offset: int
+    batch: Buffer, header: BatchHeader, source: DeadLetterOrigin, first_offset: int
 ) -> list[tuple[int, int, int]]:
     """The dead letters of a share partition in a batch of a dead letter topic, from an offset on:
     (offset of the record, its deliveries, offset of its dead letter). Raises BatchError.
@@ -160,7 +160,7 @@ def letters_in(
     return found
 
 
-def _is_of(named: dict[str, bytes | None], source: Source) -> bool:
+def _is_of(named: dict[str, bytes | None], source: DeadLetterOrigin) -> bool:
     return (
         named.get(GROUP) == source.group_id.encode()
         and named.get(TOPIC) == source.topic.encode()

@@ -13,7 +13,7 @@ from itertools import islice
 
 from odradek_broker.share.acquisition import Acquired
 from odradek_broker.share.in_flight import GivenUpBecause, RecordState, Removed
-from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
+from odradek_broker.share.share_partition import AcknowledgeType, ShareAcknowledgementBatch
 from odradek_broker.share_state import ShareKey, StateBatch
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -84,7 +84,7 @@ class RecordsAcknowledged(NamedTuple):
 
     key: ShareKey
     member_id: str
-    acknowledgements: Sequence[Acknowledgement]
+    acknowledgements: Sequence[ShareAcknowledgementBatch]
     stored: Sequence[StateBatch]
     error: ErrorCode
 
@@ -94,7 +94,7 @@ class AcknowledgementsRefused(NamedTuple):
 
     key: ShareKey
     member_id: str
-    acknowledgements: Sequence[Acknowledgement]
+    acknowledgements: Sequence[ShareAcknowledgementBatch]
     error: ErrorCode
     message: str
 
@@ -195,7 +195,7 @@ ShareEvent = (
 Observer = Callable[[ShareEvent], None]
 
 
-def count_of_types(acknowledgements: Sequence[Acknowledgement]) -> list[int]:
+def count_of_types(acknowledgements: Sequence[ShareAcknowledgementBatch]) -> list[int]:
     """The number of offsets with each type of acknowledgement, by type."""
     counts = [0] * len(_KINDS)
     for first, last, types in acknowledgements:
@@ -208,7 +208,7 @@ def count_of_types(acknowledgements: Sequence[Acknowledgement]) -> list[int]:
 
 
 def archived_by(
-    acknowledgements: Sequence[Acknowledgement], stored: Sequence[StateBatch]
+    acknowledgements: Sequence[ShareAcknowledgementBatch], stored: Sequence[StateBatch]
 ) -> Counter[int]:
     """The number of records that each type of acknowledgement has archived: rejected records,
     released records that were delivered as often as the limit allows, and gaps. `acknowledgements`
@@ -231,7 +231,7 @@ def records_in(batches: Iterable[StateBatch]) -> int:
 
 
 def _overlaps(
-    acknowledgements: Sequence[Acknowledgement], archived: Sequence[StateBatch]
+    acknowledgements: Sequence[ShareAcknowledgementBatch], archived: Sequence[StateBatch]
 ) -> Counter[int]:
     """For each type of acknowledgement, the number of archived records that have it."""
     counts: Counter[int] = Counter()

@@ -6,9 +6,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from odradek_broker.partition import Partition
-from odradek_broker.share.acquisition import Acquired, Limits, LogBatch, acquire, count_of
+from odradek_broker.share.acquisition import (
+    Acquired,
+    AcquisitionLimits,
+    LogBatch,
+    acquire,
+    count_of,
+)
 from odradek_broker.share.events import NothingReason
-from odradek_broker.share.in_flight import ShareSettings
+from odradek_broker.share.in_flight import ShareLimits
 from odradek_broker.share.led_partition import LedPartition
 from odradek_broker.share.manager import SharePartitions
 from odradek_broker.share.sessions import SessionPartition
@@ -40,7 +46,7 @@ class ShareFetched(NamedTuple):
 Answers = list[tuple[SessionPartition, ShareFetched]]
 
 
-class Ready(NamedTuple):
+class FetchablePartition(NamedTuple):
     """A share partition from which records may be fetched, and the offset of the first one."""
 
     asked: SessionPartition
@@ -59,7 +65,7 @@ class ShareFetch:
         group_id: str,
         member_id: str,
         partitions: Sequence[SessionPartition],
-        limits: Limits,
+        limits: AcquisitionLimits,
         min_bytes: int,
         max_bytes: int,
     ) -> None:
@@ -174,7 +180,10 @@ class ShareFetch:
         return self._answers + failed
 
     def _read_all(
-        self, ready: Sequence[Ready], limits_bytes: Sequence[int], settings: ShareSettings
+        self,
+        ready: Sequence[FetchablePartition],
+        limits_bytes: Sequence[int],
+        settings: ShareLimits,
     ) -> None:
         for each, limit in zip(ready, limits_bytes, strict=True):
             answer = ShareFetched()
@@ -190,21 +199,21 @@ class ShareFetch:
         partitions = len(self._led) + len(self._errors)
         self._leader.statistics.answered(self._group_id, ready, partitions, waited_ms)
 
-    def _tell_why_nothing(self, leds: Iterable[LedPartition], settings: ShareSettings) -> None:
+    def _tell_why_nothing(self, leds: Iterable[LedPartition], settings: ShareLimits) -> None:
         """Pass to the observer the reasons why partitions have records, but none for this fetch."""
         for led in leds:
             reason = why_nothing(led, settings)
             if reason is not None:
                 self._leader.tell_nothing(led, self._member_id, reason)
 
-    def _settings(self) -> ShareSettings:
+    def _settings(self) -> ShareLimits:
         return self._leader.settings(self._group_id)
 
     def _ready(
         self,
-        settings: ShareSettings,
+        settings: ShareLimits,
         some: Iterable[tuple[SessionPartition, LedPartition]] | None = None,
-    ) -> list[Ready]:
+    ) -> list[FetchablePartition]:
         """The share partitions, all or some, that are loaded and have room for more records. Those
         that this broker no longer leads get an error."""
         ready = []
@@ -216,7 +225,9 @@ class ShareFetch:
                 self._errors[each] = error
                 self._led.pop(each, None)
             elif led.state is not None and led.state.may_acquire(settings):
-                ready.append(Ready(each, led, led.state, led.state.next_fetch_offset()))
+                ready.append(
+                    FetchablePartition(each, led, led.state, led.state.next_fetch_offset())
+                )
         return ready
 
     def _limits_bytes(self, number: int) -> list[int]:
@@ -230,10 +241,10 @@ class ShareFetch:
 
     def _read(
         self,
-        each: Ready,
+        each: FetchablePartition,
         max_bytes: int,
-        limits: Limits,
-        settings: ShareSettings,
+        limits: AcquisitionLimits,
+        settings: ShareLimits,
         *,
         minimum_one: bool,
     ) -> ShareFetched:
@@ -272,7 +283,7 @@ class ShareFetch:
         return ShareFetched(records=fetched.part_of(acquired), acquired=acquired)
 
 
-def why_nothing(led: LedPartition, settings: ShareSettings) -> NothingReason | None:
+def why_nothing(led: LedPartition, settings: ShareLimits) -> NothingReason | None:
     """The reason why a partition has records, but none that may be acquired. None if the partition
     has no records, or if a fetch with other limits could acquire them."""
     state = led.state
@@ -291,7 +302,7 @@ def _locked(state: SharePartition) -> NothingReason | None:
     return NothingReason.LOCKED if state.anything_acquired else None
 
 
-class FetchedRecords:
+class ShareFetchData:
     """Whole batches of a log, read from `offset` on. `aborted`: the batches of aborted
     transactions."""
 
@@ -370,7 +381,7 @@ def read(
     *,
     committed: bool,
     minimum_one: bool,
-) -> FetchedRecords:
+) -> ShareFetchData:
     """Read batches from `offset` on, until they contain at least `offsets` offsets, but at most
     `max_bytes`. Raises StorageError.
 
@@ -380,12 +391,12 @@ def read(
     limit = min(max_bytes, _expected_bytes(log, offsets))
     while True:
         records = log.read(offset, limit, upper_bound=bound, minimum_one=minimum_one)
-        fetched = FetchedRecords(offset, records, ())
+        fetched = ShareFetchData(offset, records, ())
         if limit >= max_bytes or fetched.ends_at(bound) or fetched.offsets >= offsets:
             break
         limit = min(2 * limit, max_bytes)
     aborted = log.aborted_transactions(offset, bound) if records and committed else []
-    return FetchedRecords(offset, records, aborted) if aborted else fetched
+    return ShareFetchData(offset, records, aborted) if aborted else fetched
 
 
 def _expected_bytes(log: PartitionLog, offsets: int) -> int:

@@ -6,7 +6,7 @@ has one state for neighbouring offsets. A batch whose records were always acquir
 together has one run, however many records it has. So memory grows with the differences between
 records, not with their number.
 
-A step that has to be durable before it is visible is a `Change`. The runs get the new state
+A step that has to be durable before it is visible is a `StateChange`. The runs get the new state
 immediately, but their records cannot be acquired or acknowledged before the change is finished. A
 change that could not be written is undone.
 """
@@ -30,7 +30,7 @@ DEAD_LETTER_RETRY_MS = 1_000
 class RecordState(IntEnum):
     """The state of a record, with its number in the stored state. Kafka 4.4 has a state 3,
     Archiving, for records that are being written to a dead letter topic. Odradek archives such
-    records by a `Change` that is not finished."""
+    records by a `StateChange` that is not finished."""
 
     AVAILABLE = 0
     """The record may be acquired, for the first time or again."""
@@ -59,7 +59,7 @@ NEXT: dict[RecordState, frozenset[RecordState]] = {
 FINISHED = frozenset(state for state, following in NEXT.items() if not following)
 
 
-class RemovalReason(Enum):
+class ArchiveReason(Enum):
     """The reasons why records in flight are archived without an acknowledgement."""
 
     COMPACTED = "compacted"
@@ -72,14 +72,14 @@ class Removed(NamedTuple):
 
     first_offset: int
     last_offset: int
-    reason: RemovalReason
+    reason: ArchiveReason
 
 
 class IllegalStep(RuntimeError):
     """A step that is not in `NEXT`: a bug of this program, not an error of a client."""
 
 
-class ShareSettings(NamedTuple):
+class ShareLimits(NamedTuple):
     """The settings of a group for its share partitions.
 
     `redelivery_delay_ms`: the pause after the first delivery, 0 for none; it doubles with each
@@ -119,7 +119,7 @@ class GivenUp(NamedTuple):
     reason: GivenUpBecause
 
 
-class Change:
+class StateChange:
     """A change of the states of one member's records, which takes effect when it is durable
     (H-159).
 
@@ -130,14 +130,14 @@ class Change:
 
     __slots__ = ("given_up", "member_id", "ranges", "settings", "stored")
 
-    def __init__(self, member_id: str, settings: ShareSettings) -> None:
+    def __init__(self, member_id: str, settings: ShareLimits) -> None:
         self.member_id = member_id
         self.settings = settings
         self.stored: list[StateBatch] = []
         self.given_up: list[GivenUp] = []
         self.ranges: list[tuple[Batch, int, int]] = []
 
-    def add(self, batch: Batch, run: Run, reason: GivenUpBecause | None = None) -> None:
+    def add(self, batch: Batch, run: InFlightRun, reason: GivenUpBecause | None = None) -> None:
         """Note a run that has taken its new state. `reason`: the reason for the dead letters
         of an archived run."""
         run.change = self
@@ -150,7 +150,7 @@ class Change:
             ranges.append((batch, run.first, run.last))
         add_stored(self.stored, run)
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[InFlightRun]:
         """The present runs of this change, since a run may have been split after it was added."""
         for batch, first, last in self.ranges:
             for run in batch.runs_from(first):
@@ -165,7 +165,7 @@ class Change:
             batch.join(first, last)
 
 
-class Run:
+class InFlightRun:
     """Neighbouring offsets of a batch with one state.
 
     `deadline_ms`: the end of the lock, None for records that are not acquired. `due_ms`: the end of
@@ -194,7 +194,7 @@ class Run:
         self.member_id = NOBODY
         self.deadline_ms: int | None = None
         self.due_ms: int | None = None
-        self.change: Change | None = None
+        self.change: StateChange | None = None
         self.final = False
 
     def __repr__(self) -> str:
@@ -223,11 +223,11 @@ class Run:
         self.member_id = member_id
         self.deadline_ms = deadline_ms
 
-    def is_given_up(self, settings: ShareSettings) -> bool:
+    def is_given_up(self, settings: ShareLimits) -> bool:
         """True if the records become dead letters when they are released."""
         return bool(settings.dead_letter_topic) and self.count >= settings.delivery_count_limit
 
-    def give_back(self, now_ms: int, settings: ShareSettings) -> None:
+    def give_back(self, now_ms: int, settings: ShareLimits) -> None:
         """Make the records available, perhaps after a pause, or archive them if they were delivered
         often enough (H-157, H-200)."""
         too_often = self.count >= settings.delivery_count_limit
@@ -266,16 +266,16 @@ class Run:
             self.give_back(now_ms, change.settings)
             self.deadline_ms = None
 
-    def split_at(self, offset: int) -> Run:
+    def split_at(self, offset: int) -> InFlightRun:
         """Cut the run in two; returns the second run, which begins with `offset`."""
-        rest = Run(offset, self.last, self.state, self.count)
+        rest = InFlightRun(offset, self.last, self.state, self.count)
         rest.member_id, rest.deadline_ms = self.member_id, self.deadline_ms
         rest.due_ms = self.due_ms
         rest.change, rest.final = self.change, self.final
         self.last = offset - 1
         return rest
 
-    def continues(self, other: Run) -> bool:
+    def continues(self, other: InFlightRun) -> bool:
         """True if this run and `other`, the run before it, differ only in their offsets."""
         return (
             self.state is other.state
@@ -289,7 +289,7 @@ class Run:
         )
 
 
-def add_stored(stored: list[StateBatch], run: Run) -> None:
+def add_stored(stored: list[StateBatch], run: InFlightRun) -> None:
     """Add the state of a run to the batches to store, as part of the last batch if it fits."""
     if stored:
         last = stored[-1]
@@ -313,7 +313,7 @@ class Batch:
 
     __slots__ = ("by_offset", "first", "last", "runs")
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: InFlightRun) -> None:
         self.first = run.first
         self.last = run.last
         self.runs = [run]
@@ -333,7 +333,7 @@ class Batch:
         """True if the offset is in the batch but is not the batch's first offset."""
         return self.first < offset <= self.last
 
-    def runs_within(self, first: int, last: int) -> list[Run]:
+    def runs_within(self, first: int, last: int) -> list[InFlightRun]:
         """The runs of these offsets; runs that extend beyond them are split."""
         self._cut_at(first)
         self._cut_at(last + 1)
@@ -342,11 +342,11 @@ class Batch:
         end = bisect_right(runs, last, lo=start, key=_first)
         return runs[start:end]
 
-    def run_at(self, offset: int) -> Run:
+    def run_at(self, offset: int) -> InFlightRun:
         """The run of an offset of the batch."""
         return self.runs[self._index(offset)]
 
-    def runs_from(self, offset: int) -> Iterator[Run]:
+    def runs_from(self, offset: int) -> Iterator[InFlightRun]:
         """The run of an offset, and all runs after it."""
         return islice(self.runs, self._index(offset), None)
 
@@ -355,7 +355,7 @@ class Batch:
         `last`."""
         start = max(0, self._index(first) - 1)
         end = self._index(last) + 2
-        joined: list[Run] = []
+        joined: list[InFlightRun] = []
         for run in self.runs[start:end]:
             if joined and run.continues(joined[-1]):
                 joined[-1].last = run.last
@@ -374,7 +374,7 @@ class Batch:
                 self.runs.insert(at + 1, run.split_at(offset))
 
 
-def _first(of: Run | Batch) -> int:
+def _first(of: InFlightRun | Batch) -> int:
     return of.first
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Later, Partition, Waiter, Wakes
 from odradek_broker.platform.seams import Timer
-from odradek_broker.share.dead_letters import Source
+from odradek_broker.share.dead_letters import DeadLetterOrigin
 from odradek_broker.share.share_partition import SharePartition
 from odradek_broker.share_state import (
     NO_DEAD_LETTERS,
@@ -24,7 +24,7 @@ from odradek_protocol.errors import ErrorCode
 _E = ErrorCode
 
 
-class ShareStates(Protocol):
+class SharePersister(Protocol):
     """The stored states of share partitions."""
 
     def read(self, key: ShareKey, leader_epoch: int, /) -> Deferred[StateResult]:
@@ -84,9 +84,11 @@ class LedPartition:
         self.letter_jobs: deque[Callable[[], None]] = deque()
 
     @property
-    def source(self) -> Source:
+    def source(self) -> DeadLetterOrigin:
         """The names that dead letters have for the share partition."""
-        return Source(self.key.group_id, self.topic, self.key.topic_id, self.key.partition)
+        return DeadLetterOrigin(
+            self.key.group_id, self.topic, self.key.topic_id, self.key.partition
+        )
 
     def wake(self) -> None:
         """Make the fetches that wait for this share partition check again."""
@@ -94,7 +96,7 @@ class LedPartition:
 
     def store(
         self,
-        states: ShareStates,
+        states: SharePersister,
         batches: Sequence[StateBatch],
         dead_letters_from: DeadLetterPosition | None = None,
     ) -> Deferred[StateResult]:

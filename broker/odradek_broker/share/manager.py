@@ -23,7 +23,7 @@ from odradek_broker.share.acquisition import Acquired
 from odradek_broker.share.dead_letter_writer import (
     DeadLetterWriter,
     Letters,
-    Written,
+    WriteOutcome,
     with_letters,
 )
 from odradek_broker.share.events import (
@@ -42,13 +42,13 @@ from odradek_broker.share.events import (
     SessionEnd,
     ShareEvent,
 )
-from odradek_broker.share.in_flight import NOBODY, Change, ShareSettings
+from odradek_broker.share.in_flight import NOBODY, ShareLimits, StateChange
 from odradek_broker.share.led_partition import LedPartition
 from odradek_broker.share.offset_reset import OffsetReset
 from odradek_broker.share.share_partition import (
-    Acknowledgement,
+    AcknowledgementRefused,
     InvalidState,
-    Refused,
+    ShareAcknowledgementBatch,
     SharePartition,
 )
 from odradek_broker.share.statistics import ShareStatistics
@@ -89,7 +89,7 @@ _FENCING = frozenset(
 )
 
 
-class Outcome(NamedTuple):
+class AcknowledgementOutcome(NamedTuple):
     """The outcome of acknowledgements for one partition."""
 
     error: ErrorCode = _E.NONE
@@ -107,7 +107,7 @@ class SharePartitions:
     def __init__(
         self,
         find: Callable[[str, int], Partition | None],
-        settings: Callable[[str], ShareSettings],
+        settings: Callable[[str], ShareLimits],
         offset_reset: Callable[[str], OffsetReset],
         dead_letters: DeadLetterWriter,
         observer: Observer,
@@ -310,7 +310,7 @@ class SharePartitions:
         led: LedPartition,
         member_id: str,
         acquired: Sequence[Acquired],
-        settings: ShareSettings,
+        settings: ShareLimits,
     ) -> None:
         """Pass to the observer which records a fetch has acquired, and which no longer exist."""
         self._tell_removed(led)
@@ -338,20 +338,20 @@ class SharePartitions:
     # --- Acknowledgements ---
 
     async def acknowledge(
-        self, key: ShareKey, member_id: str, acknowledgements: Sequence[Acknowledgement]
-    ) -> Deferred[Outcome]:
+        self, key: ShareKey, member_id: str, acknowledgements: Sequence[ShareAcknowledgementBatch]
+    ) -> Deferred[AcknowledgementOutcome]:
         """Take a member's acknowledgements; resolves when they are durable (D5, H-172). There are
         pauses (N-57)."""
         led = self._led.get(key)
         error = _E.UNKNOWN_TOPIC_OR_PARTITION if led is None else self.check(led)
         if led is None or error is not _E.NONE:
-            return Deferred.of(Outcome(error, _NOT_HOSTED if led is None else None))
+            return Deferred.of(AcknowledgementOutcome(error, _NOT_HOSTED if led is None else None))
         # Nothing is in flight in a share partition that is being loaded.
         state = led.state or SharePartition(0)
-        change = Change(member_id, self.settings(key.group_id))
+        change = StateChange(member_id, self.settings(key.group_id))
         # Those that matter. Records before the start offset are gone, and a repeated renewal is
         # one: a request may have any number of both.
-        told: list[Acknowledgement] = []
+        told: list[ShareAcknowledgementBatch] = []
         async for some in in_pieces(acknowledgements):
             for each in some:
                 if each.last_offset >= state.start_offset and each not in told[-1:]:
@@ -359,16 +359,16 @@ class SharePartitions:
             now_ms = self.clock.monotonic_ms()
             try:
                 state.acknowledge(member_id, some, now_ms, change.settings, change)
-            except Refused as refused:
+            except AcknowledgementRefused as refused:
                 error, message = refused.error, refused.message
                 self.tell(AcknowledgementsRefused(key, member_id, told, error, message))
                 # Locks may have expired during a pause.
                 self.watch_locks(led)
                 led.wake()
-                return Deferred.of(Outcome(error, message))
+                return Deferred.of(AcknowledgementOutcome(error, message))
         if self.check(led) is not _E.NONE:
             state.finish(change, durable=False, now_ms=self.clock.monotonic_ms())
-            return Deferred.of(Outcome(led.error))
+            return Deferred.of(AcknowledgementOutcome(led.error))
         self.watch_locks(led)
         return self._write(
             led,
@@ -391,19 +391,19 @@ class SharePartitions:
         self,
         led: LedPartition,
         state: SharePartition,
-        change: Change,
+        change: StateChange,
         event: Callable[[ErrorCode], ShareEvent],
-    ) -> Deferred[Outcome]:
+    ) -> Deferred[AcknowledgementOutcome]:
         """Store a change, and finish it when it is durable. `event` makes the event of success or
         of an error."""
         # An acknowledgement that changes no state may repeat an earlier acknowledgement whose state
         # is final but not stored yet. The member gets its answer when this state is stored (H-205).
         if not change.stored and not led.unstored:
             self.tell(event(_E.NONE))
-            return Deferred.of(Outcome())
-        outcome: Deferred[Outcome] = Deferred()
+            return Deferred.of(AcknowledgementOutcome())
+        outcome: Deferred[AcknowledgementOutcome] = Deferred()
 
-        def written(done: Written) -> None:
+        def written(done: WriteOutcome) -> None:
             result, decided = done
             error = result.error
             if error is not _E.NONE:
@@ -415,14 +415,16 @@ class SharePartitions:
                 self._drop(led, error)
             self._drop_forgotten(led)
             self.watch_locks(led)
-            outcome.resolve(Outcome(error, None if error is _E.NONE else result.message))
+            outcome.resolve(
+                AcknowledgementOutcome(error, None if error is _E.NONE else result.message)
+            )
             led.wake()
 
         if change.given_up:
             self.dead_letters.write(led, change).then(written)
         else:
             led.store(self._states, change.stored).then(
-                lambda result: written(Written(result, result.error is _E.NONE))
+                lambda result: written(WriteOutcome(result, result.error is _E.NONE))
             )
         return outcome
 
@@ -469,7 +471,7 @@ class SharePartitions:
         if state is None or led.error is not _E.NONE:
             return
         settings = self.settings(led.key.group_id)
-        given_up = Change(NOBODY, settings) if settings.dead_letter_topic else None
+        given_up = StateChange(NOBODY, settings) if settings.dead_letter_topic else None
         stored = state.expire(self.clock.monotonic_ms(), settings, given_up)
         self.watch_locks(led)
         if given_up is not None and given_up.stored:
@@ -491,14 +493,16 @@ class SharePartitions:
         led.store(self._states, stored).then(written)
 
 
-def _returned(key: ShareKey, change: Change, end: SessionEnd) -> Callable[[ErrorCode], ShareEvent]:
+def _returned(
+    key: ShareKey, change: StateChange, end: SessionEnd
+) -> Callable[[ErrorCode], ShareEvent]:
     """Return a function that makes the event of released records from the error of the write."""
     return lambda error: RecordsReturned(
         key, change.member_id, end, change.stored, change.settings.delivery_count_limit, error
     )
 
 
-def _expired(key: ShareKey, change: Change) -> Callable[[ErrorCode], ShareEvent]:
+def _expired(key: ShareKey, change: StateChange) -> Callable[[ErrorCode], ShareEvent]:
     """Return a function that makes the event of locks that expired after the last allowed delivery.
     If the change could not be written, the event has no changed states, because `expire` is called
     again."""

@@ -46,7 +46,7 @@ class SessionPartition:
     unanswered: bool = False
 
 
-class SharePlan(NamedTuple):
+class ShareFetchContext(NamedTuple):
     """The partitions of one request, in reading order. `session` decides which partitions the
     answer includes; None if the request begins or ends a session."""
 
@@ -123,14 +123,14 @@ class ShareSessions:
         connection_id: int,
         *,
         acknowledges: bool,
-    ) -> SharePlan | ErrorCode:
+    ) -> ShareFetchContext | ErrorCode:
         """The plan of a ShareFetch, or the error that answers it. `asked`: see `named`. To be
         called when `leaving` returns None."""
         member = _Member(group_id, member_id)
         if epoch == FINAL_EPOCH:
             if member not in self._sessions:
                 return ErrorCode.SHARE_SESSION_NOT_FOUND
-            return SharePlan([])
+            return ShareFetchContext([])
         if epoch == INITIAL_EPOCH:
             if acknowledges:
                 return ErrorCode.INVALID_REQUEST
@@ -150,7 +150,7 @@ class ShareSessions:
                 asked: each for asked, each in session.partitions.items() if asked not in gone
             }
         self._partitions += len(session.partitions) - before
-        return SharePlan(_turned(list(session.partitions.values()), epoch), session)
+        return ShareFetchContext(_turned(list(session.partitions.values()), epoch), session)
 
     def acknowledging(self, group_id: str, member_id: str, epoch: int) -> ErrorCode:
         """The error that answers a ShareAcknowledge, or NONE. The request advances the epoch of its
@@ -169,7 +169,7 @@ class ShareSessions:
         member: _Member,
         asked: Mapping[AskedPartition, SessionPartition],
         connection_id: int,
-    ) -> SharePlan | ErrorCode:
+    ) -> ShareFetchContext | ErrorCode:
         """Begin a session in place of an earlier one. The member keeps the records that it has
         acquired."""
         self._remove(member)
@@ -185,7 +185,7 @@ class ShareSessions:
         self._groups[member.group_id] += 1
         self._partitions += len(partitions)
         self._members_of.setdefault(connection_id, set()).add(member)
-        return SharePlan(list(partitions.values()))
+        return ShareFetchContext(list(partitions.values()))
 
     def _next(self, member: _Member, epoch: int) -> ShareSession | ErrorCode:
         """The session of a member, if the request has the session's next epoch; else the error."""

@@ -11,7 +11,8 @@ after a restart, records that were in flight and have no stored state. Records w
 state are inside the gap window, and are delivered again.
 
 The class keeps the state in memory; time, settings and records are arguments of each call. The
-caller stores changes of the state: a `Change` before it is visible, an expired lock afterwards.
+caller stores changes of the state: a `StateChange` before it is visible, an expired lock
+afterwards.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from itertools import groupby
 from odradek_broker.share.in_flight import (
     FINISHED,
     NOBODY,
+    ArchiveReason,
     Batch,
-    Change,
     GivenUpBecause,
     InFlight,
+    InFlightRun,
     RecordState,
-    RemovalReason,
     Removed,
-    Run,
-    ShareSettings,
+    ShareLimits,
+    StateChange,
     add_stored,
 )
 from odradek_broker.share_state import StateBatch
@@ -39,7 +40,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 
 _E, _S = ErrorCode, RecordState
-_Wanted = Callable[[Run], bool]
+_Wanted = Callable[[InFlightRun], bool]
 
 
 class AcknowledgeType(IntEnum):
@@ -57,7 +58,7 @@ class AcknowledgeType(IntEnum):
 _TYPES = frozenset(AcknowledgeType)
 
 
-class Acknowledgement(NamedTuple):
+class ShareAcknowledgementBatch(NamedTuple):
     """The acknowledgement of neighbouring offsets: one type for all of them, or one for each."""
 
     first_offset: int
@@ -77,7 +78,7 @@ class Acknowledgement(NamedTuple):
             start = end
 
 
-class Refused(Exception):
+class AcknowledgementRefused(Exception):
     """The reason why acknowledgements are refused: an error code and a text for the client."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
@@ -150,7 +151,7 @@ class SharePartition:
             if gap < 0 and first > expected:
                 gap = expected
             expected = last + 1
-            run = Run(first, last, RecordState(state), count)
+            run = InFlightRun(first, last, RecordState(state), count)
             partition.in_flight.add(Batch(run))
             partition._recount(run, finished_before=False)
         if stored:
@@ -186,12 +187,12 @@ class SharePartition:
                 counts[run.state] += self._offsets_in_flight(run)
         return counts
 
-    def run_at(self, offset: int) -> Run | None:
+    def run_at(self, offset: int) -> InFlightRun | None:
         """The run with an offset; None if the offset is not in flight."""
         batch = self.in_flight.floor(offset)
         return batch.run_at(offset) if batch is not None and offset <= batch.last else None
 
-    def may_acquire(self, settings: ShareSettings) -> bool:
+    def may_acquire(self, settings: ShareLimits) -> bool:
         """True if records may be fetched. Records that are available again may always be fetched,
         new records only below the limit of locks (H-154)."""
         if self.next_fetch_offset() != self.end_offset + 1:
@@ -241,7 +242,7 @@ class SharePartition:
         """Make the next fetch look for available records before the end offset."""
         self._look_for_available = True
 
-    def lock(self, run: Run, member_id: str, now_ms: int, settings: ShareSettings) -> None:
+    def lock(self, run: InFlightRun, member_id: str, now_ms: int, settings: ShareLimits) -> None:
         """Give available records to a member."""
         deadline_ms = now_ms + settings.record_lock_duration_ms
         run.acquire(member_id, deadline_ms)
@@ -257,31 +258,37 @@ class SharePartition:
     def acknowledge(
         self,
         member_id: str,
-        acknowledgements: Iterable[Acknowledgement],
+        acknowledgements: Iterable[ShareAcknowledgementBatch],
         now_ms: int,
-        settings: ShareSettings,
-        change: Change | None = None,
-    ) -> Change:
+        settings: ShareLimits,
+        change: StateChange | None = None,
+    ) -> StateChange:
         """Carry out all acknowledgements of a member; or none, and raise Refused. `change`: that of
         the member's acknowledgements before these ones, which is undone too.
 
         The change has to be written and then finished with `finish`.
         """
         if change is None:
-            change = Change(member_id, settings)
+            change = StateChange(member_id, settings)
         try:
             for each in acknowledgements:
                 self._acknowledge(each, change, now_ms, settings)
-        except Refused:
+        except AcknowledgementRefused:
             self.finish(change, durable=False, now_ms=now_ms)
             raise
         return change
 
     def _acknowledge(
-        self, asked: Acknowledgement, change: Change, now_ms: int, settings: ShareSettings
+        self,
+        asked: ShareAcknowledgementBatch,
+        change: StateChange,
+        now_ms: int,
+        settings: ShareLimits,
     ) -> None:
         if not _TYPES.issuperset(asked.types):
-            raise Refused(_E.INVALID_REQUEST, f"Invalid acknowledge type: {list(asked.types)}")
+            raise AcknowledgementRefused(
+                _E.INVALID_REQUEST, f"Invalid acknowledge type: {list(asked.types)}"
+            )
         if asked.last_offset < self.start_offset:
             # All records are before the start offset, most likely because retention has deleted
             # them.
@@ -291,11 +298,11 @@ class SharePartition:
                 continue
             try:
                 self._acknowledge_in(batch, asked, change, now_ms, settings)
-            except Refused:
+            except AcknowledgementRefused:
                 batch.join(asked.first_offset, asked.last_offset)
                 raise
 
-    def _acknowledged_batches(self, asked: Acknowledgement) -> list[Batch]:
+    def _acknowledged_batches(self, asked: ShareAcknowledgementBatch) -> list[Batch]:
         """The batches with the acknowledged offsets. Raises Refused if the offsets are not in
         flight."""
         first, last = asked.first_offset, asked.last_offset
@@ -303,14 +310,14 @@ class SharePartition:
         if floor is None and first < self.start_offset <= last:
             floor = self.in_flight.floor(self.start_offset)
         if floor is None:
-            raise Refused(
+            raise AcknowledgementRefused(
                 _E.INVALID_RECORD_STATE,
                 "Batch record not found. The request batch offsets are not found in the cache.",
             )
         batches = self.in_flight.beginning_within(floor.first, last)
         for side, offset in (("first", first), ("last", last)):
             if batches[-1].last < offset:
-                raise Refused(
+                raise AcknowledgementRefused(
                     _E.INVALID_REQUEST,
                     f"Batch record not found. The {side} offset in request is past acquired"
                     " records.",
@@ -320,10 +327,10 @@ class SharePartition:
     def _acknowledge_in(
         self,
         batch: Batch,
-        asked: Acknowledgement,
-        change: Change,
+        asked: ShareAcknowledgementBatch,
+        change: StateChange,
         now_ms: int,
-        settings: ShareSettings,
+        settings: ShareLimits,
     ) -> None:
         if not batch.by_offset:
             _check_owner_of_batch(batch.runs[0], change.member_id)
@@ -345,11 +352,11 @@ class SharePartition:
     def _apply(
         self,
         batch: Batch,
-        run: Run,
+        run: InFlightRun,
         kind: int,
-        change: Change,
+        change: StateChange,
         now_ms: int,
-        settings: ShareSettings,
+        settings: ShareLimits,
     ) -> None:
         """Carry out one acknowledgement for the offsets of a run."""
         if kind == AcknowledgeType.RENEW:
@@ -370,16 +377,16 @@ class SharePartition:
         self._recount(run, finished_before=False)
         change.add(batch, run, reason)
 
-    def release(self, member_id: str, now_ms: int, settings: ShareSettings) -> Change:
+    def release(self, member_id: str, now_ms: int, settings: ShareLimits) -> StateChange:
         """Release all records that a member has acquired, because its session has ended (H-162)."""
-        change = Change(member_id, settings)
+        change = StateChange(member_id, settings)
         for batch in self.in_flight:
             for run in self._acquired_runs(batch, lambda run: run.member_id == member_id):
                 self._give_back(run, now_ms, settings)
                 change.add(batch, run, self._reason_to_give_up(run))
         return change
 
-    def finish(self, change: Change, *, durable: bool, now_ms: int) -> bool:
+    def finish(self, change: StateChange, *, durable: bool, now_ms: int) -> bool:
         """End a change that was written, or undo it (H-159); True if the start offset moved."""
         for run in change.runs():
             before = run.state in FINISHED
@@ -397,7 +404,7 @@ class SharePartition:
     # --- Locks and pauses (H-160, H-200) ---
 
     def expire(
-        self, now_ms: int, settings: ShareSettings, given_up: Change | None = None
+        self, now_ms: int, settings: ShareLimits, given_up: StateChange | None = None
     ) -> list[StateBatch]:
         """Release the records whose lock has expired, and end the pauses that are over; returns the
         batches to store. Records that need dead letters are added to the change `given_up`, which
@@ -443,7 +450,7 @@ class SharePartition:
                     ended.append((run.first, run.last))
         return ended
 
-    def _acquired_runs(self, batch: Batch, wanted: _Wanted) -> list[Run]:
+    def _acquired_runs(self, batch: Batch, wanted: _Wanted) -> list[InFlightRun]:
         """The acquired runs that a filter selects in a batch. A run is split at the start offset,
         because records before it do not become available again."""
         runs = [run for run in batch.runs if run.state is _S.ACQUIRED and wanted(run)]
@@ -453,7 +460,7 @@ class SharePartition:
         batch.runs_within(batch.first, self.start_offset - 1)
         return [run for run in batch.runs if run.state is _S.ACQUIRED and wanted(run)]
 
-    def _give_back(self, run: Run, now_ms: int, settings: ShareSettings) -> None:
+    def _give_back(self, run: InFlightRun, now_ms: int, settings: ShareLimits) -> None:
         if run.last < self.start_offset:
             run.step(_S.ARCHIVED)
             run.member_id = NOBODY
@@ -461,16 +468,16 @@ class SharePartition:
             self._return(run, now_ms, settings)
         self._recount(run, finished_before=False)
 
-    def _reason_to_give_up(self, run: Run) -> GivenUpBecause | None:
+    def _reason_to_give_up(self, run: InFlightRun) -> GivenUpBecause | None:
         """The reason for dead letters if the records are archived; None if the start offset is
         past all of them, so that they get no dead letters."""
         return GivenUpBecause.TOO_OFTEN if run.last >= self.start_offset else None
 
-    def _return(self, run: Run, now_ms: int, settings: ShareSettings) -> None:
+    def _return(self, run: InFlightRun, now_ms: int, settings: ShareLimits) -> None:
         run.give_back(now_ms, settings)
         self._note_pause(run)
 
-    def _note_pause(self, run: Run) -> None:
+    def _note_pause(self, run: InFlightRun) -> None:
         if run.due_ms is not None and run.change is None:
             self.note_deadline(run.due_ms)
 
@@ -491,7 +498,7 @@ class SharePartition:
             _S.AVAILABLE,
             self.start_offset,
             log_start_offset - 1,
-            RemovalReason.LOG_START,
+            ArchiveReason.LOG_START,
             counted=False,
         )
         self.start_offset = log_start_offset
@@ -508,7 +515,7 @@ class SharePartition:
         state: RecordState,
         first: int,
         last: int,
-        reason: RemovalReason,
+        reason: ArchiveReason,
         *,
         counted: bool = True,
     ) -> bool:
@@ -582,29 +589,29 @@ class SharePartition:
                 finished += self._offsets_in_flight(run)
         return end, finished
 
-    def _recount(self, run: Run, *, finished_before: bool) -> None:
+    def _recount(self, run: InFlightRun, *, finished_before: bool) -> None:
         """Correct the number of finished records after a step."""
         finished = run.state in FINISHED
         if finished != finished_before:
             offsets = self._offsets_in_flight(run)
             self.completed += offsets if finished else -offsets
 
-    def _offsets_in_flight(self, run: Run, up_to: int | None = None) -> int:
+    def _offsets_in_flight(self, run: InFlightRun, up_to: int | None = None) -> int:
         last = run.last if up_to is None else min(run.last, up_to)
         return max(0, last - max(run.first, self.start_offset) + 1)
 
 
-def _is_over(run: Run, now_ms: int) -> bool:
+def _is_over(run: InFlightRun, now_ms: int) -> bool:
     return run.deadline_ms is not None and run.deadline_ms <= now_ms
 
 
-def _invalid(message: str) -> Refused:
-    return Refused(_E.INVALID_RECORD_STATE, message)
+def _invalid(message: str) -> AcknowledgementRefused:
+    return AcknowledgementRefused(_E.INVALID_RECORD_STATE, message)
 
 
-def _check_owner_of_batch(run: Run, member_id: str) -> None:
-    """Raise `Refused` unless the member has acquired all records of a batch that is acknowledged as
-    a whole.
+def _check_owner_of_batch(run: InFlightRun, member_id: str) -> None:
+    """Raise `AcknowledgementRefused` unless the member has acquired all records of a batch that is
+    acknowledged as a whole.
     """
     if run.member_id == NOBODY:
         raise _invalid("The batch cannot be acknowledged. The batch is not in the acquired state.")
@@ -612,8 +619,8 @@ def _check_owner_of_batch(run: Run, member_id: str) -> None:
         raise _invalid("Member is not the owner of batch record")
 
 
-def _check_owner_of_offset(run: Run, member_id: str) -> None:
-    """Raise `Refused` unless the member has acquired the records of a run."""
+def _check_owner_of_offset(run: InFlightRun, member_id: str) -> None:
+    """Raise `AcknowledgementRefused` unless the member has acquired the records of a run."""
     if run.state is not _S.ACQUIRED:
         raise _invalid("The offset cannot be acknowledged. The offset is not acquired.")
     if run.member_id != member_id:

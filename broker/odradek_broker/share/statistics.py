@@ -26,7 +26,7 @@ from odradek_broker.share.events import (
     count_of_types,
     records_in,
 )
-from odradek_broker.share.in_flight import RecordState, RemovalReason
+from odradek_broker.share.in_flight import ArchiveReason, RecordState
 from odradek_broker.share.share_partition import AcknowledgeType
 from odradek_broker.share_state import ShareKey
 from odradek_broker.slices import paced
@@ -141,7 +141,7 @@ class ShareStatistics:
         for each in event.stored:
             if each.delivery_state == RecordState.ARCHIVED:
                 too_often = each.delivery_count >= event.delivery_count_limit
-                reason = "delivery_count" if too_often else RemovalReason.LOG_START.value
+                reason = "delivery_count" if too_often else ArchiveReason.LOG_START.value
                 self._of(event.key).archived[reason] += each.last_offset - each.first_offset + 1
 
     async def fetched(self, topics: Iterable[str], failed: Iterable[str]) -> None:

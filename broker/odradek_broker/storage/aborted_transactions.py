@@ -23,7 +23,7 @@ from odradek_broker.storage.handles import BackgroundRunner, HandleCache
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segment_state import SegmentState
 from odradek_broker.storage.transaction_index import (
-    AbortedTransaction,
+    AbortedTxn,
     CorruptTransactionIndex,
     TransactionIndex,
     cut_behind,
@@ -53,7 +53,7 @@ class _Broken:
 
     def __init__(self) -> None:
         self.under_way = False
-        self.late: list[AbortedTransaction] = []
+        self.late: list[AbortedTxn] = []
         self.damage = ""
         self.failure: OSError | None = None
 
@@ -132,7 +132,7 @@ class AbortedTransactions:
         extent = segment.base_offset, segment.size_bytes
         return None if state is None or (state.base_offset, state.size_bytes) != extent else state
 
-    def append(self, segment: Segment, entry: AbortedTransaction) -> None:
+    def append(self, segment: Segment, entry: AbortedTxn) -> None:
         """Add an aborted transaction. Its marker is in the log already, so a rebuild that begins
         later finds the marker. Raises OSError if the entry cannot be written and the file cannot be
         removed either."""
@@ -225,7 +225,7 @@ class AbortedTransactions:
         start_offset: int,
         end_offset: int,
         repair: Callable[[_Broken], None],
-    ) -> tuple[list[AbortedTransaction], bool]:
+    ) -> tuple[list[AbortedTxn], bool]:
         base = segment.base_offset
         broken = self._broken.get(base)
         if broken is None:

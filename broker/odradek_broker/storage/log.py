@@ -43,7 +43,7 @@ from odradek_broker.storage.transaction_index import TransactionIndex
 from odradek_broker.storage.validation import (
     DecompressionBudget,
     PlainRules,
-    Prepared,
+    ValidatedBatch,
     check_plain,
     prepare,
 )
@@ -404,7 +404,7 @@ class PartitionLog:
         leader_epoch: int,
         transaction_version: int = 1,
         budget: DecompressionBudget | None = None,
-        prepared: Prepared | None = None,
+        prepared: ValidatedBatch | None = None,
     ) -> AppendResult:
         """Validate, stamp in place and write exactly one batch (L-07).
 

@@ -26,7 +26,7 @@ ENTRY_BYTES = _ENTRY.size
 _ENTRIES_PER_READ = 512
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedTxn(NamedTuple):
     """An aborted transaction on one partition.
 
     `last_offset` is the offset of its marker; `last_stable_offset` is the partition's last stable
@@ -125,7 +125,7 @@ class TransactionIndex:
         """The offset of the newest marker; -1 if there is none."""
         return self._last_offset
 
-    def append(self, entry: AbortedTransaction) -> None:
+    def append(self, entry: AbortedTxn) -> None:
         """Add an entry. Raises ValueError unless its marker comes after all others. If this raises
         OSError, nothing was added."""
         if entry.last_offset <= self._last_offset:
@@ -143,16 +143,14 @@ class TransactionIndex:
         self._size_bytes += ENTRY_BYTES
         self._last_offset = entry.last_offset
 
-    def search(
-        self, fetch_offset: int, upper_bound_offset: int
-    ) -> tuple[list[AbortedTransaction], bool]:
+    def search(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:
         """The transactions aborted in [fetch_offset, upper_bound_offset) (F-09).
 
         These are all transactions that began below the bound and have a marker at or above the
         fetch offset. The flag is true if later segments need no search: the transactions aborted
         there began at or above the bound.
         """
-        found: list[AbortedTransaction] = []
+        found: list[AbortedTxn] = []
         if self._last_offset < fetch_offset:
             return found, False
         for entry in self._scan(self._first_ending_at(fetch_offset)):
@@ -173,9 +171,7 @@ class TransactionIndex:
                 high = middle
         return low
 
-    def _scan(
-        self, first: int, entries_per_read: int = _ENTRIES_PER_READ
-    ) -> Iterator[AbortedTransaction]:
+    def _scan(self, first: int, entries_per_read: int = _ENTRIES_PER_READ) -> Iterator[AbortedTxn]:
         position = first * ENTRY_BYTES
         while self._file is not None and position < self._size_bytes:
             wanted = min(entries_per_read * ENTRY_BYTES, self._size_bytes - position)
@@ -185,10 +181,10 @@ class TransactionIndex:
             for version, *fields in _ENTRY.iter_unpack(content):
                 if version != ABORTED_ENTRY_VERSION:
                     raise CorruptTransactionIndex(f"{self.path} has an entry of version {version}")
-                yield AbortedTransaction._make(fields)
+                yield AbortedTxn._make(fields)
             position += wanted
 
-    def entries(self) -> Iterator[AbortedTransaction]:
+    def entries(self) -> Iterator[AbortedTxn]:
         """All entries, in order."""
         return self._scan(0)
 

@@ -336,7 +336,7 @@ class DecompressionBudget:
         )
 
 
-class Prepared(NamedTuple):
+class ValidatedBatch(NamedTuple):
     """A checked batch, ready for its offsets. `batch` is the caller's batch, with changes, or a
     recompressed one.
     """
@@ -345,7 +345,7 @@ class Prepared(NamedTuple):
     header: BatchHeader
     log_append_time_ms: int
 
-    def appended_at(self, now_ms: int) -> Prepared:
+    def appended_at(self, now_ms: int) -> ValidatedBatch:
         """The batch with the time of its append, if the topic has LogAppendTime: the check may have
         been long ago, and the times of a log ascend (R-03)."""
         if self.log_append_time_ms in (-1, now_ms):
@@ -361,7 +361,7 @@ def prepare(
     origin: AppendOrigin,
     now_ms: int,
     budget: DecompressionBudget | None = None,
-) -> Prepared:
+) -> ValidatedBatch:
     """Check and prepare a batch, before its producer state is checked. Raises AppendRejected, and
     TakesLong if the batch does not fit into the budget's `at_once_bytes`.
 
@@ -370,13 +370,13 @@ def prepare(
     """
     header = check_batch(batch, config, origin)
     if origin is AppendOrigin.REPLAY:
-        return Prepared(batch, header, -1)
+        return ValidatedBatch(batch, header, -1)
     if origin is AppendOrigin.MIRROR:
         if config.opens_records and header.record_count:
             checked = _opened(batch, header, config, origin, now_ms, budget)
             if not checked.in_range:
                 raise _invalid(f"an offset delta is outside 0..{header.last_offset_delta}")
-        return Prepared(batch, header, -1)
+        return ValidatedBatch(batch, header, -1)
     if header.size_bytes < len(batch):
         batch = batch[: header.size_bytes]
     codec = _CODECS.get(config.compression_type, header.codec)
@@ -386,7 +386,7 @@ def prepare(
         log_append_time_ms = _check_records(batch, header, config, now_ms, budget)
     else:
         log_append_time_ms = apply_timestamp_rules(batch, header, config, now_ms)
-    return Prepared(batch, header, log_append_time_ms)
+    return ValidatedBatch(batch, header, log_append_time_ms)
 
 
 def _check_records(
@@ -502,7 +502,7 @@ def _recompressed(
     codec: Codec,
     now_ms: int,
     budget: DecompressionBudget | None,
-) -> Prepared:
+) -> ValidatedBatch:
     """Recompress a batch with the codec of the topic (R-08)."""
     budget = budget or DecompressionBudget()
     cost_bytes = header.record_count * _MADE_ANEW_BYTES
@@ -538,6 +538,6 @@ def _recompressed(
             f" {len(recompressed)} bytes, more than max.message.bytes {config.max_message_bytes}"
             f" or segment.bytes {config.segment_bytes}",
         )
-    return Prepared(
+    return ValidatedBatch(
         recompressed, read_header(recompressed), now_ms if config.uses_log_append_time else -1
     )

@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from odradek_broker.telemetry.subscriptions import ClientAttributes, Subscriptions, Wanted
+from odradek_broker.telemetry.subscriptions import (
+    ClientAttributes,
+    MetricsSubscriptions,
+    WantedMetrics,
+)
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -49,7 +53,7 @@ class ClientInstance:
     instance_id: bytes
     attributes: ClientAttributes
     connection_id: int
-    wanted: Wanted
+    wanted: WantedMetrics
     subscription_id: int
     subscriptions_version: int
     expires_ms: int = 0
@@ -89,7 +93,7 @@ class Pushed(NamedTuple):
 
 
 @dataclass
-class RequestCounts:
+class PushCounts:
     """Counters of requests, the same as in Kafka."""
 
     unknown_subscription: int = 0
@@ -100,14 +104,14 @@ class ClientInstances:
     """All client instances. `gone` is called with each instance after its removal."""
 
     def __init__(
-        self, subscriptions: Subscriptions, gone: Callable[[ClientInstance], None]
+        self, subscriptions: MetricsSubscriptions, gone: Callable[[ClientInstance], None]
     ) -> None:
         self._subscriptions = subscriptions
         self._gone = gone
         #: The instances by id, in the order of their last requests, oldest first.
         self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
         self._of_connection: dict[int, dict[bytes, None]] = {}
-        self.counts = RequestCounts()
+        self.counts = PushCounts()
 
     def __len__(self) -> int:
         return len(self._instances)

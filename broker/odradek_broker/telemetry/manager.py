@@ -20,11 +20,11 @@ from odradek_broker.telemetry.instances import (
     Pushed,
 )
 from odradek_broker.telemetry.otlp import MetricsError, Points, printable, read_metrics
-from odradek_broker.telemetry.series import GONE_KEPT_MS, ClientSeries, Limits
+from odradek_broker.telemetry.series import GONE_KEPT_MS, ClientSeries, SeriesLimits
 from odradek_broker.telemetry.subscriptions import (
     MATCHED_CHARACTERS_MAX,
     ClientAttributes,
-    Subscriptions,
+    MetricsSubscriptions,
 )
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
@@ -105,7 +105,7 @@ class ClientTelemetry:
         self._randomness = randomness
         self._reads = _Reads(background)
         self._lines = RepeatedLines(log, _LINES_MAX, lambda: clock.monotonic_ms() / 1000)
-        self.subscriptions = Subscriptions()
+        self.subscriptions = MetricsSubscriptions()
         self.series = ClientSeries(self._limits)
         self.instances = ClientInstances(self.subscriptions, self._gone)
         #: The number of pushes that could not be read.
@@ -113,9 +113,9 @@ class ClientTelemetry:
         #: The number of pushes whose metrics were accepted.
         self.taken = 0
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> SeriesLimits:
         config = self._settings()
-        return Limits(config.telemetry_max_series, config.telemetry_max_series_per_client)
+        return SeriesLimits(config.telemetry_max_series, config.telemetry_max_series_per_client)
 
     def _gone(self, instance: ClientInstance) -> None:
         """Keep the series of a removed client for a while, and longer if its last push was not

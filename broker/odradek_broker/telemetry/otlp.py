@@ -34,7 +34,7 @@ ATTRIBUTES_MAX = 24
 Labels = tuple[tuple[str, str], ...]
 
 
-class Kind(Enum):
+class MetricType(Enum):
     """The kind of a series. The value is Prometheus' name of it."""
 
     GAUGE = "gauge"
@@ -48,7 +48,7 @@ class Point(NamedTuple):
 
     name: str
     labels: Labels
-    kind: Kind
+    kind: MetricType
     delta: bool
     value: float
     time_ns: int
@@ -92,11 +92,11 @@ CLIENT_LABELS = (
 _OWN_LABELS = frozenset(CLIENT_LABELS)
 
 
-def served_name(source: str, kind: Kind, suffix: str = "") -> str:
+def served_name(source: str, kind: MetricType, suffix: str = "") -> str:
     """Prometheus' name of a metric; names of counters end with _total."""
     name = _NO_NAME_CHARACTERS.sub("_", source.removeprefix(_KAFKA_PREFIX)).strip("_")
     name = f"{_PREFIX}{name}{suffix}"
-    if kind is Kind.COUNTER and not name.endswith("_total"):
+    if kind is MetricType.COUNTER and not name.endswith("_total"):
         name += "_total"
     return name
 
@@ -190,7 +190,7 @@ class _Reader:
         return printable(self._data[span[0] : span[1]].decode("utf-8", "replace"))
 
     def _read_numbers(self, source: str, span: Span, *, is_sum: bool) -> None:
-        kind = Kind.COUNTER if is_sum and self._number(span, 3) else Kind.GAUGE
+        kind = MetricType.COUNTER if is_sum and self._number(span, 3) else MetricType.GAUGE
         delta = is_sum and self._number(span, 2) == _DELTA
         name = served_name(source, kind)
         for point, labels in self._data_points(source, span, _NUMBER_POINT):
@@ -214,10 +214,10 @@ class _Reader:
             if 5 in point:
                 values["_sum"] = _as_double(point[5])
             for suffix, value in values.items():
-                name = served_name(source, Kind.COUNTER, suffix)
+                name = served_name(source, MetricType.COUNTER, suffix)
                 time_ns = point.get(3, 0)
                 self._points.append(
-                    Point(name, labels, Kind.COUNTER, delta, value, time_ns, source)
+                    Point(name, labels, MetricType.COUNTER, delta, value, time_ns, source)
                 )
 
     def _data_points(

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import field
 
-from odradek_broker.telemetry.otlp import Kind, Labels, Points
+from odradek_broker.telemetry.otlp import Labels, MetricType, Points
 from odradek_broker.telemetry.subscriptions import ClientAttributes
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -36,7 +36,7 @@ class Series:
     """A series. `push`: the number of the last push that contained it; `time_ns`: the client's time
     of the value."""
 
-    kind: Kind
+    kind: MetricType
     source: str
     value: float
     time_ns: int
@@ -62,7 +62,7 @@ class ClientMetrics:
     forget_ms: int | None = None
 
 
-class Limits(NamedTuple):
+class SeriesLimits(NamedTuple):
     """The limits of the series of all clients together, and of the series of a single client."""
 
     series: int
@@ -81,7 +81,7 @@ class LeftOut:
 class ClientSeries:
     """The series of all clients. `limits`: the present limits."""
 
-    def __init__(self, limits: Callable[[], Limits]) -> None:
+    def __init__(self, limits: Callable[[], SeriesLimits]) -> None:
         self._limits = limits
         #: The clients by id, in the order of their last pushes, oldest first.
         self._clients: OrderedDict[bytes, ClientMetrics] = OrderedDict()
@@ -202,4 +202,4 @@ def _set(series: Series, delta: bool, value: float, time_ns: int) -> None:
 
 
 def _can_be_added(series: Series, value: float) -> bool:
-    return math.isfinite(value) and (series.kind is Kind.GAUGE or value >= 0)
+    return math.isfinite(value) and (series.kind is MetricType.GAUGE or value >= 0)

@@ -40,7 +40,7 @@ class ClientAttributes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Subscription:
+class MetricsSubscription:
     """A subscription to client metrics. `match`: patterns by the name of an attribute."""
 
     metrics: frozenset[str]
@@ -48,7 +48,7 @@ class Subscription:
     match: Mapping[str, Pattern]
 
     @classmethod
-    def read(cls, given: Mapping[str, str]) -> Subscription:
+    def read(cls, given: Mapping[str, str]) -> MetricsSubscription:
         """The subscription of a resource with these settings. The caller has checked the settings.
         If a pattern cannot be compiled nevertheless, because the library is gone, the subscription
         asks for nothing.
@@ -74,7 +74,7 @@ def _matches(value: str, pattern: Pattern) -> bool:
     return len(value) <= MATCHED_CHARACTERS_MAX and pattern.matches(value)
 
 
-class Wanted(NamedTuple):
+class WantedMetrics(NamedTuple):
     """The metrics that a client should push, as sorted prefixes of their names, and the push
     interval."""
 
@@ -91,22 +91,22 @@ class Wanted(NamedTuple):
         return mixed - (1 << 32) if mixed >> 31 else mixed
 
 
-class Subscriptions:
+class MetricsSubscriptions:
     """All subscriptions. `version` rises with each change."""
 
     def __init__(self) -> None:
-        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, MetricsSubscription] = {}
         self.version = 0
 
     def update(self, name: str, given: Mapping[str, str]) -> None:
         """Give a subscription these settings; remove the subscription if there are none."""
         if given:
-            self._subscriptions[name] = Subscription.read(given)
+            self._subscriptions[name] = MetricsSubscription.read(given)
         elif self._subscriptions.pop(name, None) is None:
             return
         self.version += 1
 
-    def of(self, client: ClientAttributes) -> Wanted:
+    def of(self, client: ClientAttributes) -> WantedMetrics:
         """The metrics that a client with these attributes should push."""
         metrics: set[str] = set()
         interval_ms = DEFAULT_INTERVAL_MS
@@ -116,5 +116,5 @@ class Subscriptions:
                 metrics |= subscription.metrics
                 interval_ms = min(interval_ms, subscription.interval_ms)
         if ALL_METRICS in metrics:
-            return Wanted((ALL_METRICS,), interval_ms)
-        return Wanted(tuple(sorted(metrics)), interval_ms)
+            return WantedMetrics((ALL_METRICS,), interval_ms)
+        return WantedMetrics(tuple(sorted(metrics)), interval_ms)

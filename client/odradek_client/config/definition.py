@@ -33,7 +33,7 @@ N = TypeVar("N", int, float)
 _BOOLEANS = BOOLEANS | {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
 
 
-class Row(BaseRow[str, Any]):
+class ClientSetting(BaseRow[str, Any]):
     """The definition of one setting."""
 
     @property
@@ -58,7 +58,7 @@ def setting(
     The value of a `secret` is never shown.
     """
     kind = kind or type(default).__name__
-    return Row("", kind, default, doc, check, secret=secret).as_field()
+    return ClientSetting("", kind, default, doc, check, secret=secret).as_field()
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
@@ -72,9 +72,9 @@ class Settings:
     """Base of the classes of settings."""
 
     @classmethod
-    def rows(cls) -> dict[str, Row]:
+    def rows(cls) -> dict[str, ClientSetting]:
         """All settings by name, in the order of declaration."""
-        return Row.declared_by(cls)
+        return ClientSetting.declared_by(cls)
 
     @classmethod
     def describe(cls) -> str:
@@ -140,7 +140,7 @@ _CALLED_HERE = {
 _KERBEROS = ("sasl_kerberos_",)
 
 
-def _unknown(cls: type[Settings], name: str, rows: Mapping[str, Row]) -> str:
+def _unknown(cls: type[Settings], name: str, rows: Mapping[str, ClientSetting]) -> str:
     kind = re.sub(r"(?<=.)(?=[A-Z])", " ", cls.__name__.removesuffix("Config")).lower()
     key = name.replace(".", "_").lower()
     if key in cls._instead():
@@ -153,7 +153,7 @@ def _unknown(cls: type[Settings], name: str, rows: Mapping[str, Row]) -> str:
     return f"the {kind} has no setting {name!r}{hint}"
 
 
-def _parse(row: Row, value: Any) -> Any:
+def _parse(row: ClientSetting, value: Any) -> Any:
     if value is None:
         if row.default is None:
             return None
@@ -165,7 +165,7 @@ def _parse(row: Row, value: Any) -> Any:
         raise ConfigError(f"{row.name}{shown} {problem}") from None
 
 
-def _parse_int(row: Row, value: Any) -> int:
+def _parse_int(row: ClientSetting, value: Any) -> int:
     if isinstance(value, str):
         value = read_integer(value)
     if isinstance(value, float) and value.is_integer():
@@ -175,7 +175,7 @@ def _parse_int(row: Row, value: Any) -> int:
     return _in_bounds(row, value)
 
 
-def _parse_float(row: Row, value: Any) -> float:
+def _parse_float(row: ClientSetting, value: Any) -> float:
     if isinstance(value, str):
         try:
             value = float(value.strip())
@@ -186,7 +186,7 @@ def _parse_float(row: Row, value: Any) -> float:
     return _in_bounds(row, float(value))
 
 
-def _in_bounds(row: Row, value: N) -> N:
+def _in_bounds(row: ClientSetting, value: N) -> N:
     least, most = row.check.lowest, row.check.highest
     if value < least:
         raise ConfigError(f"{row.name}={value} is too small; it must be at least {least}")
@@ -195,13 +195,13 @@ def _in_bounds(row: Row, value: N) -> N:
     return value
 
 
-def _parse_bool(row: Row, value: Any) -> bool:
+def _parse_bool(row: ClientSetting, value: Any) -> bool:
     if isinstance(value, bool):
         return value
     return read_boolean(value if isinstance(value, str) else "", _BOOLEANS)
 
 
-def _parse_str(row: Row, value: Any) -> str:
+def _parse_str(row: ClientSetting, value: Any) -> str:
     if not isinstance(value, str):
         raise BadValue("must be text")
     text: str = value
@@ -222,7 +222,7 @@ def _parse_parts(value: Any, allowed: str) -> tuple[str, ...]:
         raise BadValue(f"must be {allowed}") from None
 
 
-def _parse_names(row: Row, value: Any) -> tuple[str, ...]:
+def _parse_names(row: ClientSetting, value: Any) -> tuple[str, ...]:
     names = _parse_parts(value, "words with commas, or a list")
     for name in names:
         if not row.check.accepts(name):
@@ -230,7 +230,7 @@ def _parse_names(row: Row, value: Any) -> tuple[str, ...]:
     return names
 
 
-def _parse_addresses(row: Row, value: Any) -> tuple[str, ...]:
+def _parse_addresses(row: ClientSetting, value: Any) -> tuple[str, ...]:
     addresses = _parse_parts(value, '"host:port,host:port" or a list of "host:port"')
     if not addresses:
         raise ConfigError(f'{row.name} is empty; give at least one "host:port"')
@@ -263,26 +263,26 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port_text)
 
 
-def _parse_acks(row: Row, value: Any) -> int:
+def _parse_acks(row: ClientSetting, value: Any) -> int:
     text = str(value).strip().lower()
     if isinstance(value, bool) or text not in _ACKS:
         raise BadValue('must be "all" (or -1), 1 or 0')
     return _ACKS[text]
 
 
-def _parse_function(row: Row, value: Any) -> Any:
+def _parse_function(row: ClientSetting, value: Any) -> Any:
     if not callable(value):
         raise BadValue("cannot be called; give a function")
     return value
 
 
-def _parse_assignors(row: Row, value: Any) -> tuple[Any, ...]:
+def _parse_assignors(row: ClientSetting, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str):
         return read_list(value)
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
-def _parse_partitioner(row: Row, value: Any) -> Any:
+def _parse_partitioner(row: ClientSetting, value: Any) -> Any:
     if callable(value) or value in _PARTITIONERS:
         return value
     raise BadValue(
@@ -293,7 +293,7 @@ def _parse_partitioner(row: Row, value: Any) -> Any:
 
 _ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 _PARTITIONERS = ("default", "round_robin")
-_PARSERS: dict[str, Callable[[Row, Any], Any]] = {
+_PARSERS: dict[str, Callable[[ClientSetting, Any], Any]] = {
     "int": _parse_int,
     "float": _parse_float,
     "bool": _parse_bool,

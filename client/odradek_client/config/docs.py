@@ -8,7 +8,7 @@ from __future__ import annotations
 from odradek_client.config.admin import AdminConfig
 from odradek_client.config.common import ClientConfig
 from odradek_client.config.consumer import ConsumerConfig
-from odradek_client.config.definition import Row, Settings
+from odradek_client.config.definition import ClientSetting, Settings
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.config.share_consumer import ShareConsumerConfig
 from odradek_protocol.settings import table_row
@@ -50,7 +50,7 @@ def page() -> str:
     return "".join(parts)
 
 
-def _line(row: Row) -> str:
+def _line(row: ClientSetting) -> str:
     return table_row(f"`{row.name}`", _default(row.default), row.about)
 
 

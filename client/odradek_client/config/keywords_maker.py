@@ -9,7 +9,7 @@ from __future__ import annotations
 from odradek_client.config.admin import AdminConfig
 from odradek_client.config.common import ClientConfig
 from odradek_client.config.consumer import ConsumerConfig
-from odradek_client.config.definition import Row, Settings
+from odradek_client.config.definition import ClientSetting, Settings
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.config.share_consumer import ShareConsumerConfig
 
@@ -59,7 +59,7 @@ def keywords() -> str:
     return "\n\n".join([_TOP, *classes])
 
 
-def _class(name: str, bases: str, settings: type[Settings], rows: dict[str, Row]) -> str:
+def _class(name: str, bases: str, settings: type[Settings], rows: dict[str, ClientSetting]) -> str:
     about = (
         "of all clients."
         if settings is ClientConfig
@@ -71,7 +71,7 @@ def _class(name: str, bases: str, settings: type[Settings], rows: dict[str, Row]
     return "\n".join(lines) + "\n"
 
 
-def _type(settings: type[Settings], row: Row) -> str:
+def _type(settings: type[Settings], row: ClientSetting) -> str:
     declared = {
         name: annotation
         for each in reversed(settings.__mro__)
@@ -80,7 +80,7 @@ def _type(settings: type[Settings], row: Row) -> str:
     return _TAKEN.get(row.kind) or declared[row.name]
 
 
-def _about(row: Row) -> list[str]:
+def _about(row: ClientSetting) -> list[str]:
     space = " " if row.about.startswith('"') else ""
     return [f'    """{space}{row.about} Default: {_default(row.default)}."""']
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from odradek_client.config.definition import Row
+from odradek_client.config.definition import ClientSetting
 from odradek_client.errors import ConfigError
 from odradek_client.sasl.settings import SaslSettings
 from odradek_client.sasl.tokens import RefreshWindow
@@ -27,7 +27,7 @@ _BUILT_IN = {
 
 
 def resolve_protection(
-    values: Mapping[str, Any], given: frozenset[str], rows: Mapping[str, Row]
+    values: Mapping[str, Any], given: frozenset[str], rows: Mapping[str, ClientSetting]
 ) -> None:
     """Raise ConfigError for an unknown security_protocol or mechanism, and for settings of TLS or
     SASL that would have no effect."""

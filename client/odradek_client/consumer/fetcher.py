@@ -74,7 +74,7 @@ class FetchSessionRequest:
     forgotten: list[ForgottenTopic]
 
 
-class FetchSession:
+class FetchSessionHandler:
     """The fetch session with a node, and the partitions that the broker has in it (KIP-227, K-20).
 
     A request has only the partitions that were changed or removed since the last request. A broker
@@ -230,7 +230,7 @@ class Fetcher:
         self._buffer: dict[TopicPartition, CompletedFetch] = {}
         self._errors: dict[TopicPartition, Exception] = {}
         self._in_flight: set[int] = set()
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, FetchSessionHandler] = {}
         self._head: CompletedFetch | None = None
         self._head_state: TopicPartitionState | None = None
         #: The positions before the last `collect`, of the partitions that it has looked at.
@@ -275,7 +275,7 @@ class Fetcher:
 
     def _plan(self, node_id: int, wanted: dict[TopicPartition, PartitionRequest]) -> FetchPlan:
         self._in_flight.add(node_id)
-        session = self._sessions.setdefault(node_id, FetchSession()).request(wanted)
+        session = self._sessions.setdefault(node_id, FetchSessionHandler()).request(wanted)
         settings = self._settings
         request = FetchRequest(
             max_wait_ms=settings.max_wait_ms,

@@ -9,7 +9,7 @@ from typing import Any
 from odradek_client.errors import AuthenticationFailed
 from odradek_client.network import mismatches
 from odradek_client.network.handshake import Versions
-from odradek_client.sasl.exchange import Exchange
+from odradek_client.sasl.exchange import SaslClient
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.message import Message
@@ -30,7 +30,7 @@ _SAID_MAX = 500
 Ask = Callable[[Message, int], Awaitable[Any]]
 
 
-async def authenticate(ask: Ask, versions: Versions, exchange: Exchange, *, tls: bool) -> int:
+async def authenticate(ask: Ask, versions: Versions, exchange: SaslClient, *, tls: bool) -> int:
     """Authenticate; returns the session's lifetime in ms, 0: unlimited (C-71).
 
     Raises AuthenticationFailed for brokers before Kafka 1.0, and if the broker refuses the client
@@ -87,7 +87,7 @@ async def _handshake(ask: Ask, versions: Versions, mechanism: str, *, tls: bool)
         raise AuthenticationFailed(f"it does not begin with {mechanism} ({code.name})", code=code)
 
 
-def _refused(exchange: Exchange, number: int, said: str | None) -> AuthenticationFailed:
+def _refused(exchange: SaslClient, number: int, said: str | None) -> AuthenticationFailed:
     code = ErrorCode.of(number)
     words = (said or code.name)[:_SAID_MAX].rstrip(". ")
     return AuthenticationFailed(

@@ -50,7 +50,7 @@ from odradek_client.network.transport import (
     Transport,
     reason,
 )
-from odradek_client.sasl.exchange import Exchange
+from odradek_client.sasl.exchange import SaslClient
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.frames import (
     decode_correlation_id,
@@ -78,7 +78,7 @@ Channel = Literal["main", "coordinator", "fetch", "metadata"]
 
 #: Returns the client's side of one authentication; the argument is the timeout in ms. Raises
 #: AuthenticationFailed if there are no credentials.
-Login = Callable[[float], Awaitable[Exchange]]
+Login = Callable[[float], Awaitable[SaslClient]]
 
 
 #: The errors for which a retry does not help. Callers that wait for the connection get these errors
@@ -332,7 +332,7 @@ class BrokerConnection:
 
     # --- authentication ---------------------------------------------------------------------------
 
-    async def _authenticate(self, exchange: Exchange) -> None:
+    async def _authenticate(self, exchange: SaslClient) -> None:
         """Authenticate. Raises AuthenticationFailed, ConnectionLost, BadAnswer."""
         self._authenticating = True
         lifetime_ms = await authenticate(

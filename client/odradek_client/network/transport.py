@@ -1,7 +1,7 @@
 """A TCP connection that carries frames to and from a broker.
 
-A transport divides the received bytes into frames and passes the frames to an `Owner`. Frames are
-written in the order of the calls. `writable` is False while the send buffer is full.
+A transport divides the received bytes into frames and passes the frames to a `TransportOwner`.
+Frames are written in the order of the calls. `writable` is False while the send buffer is full.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
 SPEAKS_TLS = "it speaks TLS there"
 
 
-class Owner(Protocol):
+class TransportOwner(Protocol):
     """The callbacks of a transport."""
 
     def frame_received(self, frame: memoryview) -> None:
@@ -55,7 +55,7 @@ def reason(error: OSError) -> str:
 class Transport(asyncio.BufferedProtocol):
     """A TCP connection, open from `connect` until `close` or until the peer closes it."""
 
-    def __init__(self, owner: Owner, receive_max_bytes: int, host: str = "") -> None:
+    def __init__(self, owner: TransportOwner, receive_max_bytes: int, host: str = "") -> None:
         self._owner = owner
         self._host = host
         #: True if the peer has sent any bytes.
@@ -68,7 +68,7 @@ class Transport(asyncio.BufferedProtocol):
     @classmethod
     async def connect(
         cls,
-        owner: Owner,
+        owner: TransportOwner,
         host: str,
         port: int,
         receive_max_bytes: int,

@@ -84,7 +84,7 @@ class PartitionQueue:
 
 
 @dataclass(slots=True)
-class Ready:
+class ReadyCheckResult:
     """The queues from which batches may be sent, by node. `check_ms`: the time in ms until further
     queues may be ready; None if no queue is waiting."""
 
@@ -216,9 +216,9 @@ class Accumulator:
 
     # --- out --------------------------------------------------------------------------------------
 
-    def ready(self, now_ms: float, leader_of: LeaderOf) -> Ready:
+    def ready(self, now_ms: float, leader_of: LeaderOf) -> ReadyCheckResult:
         """The nodes to which batches may be sent (C-13, C-14, C-16)."""
-        ready = Ready()
+        ready = ReadyCheckResult()
         for queue in self._active.values():
             if queue.muted:
                 continue

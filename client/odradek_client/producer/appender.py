@@ -19,10 +19,10 @@ from odradek_client.network.client import NetworkClient
 from odradek_client.producer.accumulator import Accumulator, Headers, PartitionQueue
 from odradek_client.producer.arrow import (
     ArrowDelivery,
-    ArrowRows,
     ArrowSending,
     EncodedGroup,
     Lines,
+    PartitionedRows,
 )
 from odradek_client.producer.batch import Delivery, ProducerBatch
 from odradek_client.producer.partitioner import Partitioner, TopicQueues
@@ -117,7 +117,7 @@ class Appender:
         return delivery
 
     async def append_rows(
-        self, rows: ArrowRows | Lines, partition: int | None, delivery: ArrowDelivery
+        self, rows: PartitionedRows | Lines, partition: int | None, delivery: ArrowDelivery
     ) -> None:
         """Put rows into batches. `partition`: the partition of all rows; None if they have no
         common partition."""

@@ -169,7 +169,7 @@ class ArrowDelivery:
 
 
 class Lines:
-    """Lines to send as records, with the interface of `ArrowRows`. All lines are sent to
+    """Lines to send as records, with the interface of `PartitionedRows`. All lines are sent to
     `partition` (None: the partitioner chooses)."""
 
     def __init__(
@@ -198,7 +198,7 @@ class Lines:
             partitioner.choose(state, None, None, self._partition)
 
 
-class ArrowRows:
+class PartitionedRows:
     """A RecordBatch to send: its records, and their partitions."""
 
     def __init__(
@@ -290,7 +290,7 @@ class ArrowSending:
 
     def __init__(
         self,
-        rows: ArrowRows | Lines,
+        rows: PartitionedRows | Lines,
         partitioner: Partitioner,
         state: TopicQueues,
         accumulator: Accumulator,

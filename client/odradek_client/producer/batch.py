@@ -51,7 +51,7 @@ class RecordMetadata(NamedTuple):
 EPOCH_MAX = 32767
 
 
-class ProducerIdentity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """A producer id and epoch; -1 and -1 if there is none (P-21)."""
 
     producer_id: int
@@ -63,7 +63,7 @@ class ProducerIdentity(NamedTuple):
         return self.producer_id >= 0
 
 
-NO_IDENTITY = ProducerIdentity(-1, -1)
+NO_IDENTITY = ProducerIdAndEpoch(-1, -1)
 
 
 class ProducerBatch:
@@ -171,13 +171,13 @@ class ProducerBatch:
         """Close the batch, so that the number of its records is final."""
         self.record_count = self.builder.record_count
 
-    def stamp(self, identity: ProducerIdentity, base_sequence: int) -> None:
+    def stamp(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
         """Set identity and sequence. Retries keep both (C-22)."""
         self.identity = identity
         self.base_sequence = base_sequence
         self.encoded = None
 
-    def restamp(self, identity: ProducerIdentity, base_sequence: int) -> None:
+    def restamp(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
         """Set another sequence, after an epoch bump (C-44)."""
         self.stamp(identity, base_sequence)
         self.sequence_was_reset = True

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek_client.errors import OdradekError
-from odradek_client.producer.batch import EPOCH_MAX, NO_IDENTITY, ProducerBatch, ProducerIdentity
-from odradek_client.producer.transaction_states import IllegalTransition, State, step
+from odradek_client.producer.batch import EPOCH_MAX, NO_IDENTITY, ProducerBatch, ProducerIdAndEpoch
+from odradek_client.producer.transaction_states import ClientTxnState, IllegalTransition, step
 from odradek_client.structs import TopicPartition
 from odradek_protocol.constants import NO_SEQUENCE, NO_TRANSACTION_TIMEOUT_MS
 from odradek_protocol.records import next_sequence
@@ -42,7 +42,7 @@ class PartitionSequences:
         self.unresolved_at: int | None = None
         self.restart(NO_IDENTITY)
 
-    def restart(self, identity: ProducerIdentity) -> None:
+    def restart(self, identity: ProducerIdAndEpoch) -> None:
         """Begin at sequence 0 under a new identity."""
         self.identity = identity
         self.next_sequence = 0
@@ -87,7 +87,7 @@ class Sequences:
     # --- draining ---------------------------------------------------------------------------------
 
     def may_drain(
-        self, batch: ProducerBatch, identity: ProducerIdentity, *, first_goes_alone: bool
+        self, batch: ProducerBatch, identity: ProducerIdAndEpoch, *, first_goes_alone: bool
     ) -> bool:
         """True if the first batch of a partition's queue may be sent (C-20, C-21).
 
@@ -115,7 +115,7 @@ class Sequences:
             return False
         return sequences.unresolved_at is None and batch.tp not in self._to_bump
 
-    def stamp(self, batch: ProducerBatch, identity: ProducerIdentity) -> None:
+    def stamp(self, batch: ProducerBatch, identity: ProducerIdAndEpoch) -> None:
         """Set identity and sequence of a batch that is sent for the first time (C-22)."""
         if batch.has_sequence:
             return
@@ -224,14 +224,14 @@ class Sequences:
         """
         self._to_bump.setdefault(tp, set()).update(ahead)
 
-    def rewrite_bumped(self, identity: ProducerIdentity) -> None:
+    def rewrite_bumped(self, identity: ProducerIdAndEpoch) -> None:
         """Restart, with a new epoch, the partitions that must restart and have no batch left to
         wait for (C-44)."""
         for tp in sorted(filter(self._is_free, self._to_bump)):
             del self._to_bump[tp]
             self.rewrite(tp, identity)
 
-    def rewrite(self, tp: TopicPartition, identity: ProducerIdentity) -> None:
+    def rewrite(self, tp: TopicPartition, identity: ProducerIdAndEpoch) -> None:
         """Stamp the batches in flight again, from sequence 0, under an identity."""
         sequences = self.of(tp)
         sequences.restart(identity)
@@ -262,7 +262,7 @@ class IdempotenceManager:
 
     def __init__(self) -> None:
         self.identity = NO_IDENTITY
-        self.state = State.UNINITIALIZED
+        self.state = ClientTxnState.UNINITIALIZED
         self.fatal_error: OdradekError | None = None
         self.sequences = Sequences()
 
@@ -271,24 +271,24 @@ class IdempotenceManager:
     @property
     def needs_identity(self) -> bool:
         """True if InitProducerId must be sent (C-31)."""
-        return self.state is State.UNINITIALIZED
+        return self.state is ClientTxnState.UNINITIALIZED
 
     def begin_identity(self) -> InitProducerIdRequest:
         """Begin the request for an identity; `identity_given` or `identity_refused` must follow."""
-        self.state = step(self.state, State.INITIALIZING)
+        self.state = step(self.state, ClientTxnState.INITIALIZING)
         return InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS
         )
 
-    def identity_given(self, identity: ProducerIdentity) -> None:
+    def identity_given(self, identity: ProducerIdAndEpoch) -> None:
         """Take the identity that the broker has given."""
-        self.state = step(self.state, State.READY)
+        self.state = step(self.state, ClientTxnState.READY)
         self.identity = identity
         self.sequences.rewrite_bumped(identity)
 
     def identity_refused(self) -> None:
         """Called when there was no answer, or a retriable error."""
-        self.state = step(self.state, State.UNINITIALIZED)
+        self.state = step(self.state, ClientTxnState.UNINITIALIZED)
 
     def bump_if_requested(self) -> bool:
         """Bump the epoch locally if that was requested (C-44). True if the epoch was bumped.
@@ -297,19 +297,19 @@ class IdempotenceManager:
         partitions use the new epoch when they have no batches in flight (C-20). After the last
         epoch, the new sequences wait for a new producer id.
         """
-        if self.state is not State.READY or not self.sequences.may_bump:
+        if self.state is not ClientTxnState.READY or not self.sequences.may_bump:
             return False
         if self.identity.epoch >= EPOCH_MAX:
             self.identity = NO_IDENTITY
-            self.state = step(self.state, State.UNINITIALIZED)
+            self.state = step(self.state, ClientTxnState.UNINITIALIZED)
             return True
-        self.identity = ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
+        self.identity = ProducerIdAndEpoch(self.identity.producer_id, self.identity.epoch + 1)
         self.sequences.rewrite_bumped(self.identity)
         return True
 
     def fail(self, error: OdradekError) -> None:
         """Note a fatal error, after which nothing can be sent (C-55). The first reason stays."""
-        self.state = step(self.state, State.FATAL_ERROR)
+        self.state = step(self.state, ClientTxnState.FATAL_ERROR)
         if self.fatal_error is None:
             self.fatal_error = error
 
@@ -317,7 +317,7 @@ class IdempotenceManager:
 
     def may_drain(self, batch: ProducerBatch) -> bool:
         """True if the first batch of a partition's queue may be sent (C-20, C-21)."""
-        if self.state is State.FATAL_ERROR or not self.identity.is_valid:
+        if self.state is ClientTxnState.FATAL_ERROR or not self.identity.is_valid:
             return False
         return self.sequences.may_drain(batch, self.identity, first_goes_alone=True)
 
@@ -338,7 +338,7 @@ class IdempotenceManager:
         sequences = self.sequences.of(batch.tp)
         ahead = sequences.ahead_of(batch)
         self.sequences.remove(batch)
-        if batch.identity != sequences.identity or self.state is State.FATAL_ERROR:
+        if batch.identity != sequences.identity or self.state is ClientTxnState.FATAL_ERROR:
             return
         if may_be_written:
             self.sequences.leave_unresolved(batch)

@@ -37,7 +37,7 @@ from odradek_client.errors import Closed, IllegalState, InternalError, NotStarte
 from odradek_client.network.client import NetworkClient
 from odradek_client.producer.accumulator import Accumulator, Headers
 from odradek_client.producer.appender import Appender, check_topic
-from odradek_client.producer.arrow import ArrowDelivery, ArrowRows, Lines
+from odradek_client.producer.arrow import ArrowDelivery, Lines, PartitionedRows
 from odradek_client.producer.batch import Delivery, ProducerBatch, RecordMetadata
 from odradek_client.producer.idempotence import IdempotenceManager
 from odradek_client.producer.partitioner import Partitioner, TopicQueues, partition_for_key
@@ -348,7 +348,7 @@ class Producer:
         appender = self._checked_appender()
         appender.check_transaction()
         check_topic(topic)
-        rows = ArrowRows(self.config, batch, partition, self._timestamp(timestamp_ms))
+        rows = PartitionedRows(self.config, batch, partition, self._timestamp(timestamp_ms))
         delivery = ArrowDelivery(topic, rows.count)
         await appender.append_rows(rows, partition, delivery)
         return delivery

@@ -23,7 +23,7 @@ from odradek_client.errors import (
 )
 from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_client.producer.accumulator import Accumulator, PartitionQueue
-from odradek_client.producer.batch import ProducerBatch, ProducerIdentity
+from odradek_client.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from odradek_client.producer.idempotence import IdempotenceManager
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_client.producer.transaction_requests import TxnRequestHandler
@@ -111,7 +111,7 @@ class Produce:
 
 
 @dataclass(slots=True)
-class Plan:
+class SenderPass:
     """The decisions of one pass. `wake_ms`: the time until the next pass, unless an event causes
     one earlier."""
 
@@ -166,10 +166,10 @@ class Sender:
 
     # --- one pass ---------------------------------------------------------------------------------
 
-    def step(self, now_ms: float, is_ready: Callable[[int], bool]) -> Plan:
+    def step(self, now_ms: float, is_ready: Callable[[int], bool]) -> SenderPass:
         """Plan the requests of one pass (C-30). `is_ready`: returns true for a node to which a
         request would be written immediately."""
-        plan = Plan(failed=self._expire(now_ms))
+        plan = SenderPass(failed=self._expire(now_ms))
         identity = self._identity
         if identity is not None:
             if identity.fatal_error is not None:
@@ -188,7 +188,7 @@ class Sender:
             plan.wake_within(expiry_ms - now_ms)
         return plan
 
-    def _plan_identity(self, plan: Plan, identity: IdempotenceManager, now_ms: float) -> None:
+    def _plan_identity(self, plan: SenderPass, identity: IdempotenceManager, now_ms: float) -> None:
         identity.bump_if_requested()
         if identity.needs_identity:
             if now_ms >= self._identity_at_ms:
@@ -197,7 +197,7 @@ class Sender:
                 plan.wake_within(self._identity_at_ms - now_ms)
 
     def _plan_transaction(
-        self, plan: Plan, transactions: TransactionManager, now_ms: float
+        self, plan: SenderPass, transactions: TransactionManager, now_ms: float
     ) -> None:
         """Plan the next request to a coordinator, and fail batches that will never be sent (steps 5
         and 6 of C-30)."""
@@ -215,7 +215,9 @@ class Sender:
         if transactions.fatal_error is not None:
             plan.failed += self._fail_all(transactions.fatal_error)
 
-    def _plan_produce(self, plan: Plan, now_ms: float, is_ready: Callable[[int], bool]) -> None:
+    def _plan_produce(
+        self, plan: SenderPass, now_ms: float, is_ready: Callable[[int], bool]
+    ) -> None:
         ready = self._accumulator.ready(now_ms, self._cluster.leader_of)
         if ready.unknown_leaders:
             # A metadata answer without changes causes no pass, so the next pass is scheduled
@@ -232,7 +234,7 @@ class Sender:
             self._plan_node(plan, node_id, queues, now_ms)
 
     def _plan_node(
-        self, plan: Plan, node_id: int, queues: list[PartitionQueue], now_ms: float
+        self, plan: SenderPass, node_id: int, queues: list[PartitionQueue], now_ms: float
     ) -> None:
         """Plan requests to one node, until no batch is ready or the limit of requests in flight is
         reached."""
@@ -257,7 +259,7 @@ class Sender:
             queues = self._still_ready(plan, node_id, queues, now_ms)
 
     def _still_ready(
-        self, plan: Plan, node_id: int, queues: list[PartitionQueue], now_ms: float
+        self, plan: SenderPass, node_id: int, queues: list[PartitionQueue], now_ms: float
     ) -> list[PartitionQueue]:
         """The queues that have another batch to send in this pass, after the drained batch."""
         again = []
@@ -469,7 +471,7 @@ class Sender:
             assert isinstance(self._identity, IdempotenceManager)
             self._identity_failures = 0
             self._identity.identity_given(
-                ProducerIdentity(response.producer_id, response.producer_epoch)
+                ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
             )
         else:
             self.identity_failed(error_for(response.error_code, about="producer id"), now_ms)

@@ -22,7 +22,7 @@ from odradek_client.errors import (
 )
 from odradek_client.network.client import NetworkClient
 from odradek_client.producer.batch import ProducerBatch
-from odradek_client.producer.sender import Plan, Produce, Sender
+from odradek_client.producer.sender import Produce, Sender, SenderPass
 from odradek_client.producer.transaction_requests import TxnRequestHandler
 from odradek_client.tasks import as_odradek, begin, require_running
 from odradek_client.words import counted
@@ -224,7 +224,7 @@ class SenderLoop:
             wait_s = max(plan.wake_ms, _WAKE_MS_MIN) / 1000
             self._timer = self._loop.call_later(wait_s, self._pass)
 
-    def _connect(self, node_id: int, plan: Plan) -> None:
+    def _connect(self, node_id: int, plan: SenderPass) -> None:
         try:
             wait_s = self._network.connect_soon(node_id, self.wake)
         except AuthenticationFailed as error:

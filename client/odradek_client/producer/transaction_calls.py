@@ -13,7 +13,7 @@ from odradek_client.errors import OdradekError, TransactionTimeout
 from odradek_client.producer.accumulator import Accumulator
 from odradek_client.producer.sender_loop import SenderLoop
 from odradek_client.producer.transaction_manager import TransactionManager
-from odradek_client.producer.transaction_requests import Operation
+from odradek_client.producer.transaction_requests import TransactionCall
 from odradek_client.structs import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -126,13 +126,13 @@ class TransactionCalls:
         """Take over a prepared transaction; no request is sent."""
         self._transactions.resume(prepared)
 
-    async def _operate(self, name: str, begin: Callable[[], Operation]) -> None:
+    async def _operate(self, name: str, begin: Callable[[], TransactionCall]) -> None:
         """Begin an operation, or continue to wait for it (C-67)."""
         operation = self._transactions.lifecycle.operation(name, begin)
         self._take_no_records()
         await self._outcome(operation)
 
-    async def _outcome(self, operation: Operation) -> None:
+    async def _outcome(self, operation: TransactionCall) -> None:
         self._loop.wake()
         try:
             async with asyncio.timeout(self._max_block_ms / 1000):

@@ -29,7 +29,7 @@ from odradek_client.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedByBroker,
 )
-from odradek_client.producer.batch import NO_IDENTITY, NewFuture, ProducerBatch, ProducerIdentity
+from odradek_client.producer.batch import NO_IDENTITY, NewFuture, ProducerBatch, ProducerIdAndEpoch
 from odradek_client.producer.idempotence import Sequences
 from odradek_client.producer.transaction_lifecycle import TransactionLifecycle
 from odradek_client.producer.transaction_queue import TransactionQueue, survives_abort
@@ -39,13 +39,13 @@ from odradek_client.producer.transaction_requests import (
     EndTxnHandler,
     EpochBumpHandler,
     InitProducerIdHandler,
-    Operation,
+    TransactionCall,
     TxnOffsetCommitHandler,
     TxnReaction,
     TxnRequestHandler,
     reaction_to,
 )
-from odradek_client.producer.transaction_states import IllegalTransition, State
+from odradek_client.producer.transaction_states import ClientTxnState, IllegalTransition
 from odradek_client.structs import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -68,7 +68,7 @@ FIRST_ADD_RETRY_MS = 20.0
 #: the producer counts as fenced.
 EARLY_ABORTS_MAX = 5
 #: The states in which records and offsets are added to a transaction.
-_OPEN = frozenset({State.IN_TRANSACTION, State.COMMITTING})
+_OPEN = frozenset({ClientTxnState.IN_TRANSACTION, ClientTxnState.COMMITTING})
 _FATAL = (
     ClusterAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
@@ -139,10 +139,10 @@ class TransactionManager:
         self._can_bump = True
         self._bump_required = False
         #: The commit or abort in progress.
-        self.ending: Operation | None = None
+        self.ending: TransactionCall | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> ClientTxnState:
         return self.lifecycle.state
 
     @property
@@ -151,17 +151,17 @@ class TransactionManager:
 
     # --- what the application calls ---------------------------------------------------------------
 
-    def init(self) -> Operation:
+    def init(self) -> TransactionCall:
         """Request an identity. The request fences older producers of the transactional id
         (T-59)."""
         name = "init_transactions"
         self.lifecycle.check_not_failed()
-        if self.state is not State.UNINITIALIZED:
+        if self.state is not ClientTxnState.UNINITIALIZED:
             # The table allows INITIALIZING also after the end of a transaction, but only for an
             # epoch bump, not for this call.
             raise self.lifecycle.not_now(name)
-        self.lifecycle.enter_by_call(State.INITIALIZING, name)
-        operation = Operation(name, self._new_future)
+        self.lifecycle.enter_by_call(ClientTxnState.INITIALIZING, name)
+        operation = TransactionCall(name, self._new_future)
         self._queue.add(self._init_handler(InitProducerIdHandler, operation))
         return operation
 
@@ -170,37 +170,37 @@ class TransactionManager:
         name = "begin_transaction"
         self.lifecycle.check_not_failed()
         self.lifecycle.check_nothing_pending(name)
-        self.lifecycle.enter_by_call(State.IN_TRANSACTION, name)
+        self.lifecycle.enter_by_call(ClientTxnState.IN_TRANSACTION, name)
         self.transaction_number += 1
         self.refused_partition = None
 
-    def commit(self) -> Operation:
+    def commit(self) -> TransactionCall:
         """Begin a commit. The request to the coordinator waits until every record has its result;
         the commit ends when the coordinator has decided (C-64)."""
         name = "commit_transaction"
         self.lifecycle.check_not_failed()
-        self.lifecycle.enter_by_call(State.COMMITTING, name)
+        self.lifecycle.enter_by_call(ClientTxnState.COMMITTING, name)
         return self._end(name, committed=True)
 
-    def abort(self) -> Operation:
+    def abort(self) -> TransactionCall:
         """Begin an abort. The abort also resolves an abortable error."""
         name = "abort_transaction"
-        if self.state is not State.ABORTABLE_ERROR:
+        if self.state is not ClientTxnState.ABORTABLE_ERROR:
             self.lifecycle.check_not_failed()
-        self.lifecycle.enter_by_call(State.ABORTING, name)
+        self.lifecycle.enter_by_call(ClientTxnState.ABORTING, name)
         self.lifecycle.abortable_error = None
         self._queue.drop_for_abort(TransactionAborted("the transaction was aborted"))
         return self._end(name, committed=False)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
-    ) -> Operation:
+    ) -> TransactionCall:
         """Make committed offsets of a group part of the transaction (C-63, KIP-447)."""
         name = "send_offsets_to_transaction"
         self.check_open(name)
         if len(self._queue) >= OFFSETS_WAITING_MAX:
             raise IllegalState(f"{len(self._queue)} offset commits wait already; await them first")
-        operation = Operation(name, self._new_future)
+        operation = TransactionCall(name, self._new_future)
         commit = TxnOffsetCommitHandler(self._id, group, offsets, operation, v2=self.is_v2)
         self._queue.add(commit if self.is_v2 else AddOffsetsToTxnHandler(self._id, commit))
         return operation
@@ -208,7 +208,7 @@ class TransactionManager:
     def check_open(self, name: str) -> int:
         """The number of the open transaction. IllegalState, or the error of the state, if no
         transaction is open for records."""
-        if self.state is not State.IN_TRANSACTION or self.is_prepared:
+        if self.state is not ClientTxnState.IN_TRANSACTION or self.is_prepared:
             self.lifecycle.check_not_failed()
             if self.is_prepared:
                 raise IllegalState(
@@ -254,15 +254,19 @@ class TransactionManager:
                 f"the prepared transaction is of transactional_id {prepared.transactional_id!r}, "
                 f"this producer is {self._id!r}; make a producer with that id"
             )
-        if self.state is not State.UNINITIALIZED:
+        if self.state is not ClientTxnState.UNINITIALIZED:
             raise IllegalState(
                 "resume_transaction() is for a new producer, in place of init_transactions(), which "
                 "would abort what was prepared"
             )
-        identity = ProducerIdentity(prepared.producer_id, prepared.epoch)
+        identity = ProducerIdAndEpoch(prepared.producer_id, prepared.epoch)
         if not identity.is_valid or identity.epoch < 0:
             raise IllegalState(f"{prepared} is no prepared transaction")
-        for state in (State.INITIALIZING, State.READY, State.IN_TRANSACTION):
+        for state in (
+            ClientTxnState.INITIALIZING,
+            ClientTxnState.READY,
+            ClientTxnState.IN_TRANSACTION,
+        ):
             self.lifecycle.enter(state)
         self._adopt(identity)
         self.is_v2 = self._next_is_v2 = prepared.transaction_version >= V2_LEVEL
@@ -274,8 +278,8 @@ class TransactionManager:
 
     # --- ends -------------------------------------------------------------------------------------
 
-    def _end(self, name: str, *, committed: bool) -> Operation:
-        operation = self.ending = Operation(name, self._new_future)
+    def _end(self, name: str, *, committed: bool) -> TransactionCall:
+        operation = self.ending = TransactionCall(name, self._new_future)
         self._queue.add(EndTxnHandler(self._id, operation, committed=committed, v2=self.is_v2))
         # The request that ends this transaction keeps its version; only the next transaction can
         # have another one (C-70).
@@ -295,7 +299,7 @@ class TransactionManager:
         """
         return not self._started or not self.identity.is_valid
 
-    def _ended(self, operation: Operation | None) -> None:
+    def _ended(self, operation: TransactionCall | None) -> None:
         """React to the coordinator's decision: get the next epoch, if one is needed (C-66); then a
         new transaction may begin."""
         self._added.clear()
@@ -304,20 +308,20 @@ class TransactionManager:
         self.is_v2 = self._next_is_v2
         if self._bump_required or not self.identity.is_valid:
             self._bump_required = False
-            self.lifecycle.enter(State.INITIALIZING)
+            self.lifecycle.enter(ClientTxnState.INITIALIZING)
             assert operation is not None
             self._queue.add(self._init_handler(EpochBumpHandler, operation))
             return
-        self.lifecycle.enter(State.READY)
+        self.lifecycle.enter(ClientTxnState.READY)
         if operation is not None:
             operation.finish()
 
     def _init_handler(
-        self, kind: type[InitProducerIdHandler], operation: Operation
+        self, kind: type[InitProducerIdHandler], operation: TransactionCall
     ) -> InitProducerIdHandler:
         return kind(self._id, operation, self._timeout_ms, self._two_phase)
 
-    def _adopt(self, identity: ProducerIdentity) -> None:
+    def _adopt(self, identity: ProducerIdAndEpoch) -> None:
         """Take over an identity, and restart all sequences at 0. To be called only while no batch
         is in flight."""
         self.identity = identity
@@ -336,7 +340,7 @@ class TransactionManager:
     def batch_failed(self, error: OdradekError) -> None:
         """Called when a batch will never be written, so that its transaction cannot be committed
         (C-55, C-64)."""
-        if self.state in {State.ABORTING, State.FATAL_ERROR}:
+        if self.state in {ClientTxnState.ABORTING, ClientTxnState.FATAL_ERROR}:
             return
         if isinstance(error, _FATAL):
             self.fail(error)
@@ -344,7 +348,7 @@ class TransactionManager:
             self._make_abortable(error)
 
     def _make_abortable(self, error: OdradekError) -> None:
-        if self.state is State.ABORTING:
+        if self.state is ClientTxnState.ABORTING:
             return
         self.lifecycle.make_abortable(error)
         if not self.is_v2 and self._can_bump:
@@ -358,9 +362,9 @@ class TransactionManager:
     def undrained_error(self) -> OdradekError | None:
         """The error for batches that have not been sent yet, if they will never be sent; otherwise
         None (C-30)."""
-        if self.state is State.ABORTING:
+        if self.state is ClientTxnState.ABORTING:
             return TransactionAborted("the transaction was aborted before the record was sent")
-        if self.state is State.ABORTABLE_ERROR:
+        if self.state is ClientTxnState.ABORTABLE_ERROR:
             return TransactionAborted(
                 f"not sent, because the transaction cannot be committed: {self.lifecycle.abortable_error}"
             )
@@ -370,16 +374,16 @@ class TransactionManager:
     def is_completing(self) -> bool:
         """True if batches do not wait for more records, because the transaction is ending
         (C-13)."""
-        return self.state in {State.COMMITTING, State.ABORTING}
+        return self.state in {ClientTxnState.COMMITTING, ClientTxnState.ABORTING}
 
     @property
     def has_open_transaction(self) -> bool:
         """True if closing must end a transaction (C-34). A prepared transaction stays open."""
         return not self.is_prepared and self.state in {
-            State.IN_TRANSACTION,
-            State.COMMITTING,
-            State.ABORTING,
-            State.ABORTABLE_ERROR,
+            ClientTxnState.IN_TRANSACTION,
+            ClientTxnState.COMMITTING,
+            ClientTxnState.ABORTING,
+            ClientTxnState.ABORTABLE_ERROR,
         }
 
     # --- batches ----------------------------------------------------------------------------------
@@ -389,7 +393,7 @@ class TransactionManager:
         transaction (C-62)."""
         if not self.is_v2 and batch.tp not in self._added:
             return False
-        if self.lifecycle.state is State.FATAL_ERROR or not self.identity.is_valid:
+        if self.lifecycle.state is ClientTxnState.FATAL_ERROR or not self.identity.is_valid:
             return False
         # In v2 a broker that does not know the producer accepts only sequence 0 (P-15).
         return self.sequences.may_drain(batch, self.identity, first_goes_alone=not self.is_v2)
@@ -410,7 +414,7 @@ class TransactionManager:
     def gave_up(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
         """Called when a stamped batch has finally failed. If the batch was certainly not written,
         the gap is closed without a new epoch (C-45)."""
-        fatal = self.state is State.FATAL_ERROR
+        fatal = self.state is ClientTxnState.FATAL_ERROR
         if not may_be_written and not fatal:
             self.sequences.close_gap(batch)
             return
@@ -449,9 +453,9 @@ class TransactionManager:
                 )
             )
             return
-        if self.state is State.ABORTING:
+        if self.state is ClientTxnState.ABORTING:
             self._bump_required = self._bump_required or not self.is_v2
-        elif self.state in {State.IN_TRANSACTION, State.COMMITTING}:
+        elif self.state in {ClientTxnState.IN_TRANSACTION, ClientTxnState.COMMITTING}:
             self._make_abortable(
                 TransactionAborted(f"records for {where} may be written or not; abort")
             )
@@ -469,8 +473,8 @@ class TransactionManager:
         time. The end of the transaction waits for every record.
         """
         if self._queue.in_flight is not None or self.state in {
-            State.FATAL_ERROR,
-            State.ABORTABLE_ERROR,
+            ClientTxnState.FATAL_ERROR,
+            ClientTxnState.ABORTABLE_ERROR,
         }:
             return None, None
         if not self.is_v2 and self.state in _OPEN:
@@ -497,7 +501,7 @@ class TransactionManager:
     ) -> bool:
         """Handle a coordinator's answer. True if the coordinator must be looked up again (C-33)."""
         self._queue.in_flight = None
-        if self.state is State.FATAL_ERROR:
+        if self.state is ClientTxnState.FATAL_ERROR:
             return False
         codes = handler.codes(response)
         worst, error, worst_of = TxnReaction.DONE, None, None
@@ -522,7 +526,7 @@ class TransactionManager:
         """React to a request without an answer or a coordinator. True if the coordinator must be
         looked up again (C-33)."""
         self._queue.in_flight = None
-        if self.state is State.FATAL_ERROR:
+        if self.state is ClientTxnState.FATAL_ERROR:
             return False
         if isinstance(error, BadAnswer) or (error.code is None and error.retriable):
             reaction = TxnReaction.FIND_COORDINATOR
@@ -564,10 +568,10 @@ class TransactionManager:
         if reaction in {TxnReaction.RETRY, TxnReaction.FIND_COORDINATOR}:
             self._retry(handler, error, now_ms)
         elif reaction is TxnReaction.BACK:
-            self.lifecycle.enter(State.UNINITIALIZED)
+            self.lifecycle.enter(ClientTxnState.UNINITIALIZED)
             handler.finish(error)
         elif reaction is TxnReaction.ABORTABLE and not (
-            isinstance(handler, EndTxnHandler) and self.state is State.ABORTING
+            isinstance(handler, EndTxnHandler) and self.state is ClientTxnState.ABORTING
         ):
             self._make_abortable(error)
             handler.finish(error)
@@ -576,9 +580,10 @@ class TransactionManager:
             handler.finish(error)
 
     def _retry(self, handler: TxnRequestHandler, error: OdradekError, now_ms: float) -> None:
-        dropped = self.state in {State.ABORTABLE_ERROR, State.ABORTING} and not isinstance(
-            handler, EndTxnHandler | InitProducerIdHandler
-        )
+        dropped = self.state in {
+            ClientTxnState.ABORTABLE_ERROR,
+            ClientTxnState.ABORTING,
+        } and not isinstance(handler, EndTxnHandler | InitProducerIdHandler)
         if dropped and not survives_abort(handler):
             return
         first = isinstance(handler, AddPartitionsToTxnHandler) and not self._added
@@ -608,20 +613,20 @@ class TransactionManager:
     def _initialized(
         self, handler: InitProducerIdHandler, response: InitProducerIdResponse
     ) -> None:
-        identity = ProducerIdentity(response.producer_id, response.producer_epoch)
+        identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
         if not identity.is_valid or identity.epoch < 0:
             self.fail(Fatal(f"the broker gave {identity}, which is no identity of a producer"))
             handler.finish(self.fatal_error)
             return
         self._adopt(identity)
-        self.lifecycle.enter(State.READY)
+        self.lifecycle.enter(ClientTxnState.READY)
         # The version may change before the first transaction, and after an epoch bump (C-70).
         self.is_v2 = self._next_is_v2 = self._feature_level() >= V2_LEVEL
         handler.finish()
 
     def _adopt_next(self, response: EndTxnResponse) -> None:
         """Take over the identity of the next transaction (C-65, T-66)."""
-        identity = ProducerIdentity(response.producer_id, response.producer_epoch)
+        identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
         if not identity.is_valid or identity.epoch < 0:
             self.fail(Fatal("the broker ended the transaction without saying what comes next"))
             return

@@ -8,7 +8,7 @@ from odradek_client.backoff import Backoff
 from odradek_client.errors import OdradekError
 from odradek_client.producer.transaction_requests import (
     AddPartitionsToTxnHandler,
-    Kind,
+    RequestPriority,
     TxnRequestHandler,
 )
 from odradek_client.structs import TopicPartition
@@ -102,4 +102,7 @@ class TransactionQueue:
 def survives_abort(handler: TxnRequestHandler) -> bool:
     """True if the request must be repeated in spite of an abort, because the request may have begun
     the transaction at the coordinator."""
-    return handler.was_sent and handler.kind in {Kind.ADD_PARTITIONS, Kind.ADD_OFFSETS}
+    return handler.was_sent and handler.kind in {
+        RequestPriority.ADD_PARTITIONS,
+        RequestPriority.ADD_OFFSETS,
+    }

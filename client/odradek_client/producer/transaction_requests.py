@@ -2,8 +2,8 @@
 answers.
 
 A handler makes one request and reads the answer. The request is repeated until it has an answer
-(C-33). The manager chooses the next request by `Kind` (C-30). The reactions to error codes are in
-one table (C-68).
+(C-33). The manager chooses the next request by `RequestPriority` (C-30). The reactions to error
+codes are in one table (C-68).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek_client.errors import (
     UnsupportedByBroker,
     error_for,
 )
-from odradek_client.producer.batch import Future, NewFuture, ProducerIdentity
+from odradek_client.producer.batch import Future, NewFuture, ProducerIdAndEpoch
 from odradek_client.structs import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -54,7 +54,7 @@ TWO_PHASE_REMEDY = (
 )
 
 
-class Kind(IntEnum):
+class RequestPriority(IntEnum):
     """The kinds of requests, in the order in which they are sent (C-30). Kinds with the same rank
     are sent in the order in which they were requested."""
 
@@ -67,7 +67,11 @@ class Kind(IntEnum):
 
     @property
     def rank(self) -> int:
-        return 2 if Kind.ADD_PARTITIONS <= self <= Kind.COMMIT_OFFSETS else int(self)
+        return (
+            2
+            if RequestPriority.ADD_PARTITIONS <= self <= RequestPriority.COMMIT_OFFSETS
+            else int(self)
+        )
 
 
 class TxnReaction(Enum):
@@ -110,18 +114,18 @@ _OF_INIT = {
     _E.CLUSTER_AUTHORIZATION_FAILED: TxnReaction.BACK,
     _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TxnReaction.BACK,
 }
-OVERRIDES: dict[Kind, Mapping[ErrorCode, TxnReaction]] = {
-    Kind.INIT: _OF_INIT,
-    Kind.COMMIT_OFFSETS: _OF_OFFSETS,
+OVERRIDES: dict[RequestPriority, Mapping[ErrorCode, TxnReaction]] = {
+    RequestPriority.INIT: _OF_INIT,
+    RequestPriority.COMMIT_OFFSETS: _OF_OFFSETS,
 }
 
 
-def reaction_to(kind: Kind, code: ErrorCode) -> TxnReaction:
+def reaction_to(kind: RequestPriority, code: ErrorCode) -> TxnReaction:
     """The reaction to a code in the answer to a request of this kind (C-55, C-68)."""
     return OVERRIDES.get(kind, {}).get(code) or REACTIONS[code]
 
 
-class Operation:
+class TransactionCall:
     """A call of the application that waits for brokers. The operation continues even if its caller
     has stopped waiting (C-67)."""
 
@@ -162,14 +166,14 @@ class TxnRequestHandler:
     request may have been carried out without an answer.
     """
 
-    kind: Kind
+    kind: RequestPriority
     key_type = TRANSACTION_COORDINATOR
     max_version: int | None = None
     min_version = 0
     #: The advice in the error for a broker that is too old.
     remedy = "use a newer broker"
 
-    def __init__(self, key: str, operation: Operation | None = None) -> None:
+    def __init__(self, key: str, operation: TransactionCall | None = None) -> None:
         self.key = key
         self.operation = operation
         self.attempts = 0
@@ -179,7 +183,7 @@ class TxnRequestHandler:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r}>"
 
-    def message(self, identity: ProducerIdentity) -> Message:
+    def message(self, identity: ProducerIdAndEpoch) -> Message:
         """The request, with the producer's identity."""
         raise NotImplementedError
 
@@ -214,9 +218,11 @@ class InitProducerIdHandler(TxnRequestHandler):
     """InitProducerId for a new producer: fences older producers, and ends their transaction (T-12,
     T-59)."""
 
-    kind = Kind.INIT
+    kind = RequestPriority.INIT
 
-    def __init__(self, key: str, operation: Operation, timeout_ms: int, two_phase: bool) -> None:
+    def __init__(
+        self, key: str, operation: TransactionCall, timeout_ms: int, two_phase: bool
+    ) -> None:
         super().__init__(key, operation)
         self._timeout_ms = timeout_ms
         self._two_phase = two_phase
@@ -224,7 +230,7 @@ class InitProducerIdHandler(TxnRequestHandler):
             self.min_version = init_producer_id.TWO_PHASE_COMMIT_SINCE
             self.remedy = TWO_PHASE_REMEDY
 
-    def message(self, identity: ProducerIdentity) -> Message:
+    def message(self, identity: ProducerIdAndEpoch) -> Message:
         return InitProducerIdRequest(
             transactional_id=self.key,
             transaction_timeout_ms=self._timeout_ms,
@@ -243,20 +249,20 @@ class InitProducerIdHandler(TxnRequestHandler):
 class EpochBumpHandler(InitProducerIdHandler):
     """InitProducerId with the present identity, for the next epoch (KIP-360, C-66)."""
 
-    kind = Kind.BUMP
+    kind = RequestPriority.BUMP
 
 
 class AddPartitionsToTxnHandler(TxnRequestHandler):
     """AddPartitionsToTxn (C-62)."""
 
-    kind = Kind.ADD_PARTITIONS
+    kind = RequestPriority.ADD_PARTITIONS
     max_version = add_partitions_to_txn.BETWEEN_BROKERS_SINCE - 1
 
     def __init__(self, key: str, partitions: Iterable[TopicPartition]) -> None:
         super().__init__(key)
         self.partitions = set(partitions)
 
-    def message(self, identity: ProducerIdentity) -> Message:
+    def message(self, identity: ProducerIdAndEpoch) -> Message:
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(self.partitions):
             topics.setdefault(topic, []).append(partition)
@@ -295,13 +301,13 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
 class AddOffsetsToTxnHandler(TxnRequestHandler):
     """AddOffsetsToTxn. `then`: the request that commits the offsets afterwards (C-63)."""
 
-    kind = Kind.ADD_OFFSETS
+    kind = RequestPriority.ADD_OFFSETS
 
     def __init__(self, key: str, then: TxnOffsetCommitHandler) -> None:
         super().__init__(key, then.operation)
         self.then = then
 
-    def message(self, identity: ProducerIdentity) -> Message:
+    def message(self, identity: ProducerIdAndEpoch) -> Message:
         return AddOffsetsToTxnRequest(
             transactional_id=self.key,
             producer_id=identity.producer_id,
@@ -318,7 +324,7 @@ class AddOffsetsToTxnHandler(TxnRequestHandler):
 class TxnOffsetCommitHandler(TxnRequestHandler):
     """TxnOffsetCommit, to the coordinator of the group."""
 
-    kind = Kind.COMMIT_OFFSETS
+    kind = RequestPriority.COMMIT_OFFSETS
     key_type = GROUP_COORDINATOR
 
     def __init__(
@@ -326,7 +332,7 @@ class TxnOffsetCommitHandler(TxnRequestHandler):
         transactional_id: str,
         group: ConsumerGroupMetadata,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        operation: Operation,
+        operation: TransactionCall,
         *,
         v2: bool,
     ) -> None:
@@ -348,7 +354,7 @@ class TxnOffsetCommitHandler(TxnRequestHandler):
                 "newer one, or give the group_id alone in place of consumer.group_metadata()"
             )
 
-    def message(self, identity: ProducerIdentity) -> Message:
+    def message(self, identity: ProducerIdAndEpoch) -> Message:
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for (name, partition), at in sorted(self.offsets.items()):
             topic = topics.setdefault(name, TxnOffsetCommitRequestTopic(name=name, partitions=[]))
@@ -397,9 +403,9 @@ class TxnOffsetCommitHandler(TxnRequestHandler):
 class EndTxnHandler(TxnRequestHandler):
     """EndTxn."""
 
-    kind = Kind.END
+    kind = RequestPriority.END
 
-    def __init__(self, key: str, operation: Operation, *, committed: bool, v2: bool) -> None:
+    def __init__(self, key: str, operation: TransactionCall, *, committed: bool, v2: bool) -> None:
         super().__init__(key, operation)
         self.committed = committed
         self.v2 = v2
@@ -408,7 +414,7 @@ class EndTxnHandler(TxnRequestHandler):
         else:
             self.max_version = end_txn.TRANSACTIONS_V2_SINCE - 1
 
-    def message(self, identity: ProducerIdentity) -> Message:
+    def message(self, identity: ProducerIdAndEpoch) -> Message:
         return EndTxnRequest(
             transactional_id=self.key,
             producer_id=identity.producer_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 
-class State(Enum):
+class ClientTxnState(Enum):
     """The state of a producer."""
 
     UNINITIALIZED = auto()
@@ -22,10 +22,10 @@ class State(Enum):
     FATAL_ERROR = auto()
 
 
-_S = State
+_S = ClientTxnState
 
 #: The states from which each state may be entered.
-ALLOWED_FROM: dict[State, frozenset[State]] = {
+ALLOWED_FROM: dict[ClientTxnState, frozenset[ClientTxnState]] = {
     # From INITIALIZING after a failed authorization, so that the call may be repeated.
     _S.UNINITIALIZED: frozenset({_S.READY, _S.ABORTABLE_ERROR, _S.INITIALIZING}),
     # From COMMITTING and ABORTING if the epoch is bumped after the end of a transaction.
@@ -38,7 +38,7 @@ ALLOWED_FROM: dict[State, frozenset[State]] = {
         {_S.IN_TRANSACTION, _S.COMMITTING, _S.ABORTABLE_ERROR, _S.INITIALIZING}
     ),
     # This state is never left.
-    _S.FATAL_ERROR: frozenset(State),
+    _S.FATAL_ERROR: frozenset(ClientTxnState),
 }
 
 
@@ -46,9 +46,9 @@ class IllegalTransition(RuntimeError):
     """A step that is not in the table: a bug, or an error of the caller (C-61)."""
 
 
-def step(current: State, target: State) -> State:
+def step(current: ClientTxnState, target: ClientTxnState) -> ClientTxnState:
     """Returns `target` if it may be entered from `current`; otherwise IllegalTransition."""
-    if current is State.FATAL_ERROR and target is not State.FATAL_ERROR:
+    if current is ClientTxnState.FATAL_ERROR and target is not ClientTxnState.FATAL_ERROR:
         raise IllegalTransition(
             f"{target.name} cannot follow FATAL_ERROR: the producer is finished"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Exchange(Protocol):
+class SaslClient(Protocol):
     """The client's side of one mechanism, for one authentication."""
 
     @property

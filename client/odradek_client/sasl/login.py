@@ -15,7 +15,7 @@ from typing import Any
 from odradek_client.backoff import Backoff
 from odradek_client.errors import AuthenticationFailed, ConfigError
 from odradek_client.sasl import token_endpoint
-from odradek_client.sasl.exchange import Exchange
+from odradek_client.sasl.exchange import SaslClient
 from odradek_client.sasl.exchanges import (
     OAuthBearerExchange,
     Password,
@@ -60,7 +60,7 @@ class Login:
         #: The reason why the endpoint returned no token at the last attempt.
         self._problem = ""
 
-    async def __call__(self, timeout_ms: float) -> Exchange:
+    async def __call__(self, timeout_ms: float) -> SaslClient:
         """The client's side of one authentication. AuthenticationFailed if there is no token in
         time (C-74)."""
         if isinstance(self._credentials, TokenSource):
@@ -84,7 +84,7 @@ class Login:
         self._credentials = found
         return found
 
-    def _with_password(self, password: Password) -> Exchange:
+    def _with_password(self, password: Password) -> SaslClient:
         scram = ScramMechanism.of_name(self._settings.mechanism)
         if scram is None:
             return PlainExchange(password)
@@ -92,7 +92,7 @@ class Login:
 
     # --- tokens -----------------------------------------------------------------------------------
 
-    async def _with_token(self, source: TokenSource, timeout_ms: float) -> Exchange:
+    async def _with_token(self, source: TokenSource, timeout_ms: float) -> SaslClient:
         self._problem = ""
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._asking:

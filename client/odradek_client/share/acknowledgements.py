@@ -35,7 +35,7 @@ Types = dict[int, int]
 B = TypeVar("B")
 
 
-class SharePartition(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """A partition with its topic id. The topic id distinguishes a topic from a deleted topic of the
     same name.
     """

@@ -17,7 +17,7 @@ from struct import Struct as Packer
 from typing import Any
 
 from odradek_client.consumer.completed_fetch import Deserializer
-from odradek_client.share.acknowledgements import GAP, AcknowledgeType, SharePartition, Types
+from odradek_client.share.acknowledgements import GAP, AcknowledgeType, TopicIdPartition, Types
 from odradek_client.share.errors import UnreadableRecord
 from odradek_client.structs import ConsumerRecord, TopicPartition
 from odradek_protocol.records.batch import (
@@ -80,7 +80,7 @@ class AcquiredBatch:
 
     def __init__(
         self,
-        partition: SharePartition,
+        partition: TopicIdPartition,
         node_id: int,
         data: Buffer | None,
         acquired: Sequence[AcquiredRecords],

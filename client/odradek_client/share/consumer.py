@@ -19,12 +19,12 @@ from odradek_client.errors import (
 )
 from odradek_client.network.client import NetworkClient
 from odradek_client.network.cluster import TOPIC_REFUSALS
-from odradek_client.share.acknowledgements import AcknowledgeType, SharePartition
+from odradek_client.share.acknowledgements import AcknowledgeType, TopicIdPartition
 from odradek_client.share.acquired import ReadSettings
 from odradek_client.share.errors import Reject, Release
-from odradek_client.share.fetcher import ShareFetcher, ShareSettings
+from odradek_client.share.fetcher import ShareFetcher, ShareFetchSettings
 from odradek_client.share.group_loop import ShareGroupLoop
-from odradek_client.share.record import Acknowledgement, Holder, RecordState, ShareRecord
+from odradek_client.share.record import Acknowledgement, DeliveryState, Holder, ShareRecord
 from odradek_client.share.share_loop import ShareLoop
 from odradek_client.structs import TopicPartition
 from odradek_client.tasks import Waiter
@@ -213,7 +213,7 @@ class ShareConsumer:
             self.network.request_metadata_update()
         self._wake()
 
-    def _assign(self, partitions: list[SharePartition]) -> None:
+    def _assign(self, partitions: list[TopicIdPartition]) -> None:
         self._fetcher.assign(partitions, self.network.now_ms())
         self._wake()
 
@@ -311,7 +311,7 @@ class ShareConsumer:
     def _give_back(self, records: Iterable[ShareRecord]) -> None:
         """Release records that a poll has returned, but that did not reach the application."""
         for record in records:
-            if record.state is RecordState.ACQUIRED:
+            if record.state is DeliveryState.ACQUIRED:
                 record.release()
 
     async def getone(self) -> ShareRecord:
@@ -479,8 +479,8 @@ class _DirectHolder:
         return Waiter(loop=self._consumer.network.loop)
 
 
-def _share_settings(config: ShareConsumerConfig) -> ShareSettings:
-    return ShareSettings(
+def _share_settings(config: ShareConsumerConfig) -> ShareFetchSettings:
+    return ShareFetchSettings(
         max_wait_ms=config.fetch_max_wait_ms,
         min_bytes=config.fetch_min_bytes,
         max_bytes=config.fetch_max_bytes,

@@ -21,13 +21,13 @@ from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_client.share.acknowledgements import (
     AcknowledgeType,
     PendingAcknowledgements,
-    SharePartition,
+    TopicIdPartition,
     Types,
 )
 from odradek_client.share.acquired import AcquiredBatch, ReadSettings
 from odradek_client.share.held import HeldRecords
-from odradek_client.share.record import Holder, RecordState, ShareRecord
-from odradek_client.share.session import CLOSE_EPOCH, ShareSession, acknowledge_topics
+from odradek_client.share.record import DeliveryState, Holder, ShareRecord
+from odradek_client.share.session import CLOSE_EPOCH, ShareSessionHandler, acknowledge_topics
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.schemas.share_acknowledge import (
@@ -66,7 +66,7 @@ _LEADER_GONE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class ShareSettings:
+class ShareFetchSettings:
     """The settings for share fetches."""
 
     max_wait_ms: int = 500
@@ -95,17 +95,17 @@ class SharePlan:
     kind: PlanKind
     node_id: int
     request: ShareFetchRequest | ShareAcknowledgeRequest
-    acknowledged: dict[SharePartition, Types]
+    acknowledged: dict[TopicIdPartition, Types]
     #: The partitions of the session, by topic id and number.
-    partitions: dict[tuple[bytes, int], SharePartition]
+    partitions: dict[tuple[bytes, int], TopicIdPartition]
 
 
 @dataclass(slots=True)
 class _Node:
     """A leader, with its session and the acknowledgements that wait for a request to it."""
 
-    session: ShareSession = field(default_factory=ShareSession)
-    pending: dict[SharePartition, PendingAcknowledgements] = field(default_factory=dict)
+    session: ShareSessionHandler = field(default_factory=ShareSessionHandler)
+    pending: dict[TopicIdPartition, PendingAcknowledgements] = field(default_factory=dict)
     in_flight: PlanKind | None = None
     retry_at_ms: float = 0.0
     #: The time at which pending acknowledgements are sent even without a fetch.
@@ -138,13 +138,13 @@ class ShareFetcher:
     """
 
     def __init__(
-        self, group_id: str, member_id: str, settings: ShareSettings, holder: Holder
+        self, group_id: str, member_id: str, settings: ShareFetchSettings, holder: Holder
     ) -> None:
         self._group_id, self._member_id = group_id, member_id
         self._settings = settings
         self.holder = holder
         self._nodes: dict[int, _Node] = {}
-        self._assigned: dict[SharePartition, None] = {}
+        self._assigned: dict[TopicIdPartition, None] = {}
         self._buffer: deque[AcquiredBatch] = deque()
         self._errors: list[OdradekError] = []
         self._stopped = self._closing = False
@@ -158,11 +158,11 @@ class ShareFetcher:
     # --- partitions and records -------------------------------------------------------------------
 
     @property
-    def assigned(self) -> Collection[SharePartition]:
+    def assigned(self) -> Collection[TopicIdPartition]:
         """The partitions that are fetched."""
         return self._assigned.keys()
 
-    def assign(self, partitions: Iterable[SharePartition], now_ms: float) -> None:
+    def assign(self, partitions: Iterable[TopicIdPartition], now_ms: float) -> None:
         """Fetch exactly these partitions, and release buffered records of other partitions."""
         self._assigned = dict.fromkeys(partitions)
         kept: deque[AcquiredBatch] = deque()
@@ -219,14 +219,14 @@ class ShareFetcher:
 
     def acknowledge(self, record: ShareRecord, kind: AcknowledgeType, now_ms: float) -> None:
         """Queue the application's acknowledgement of a record, unless its lock has expired."""
-        if record.state is not RecordState.ACQUIRED:
+        if record.state is not DeliveryState.ACQUIRED:
             return
         if kind is not AcknowledgeType.RENEW:
             self.held.answered(record)
         self._add(record.node_id, record.place, record.offset, kind, now_ms)
 
     def _add(
-        self, node_id: int, partition: SharePartition, offset: int, kind: int, now_ms: float
+        self, node_id: int, partition: TopicIdPartition, offset: int, kind: int, now_ms: float
     ) -> None:
         node = self._nodes.setdefault(node_id, _Node())
         if not node.has_pending:
@@ -254,7 +254,7 @@ class ShareFetcher:
         """Plan a request for each node that needs one and has none in flight. The planned requests
         count as in flight."""
         self._drop_moved(cluster)
-        by_node: dict[int, list[SharePartition]] = {}
+        by_node: dict[int, list[TopicIdPartition]] = {}
         for partition in self._assigned:
             leader = cluster.leader_of(partition.topic, partition.partition)
             if leader is None:
@@ -277,7 +277,7 @@ class ShareFetcher:
         return plans
 
     def _plan(
-        self, node_id: int, node: _Node, wanted: list[SharePartition], now_ms: float
+        self, node_id: int, node: _Node, wanted: list[TopicIdPartition], now_ms: float
     ) -> SharePlan | None:
         session = node.session
         if self._closing:
@@ -298,7 +298,7 @@ class ShareFetcher:
             return self._fetch(node_id, node, wanted, _take(node), True)
         return self._acknowledge(node_id, node, _take(node)) if due else None
 
-    def _may_fetch(self, wanted: list[SharePartition]) -> bool:
+    def _may_fetch(self, wanted: list[TopicIdPartition]) -> bool:
         if not wanted or not self.wanted_records or self.buffered or self._stopped:
             return False
         # The records of several leaders together could exceed a strict limit.
@@ -310,8 +310,8 @@ class ShareFetcher:
         self,
         node_id: int,
         node: _Node,
-        wanted: list[SharePartition],
-        acknowledged: dict[SharePartition, Types],
+        wanted: list[TopicIdPartition],
+        acknowledged: dict[TopicIdPartition, Types],
         with_records: bool,
     ) -> SharePlan:
         settings = self._settings
@@ -339,7 +339,7 @@ class ShareFetcher:
         return self._planned(PlanKind.FETCH, node_id, node, request, acknowledged)
 
     def _acknowledge(
-        self, node_id: int, node: _Node, acknowledged: dict[SharePartition, Types]
+        self, node_id: int, node: _Node, acknowledged: dict[TopicIdPartition, Types]
     ) -> SharePlan:
         renews = any(AcknowledgeType.RENEW in types.values() for types in acknowledged.values())
         request = ShareAcknowledgeRequest(
@@ -377,7 +377,7 @@ class ShareFetcher:
         node_id: int,
         node: _Node,
         request: ShareFetchRequest | ShareAcknowledgeRequest,
-        acknowledged: dict[SharePartition, Types],
+        acknowledged: dict[TopicIdPartition, Types],
     ) -> SharePlan:
         self.counts.acknowledgements += sum(map(len, acknowledged.values()))
         named = {*node.session.partitions, *acknowledged}
@@ -507,7 +507,7 @@ class ShareFetcher:
         self,
         plan: SharePlan,
         node: _Node,
-        partition: SharePartition,
+        partition: TopicIdPartition,
         types: Types,
         data: ShareFetchedPartition | AcknowledgedPartition,
         lock_until_ms: float,
@@ -541,7 +541,7 @@ class ShareFetcher:
 
     def _finish(
         self,
-        partition: SharePartition,
+        partition: TopicIdPartition,
         types: Mapping[int, int],
         error: OdradekError,
         now_ms: float,
@@ -557,7 +557,7 @@ class ShareFetcher:
         self,
         plan: SharePlan,
         node: _Node,
-        partition: SharePartition,
+        partition: TopicIdPartition,
         data: ShareFetchedPartition,
         lock_until_ms: float,
         now_ms: float,
@@ -622,7 +622,7 @@ class ShareFetcher:
             self._fail_of(node_id, node, partition, why, now_ms)
 
     def _fail_of(
-        self, node_id: int, node: _Node, partition: SharePartition, why: str, now_ms: float
+        self, node_id: int, node: _Node, partition: TopicIdPartition, why: str, now_ms: float
     ) -> None:
         pending = node.pending.pop(partition)
         while types := pending.take() or pending.take_renewals():
@@ -659,25 +659,25 @@ class ShareFetcher:
         return all(node.closed for node in self._nodes.values())
 
 
-def _is_led_elsewhere(cluster: ClusterView, partition: SharePartition, node_id: int) -> bool:
+def _is_led_elsewhere(cluster: ClusterView, partition: TopicIdPartition, node_id: int) -> bool:
     """True if the leader of the partition is known to be another node."""
     leader = cluster.leader_of(partition.topic, partition.partition)
     return leader is not None and leader != node_id
 
 
-def _given_back(node_id: int, partition: SharePartition, why: str) -> NotLeader:
+def _given_back(node_id: int, partition: TopicIdPartition, why: str) -> NotLeader:
     lent = f"{partition.topic}-{partition.partition}: node {node_id}, which lent the records, {why}"
     return NotLeader(
         f"{lent}; the group delivers them again", code=ErrorCode.NOT_LEADER_OR_FOLLOWER
     )
 
 
-def _take(node: _Node) -> dict[SharePartition, Types]:
+def _take(node: _Node) -> dict[TopicIdPartition, Types]:
     """The next acknowledgements of each partition, except renewals."""
     return _taken(node, PendingAcknowledgements.take)
 
 
-def _take_renewals(node: _Node) -> dict[SharePartition, Types]:
+def _take_renewals(node: _Node) -> dict[TopicIdPartition, Types]:
     """The next renewals of each partition. Renewals are sent first, because their locks are about
     to expire, and in a request of their own, because a broker acquires no records in such a
     request."""
@@ -686,7 +686,7 @@ def _take_renewals(node: _Node) -> dict[SharePartition, Types]:
 
 def _taken(
     node: _Node, take: Callable[[PendingAcknowledgements], Types]
-) -> dict[SharePartition, Types]:
+) -> dict[TopicIdPartition, Types]:
     found = {
         partition: types for partition, pending in node.pending.items() if (types := take(pending))
     }

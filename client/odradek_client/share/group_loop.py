@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from odradek_client.config.share_consumer import ShareConsumerConfig
 from odradek_client.consumer.group.heartbeats import EpochHeartbeats
-from odradek_client.consumer.group.membership import Action, GroupSettings
+from odradek_client.consumer.group.membership import MembershipAction, MembershipSettings
 from odradek_client.network.client import NetworkClient
-from odradek_client.share.acknowledgements import SharePartition
-from odradek_client.share.membership import Assignment, ShareMembership, ShareState
+from odradek_client.share.acknowledgements import TopicIdPartition
+from odradek_client.share.membership import Assignment, ShareMembership, ShareMemberState
 
 log = logging.getLogger("odradek.client.share")
 
@@ -31,10 +31,10 @@ class ShareGroupLoop(EpochHeartbeats):
         config: ShareConsumerConfig,
         group_id: str,
         network: NetworkClient,
-        on_assigned: Callable[[list[SharePartition]], None],
+        on_assigned: Callable[[list[TopicIdPartition]], None],
         signal: Callable[[], None],
     ) -> None:
-        settings = GroupSettings(
+        settings = MembershipSettings(
             group_id=group_id,
             session_timeout_ms=config.max_poll_interval_ms,
             max_poll_interval_ms=config.max_poll_interval_ms,
@@ -62,7 +62,7 @@ class ShareGroupLoop(EpochHeartbeats):
         membership.polled(self._now_ms())
         if membership.failure is not None:
             raise membership.failure
-        if membership.state in (ShareState.UNSUBSCRIBED, ShareState.STALE):
+        if membership.state in (ShareMemberState.UNSUBSCRIBED, ShareMemberState.STALE):
             membership.join()
             self._heartbeat_wanted.set()
         self._start_heartbeats()
@@ -78,7 +78,7 @@ class ShareGroupLoop(EpochHeartbeats):
             return
         self._taken_over = (assignment, known)
         partitions = [
-            SharePartition(topic_id, names[topic_id], number)
+            TopicIdPartition(topic_id, names[topic_id], number)
             for topic_id in sorted(known)
             for number in sorted(assignment[topic_id])
         ]
@@ -99,7 +99,7 @@ class ShareGroupLoop(EpochHeartbeats):
             self.take_over()
         return super()._heartbeat_due_ms()
 
-    async def _send_heartbeat(self, node_id: int) -> Action:
+    async def _send_heartbeat(self, node_id: int) -> MembershipAction:
         request = self.membership.heartbeat_request(self._topics, self._now_ms())
         self._request = request
         response = await self._coordinator.send(

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from odradek_client.errors import OdradekError
-from odradek_client.share.acknowledgements import AcknowledgeType, SharePartition, Types
+from odradek_client.share.acknowledgements import AcknowledgeType, TopicIdPartition, Types
 from odradek_client.share.errors import LockExpired
-from odradek_client.share.record import RecordState, ShareRecord
+from odradek_client.share.record import DeliveryState, ShareRecord
 from odradek_protocol.errors import ErrorCode
 
 _NEVER = float("inf")
 
-Place = tuple[SharePartition, int]
+Place = tuple[TopicIdPartition, int]
 
 
 class HeldRecords:
@@ -50,7 +50,7 @@ class HeldRecords:
         self._next_expiry_ms = min(self._next_expiry_ms, record.deadline_ms)
         self.unanswered += 1
 
-    def lent_again(self, partition: SharePartition, offset: int) -> None:
+    def lent_again(self, partition: TopicIdPartition, offset: int) -> None:
         """Called when a record was acquired again, which means that its lock from an earlier
         acquisition has expired."""
         before = self._records.get((partition, offset))
@@ -61,7 +61,7 @@ class HeldRecords:
         """The records that the application has not acknowledged, except those that it is handling
         in `async with`."""
         for record in list(self._records.values()):
-            if record.state is RecordState.ACQUIRED and not record.is_handled:
+            if record.state is DeliveryState.ACQUIRED and not record.is_handled:
                 yield record
 
     @property
@@ -75,7 +75,7 @@ class HeldRecords:
             self._end(record, error)
 
     def end_lent_by(
-        self, node_id: int, error_for: Callable[[SharePartition], OdradekError]
+        self, node_id: int, error_for: Callable[[TopicIdPartition], OdradekError]
     ) -> None:
         """End all records that were acquired from a node."""
         for record in list(self._records.values()):
@@ -84,30 +84,30 @@ class HeldRecords:
 
     def answers_on_their_way(self) -> list[ShareRecord]:
         """The acknowledged records whose result is not known yet."""
-        return [each for each in self._records.values() if each.state is RecordState.ANSWERED]
+        return [each for each in self._records.values() if each.state is DeliveryState.ANSWERED]
 
     # --- results ----------------------------------------------------------------------------------
 
     def answered(self, record: ShareRecord) -> None:
         """Called when the application has acknowledged a record."""
-        if record.state is RecordState.ACQUIRED:
+        if record.state is DeliveryState.ACQUIRED:
             self.unanswered -= 1
             self._handled.pop((record.place, record.offset), None)
-            record.step(RecordState.ANSWERED)
+            record.step(DeliveryState.ANSWERED)
 
-    def finish(self, partition: SharePartition, offset: int, error: OdradekError | None) -> None:
+    def finish(self, partition: TopicIdPartition, offset: int, error: OdradekError | None) -> None:
         """Note the result of an acknowledgement. If no record with this offset is held, the offset
         is a gap, or the record was never returned to the application."""
         record = self._records.get((partition, offset))
-        if record is not None and record.state is RecordState.ANSWERED:
+        if record is not None and record.state is DeliveryState.ANSWERED:
             self._end(record, error)
 
     def _end(self, record: ShareRecord, error: OdradekError | None) -> None:
-        if record.state is RecordState.ACQUIRED:
+        if record.state is DeliveryState.ACQUIRED:
             self.unanswered -= 1
         self._records.pop((record.place, record.offset), None)
         self._handled.pop((record.place, record.offset), None)
-        record.step(RecordState.DONE if error is None else RecordState.FAILED, error)
+        record.step(DeliveryState.DONE if error is None else DeliveryState.FAILED, error)
         self.on_result(record)
 
     def expire(self, now_ms: float) -> list[ShareRecord]:
@@ -123,10 +123,10 @@ class HeldRecords:
         return expired
 
     def _expires_at_ms(self, record: ShareRecord) -> float:
-        grace_ms = 0.0 if record.state is RecordState.ACQUIRED else self._answer_grace_ms
+        grace_ms = 0.0 if record.state is DeliveryState.ACQUIRED else self._answer_grace_ms
         return record.deadline_ms + grace_ms
 
-    def still_locked(self, partition: SharePartition, types: Types, now_ms: float) -> Types:
+    def still_locked(self, partition: TopicIdPartition, types: Types, now_ms: float) -> Types:
         """The acknowledgements that may be sent again, because the locks of their records have not
         expired. Records with an expired lock end."""
         kept: Types = {}
@@ -144,7 +144,7 @@ class HeldRecords:
 
     def begin_handling(self, record: ShareRecord, now_ms: float) -> None:
         """Renew the lock of a record from now on, until `end_handling`."""
-        if record.state is RecordState.ACQUIRED:
+        if record.state is DeliveryState.ACQUIRED:
             record.handled_since_ms = now_ms
             record.renew_at_ms = now_ms + (record.deadline_ms - now_ms) / 2
             self._handled[(record.place, record.offset)] = record
@@ -170,23 +170,23 @@ class HeldRecords:
         return found
 
     def renewed(
-        self, partition: SharePartition, offset: int, now_ms: float, deadline_ms: float
+        self, partition: TopicIdPartition, offset: int, now_ms: float, deadline_ms: float
     ) -> None:
         """Called when a lock was renewed."""
         self._ever_renewed = True
         record = self._records.get((partition, offset))
-        if record is not None and record.state is RecordState.ACQUIRED:
+        if record is not None and record.state is DeliveryState.ACQUIRED:
             record.deadline_ms = deadline_ms
             record.renew_at_ms = now_ms + (deadline_ms - now_ms) / 2
 
     def not_renewed(
-        self, partition: SharePartition, offset: int, error: OdradekError, now_ms: float
+        self, partition: TopicIdPartition, offset: int, error: OdradekError, now_ms: float
     ) -> None:
         """Called when a renewal has failed. The renewal is repeated until the lock expires, unless
         the broker has refused it. If the broker does not renew locks at all, no more renewals are
         sent for any record."""
         record = self._records.get((partition, offset))
-        if record is None or record.state is not RecordState.ACQUIRED:
+        if record is None or record.state is not DeliveryState.ACQUIRED:
             return
         if error.code is not ErrorCode.INVALID_RECORD_STATE:
             record.renew_at_ms = now_ms + (record.deadline_ms - now_ms) / 2

@@ -17,7 +17,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from odradek_client.consumer.group.membership import Action, EpochMembership, GroupSettings
+from odradek_client.consumer.group.membership import (
+    EpochMembership,
+    MembershipAction,
+    MembershipSettings,
+)
 from odradek_client.errors import InvalidGroup, OdradekError, UnsupportedByBroker, error_for
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH
 from odradek_protocol.errors import ErrorCode
@@ -27,7 +31,7 @@ from odradek_protocol.schemas.share_group_heartbeat import (
 )
 
 
-class ShareState(Enum):
+class ShareMemberState(Enum):
     """The state of a member of a share group."""
 
     UNSUBSCRIBED = "unsubscribed"
@@ -38,9 +42,9 @@ class ShareState(Enum):
     FATAL = "fatal"
 
 
-_S = ShareState
+_S = ShareMemberState
 #: The states that may follow each state. JOINING follows itself when the group refuses the member.
-SHARE_STEPS: dict[ShareState, frozenset[ShareState]] = {
+SHARE_STEPS: dict[ShareMemberState, frozenset[ShareMemberState]] = {
     _S.UNSUBSCRIBED: frozenset({_S.JOINING}),
     _S.JOINING: frozenset({_S.JOINING, _S.STABLE, _S.LEAVING, _S.FATAL}),
     _S.STABLE: frozenset({_S.STABLE, _S.JOINING, _S.LEAVING, _S.FATAL}),
@@ -81,11 +85,13 @@ class ShareMembership(EpochMembership):
     any time.
     """
 
-    state: ShareState
+    state: ShareMemberState
 
-    def __init__(self, settings: GroupSettings, member_id: str, rack_id: str | None = None) -> None:
+    def __init__(
+        self, settings: MembershipSettings, member_id: str, rack_id: str | None = None
+    ) -> None:
         super().__init__(settings, member_id, SHARE_STEPS, HEARTBEATING)
-        self.state = ShareState.UNSUBSCRIBED
+        self.state = ShareMemberState.UNSUBSCRIBED
         self.epoch = JOIN_EPOCH
         self.assignment: Assignment = {}
         self._rack_id = rack_id
@@ -167,11 +173,11 @@ class ShareMembership(EpochMembership):
         request: ShareGroupHeartbeatRequest,
         response: ShareGroupHeartbeatResponse,
         now_ms: int,
-    ) -> Action:
+    ) -> MembershipAction:
         """Take the answer to a heartbeat. A fatal error is stored in `failure` for the next
         poll."""
         if request.member_epoch != self.epoch or self.state not in _IN_GROUP:
-            return Action.IGNORE
+            return MembershipAction.IGNORE
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
             return self._on_error(code, response.error_message, now_ms)
@@ -187,27 +193,27 @@ class ShareMembership(EpochMembership):
                 for topic in response.assignment.topic_partitions
                 if topic.partitions
             }
-        return Action.GO_ON
+        return MembershipAction.GO_ON
 
-    def _on_error(self, code: ErrorCode, message: str | None, now_ms: int) -> Action:
+    def _on_error(self, code: ErrorCode, message: str | None, now_ms: int) -> MembershipAction:
         self._sent_topics = None
         joining = self.state is _S.JOINING
         if joining and code is ErrorCode.GROUP_ID_NOT_FOUND:
             # A join creates a missing group. So this error means that a group of another type has
             # the name.
             self.fail(InvalidGroup(f"{self.about}: {OTHER_KIND} ({code.name})", code=code))
-            return Action.GO_ON
+            return MembershipAction.GO_ON
         if code in _FENCING:
             self.join()
-            return Action.BACK_OFF if joining else Action.JOIN
+            return MembershipAction.BACK_OFF if joining else MembershipAction.JOIN
         if code in _REDISCOVER or code.retriable:
             self._next_heartbeat_ms = now_ms  # the request is repeated, after a pause
-            return Action.REDISCOVER if code in _REDISCOVER else Action.BACK_OFF
+            return MembershipAction.REDISCOVER if code in _REDISCOVER else MembershipAction.BACK_OFF
         if code is ErrorCode.UNSUPPORTED_VERSION:
             self.fail(UnsupportedByBroker(f"{self.about}: {SWITCHED_OFF} ({code.name})", code=code))
         else:
             self.fail(error_for(code, message, about=self.about))
-        return Action.GO_ON
+        return MembershipAction.GO_ON
 
     def on_no_answer(self, request: ShareGroupHeartbeatRequest, now_ms: int) -> None:
         """Send the topics again, because the request or its answer was lost."""

@@ -16,13 +16,13 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from odradek_client.errors import IllegalState, OdradekError
-from odradek_client.share.acknowledgements import AcknowledgeType, SharePartition
+from odradek_client.share.acknowledgements import AcknowledgeType, TopicIdPartition
 from odradek_client.share.errors import Reject, Release
 from odradek_client.structs import ConsumerRecord, TopicPartition
 from odradek_protocol.records.record import Headers, TimestampType
 
 
-class RecordState(Enum):
+class DeliveryState(Enum):
     """The state of a record."""
 
     ACQUIRED = "acquired"
@@ -31,9 +31,9 @@ class RecordState(Enum):
     FAILED = "failed"
 
 
-_S = RecordState
+_S = DeliveryState
 #: The states that may follow each state.
-RECORD_STEPS: dict[RecordState, frozenset[RecordState]] = {
+RECORD_STEPS: dict[DeliveryState, frozenset[DeliveryState]] = {
     _S.ACQUIRED: frozenset({_S.ANSWERED, _S.FAILED}),
     _S.ANSWERED: frozenset({_S.DONE, _S.FAILED}),
     _S.DONE: frozenset(),
@@ -97,7 +97,7 @@ class ShareRecord:
     def __init__(
         self,
         holder: Holder,
-        place: SharePartition,
+        place: TopicIdPartition,
         node_id: int,
         raw: ConsumerRecord,
         delivery_count: int,
@@ -112,7 +112,7 @@ class ShareRecord:
         self.value: Any = raw.value
         self.leader_epoch = raw.leader_epoch
         self.delivery_count = delivery_count
-        self.state = RecordState.ACQUIRED
+        self.state = DeliveryState.ACQUIRED
         #: The application's acknowledgement; None if it has not acknowledged the record.
         self.answer: AcknowledgeType | None = None
         #: The reason why the acknowledgement has no effect; None if it has an effect or no result
@@ -181,7 +181,7 @@ class ShareRecord:
             raise IllegalState(f"{self!r} was acknowledged already ({self.answer.name})")
         if kind is not AcknowledgeType.RENEW:
             self.answer = kind
-        if self.state is RecordState.ACQUIRED:
+        if self.state is DeliveryState.ACQUIRED:
             self._holder.answer(self, kind)
         return Acknowledgement(self)
 
@@ -197,13 +197,13 @@ class ShareRecord:
         """Refuse the record, so that the group does not deliver it again."""
         return self.acknowledge(AcknowledgeType.REJECT)
 
-    def step(self, state: RecordState, error: OdradekError | None = None) -> None:
+    def step(self, state: DeliveryState, error: OdradekError | None = None) -> None:
         """Enter a state, and wake all waiters for the result. IllegalState for a step that is not
         in the table."""
         if state not in RECORD_STEPS[self.state]:
             raise IllegalState(f"a record cannot go from {self.state.value} to {state.value}")
         self.state, self.error = state, error
-        if state in (RecordState.DONE, RecordState.FAILED):
+        if state in (DeliveryState.DONE, DeliveryState.FAILED):
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
                 if not waiter.done():
@@ -273,7 +273,7 @@ class Acknowledgement:
 
     def done(self) -> bool:
         """True if the result is known."""
-        return self.record.state in (RecordState.DONE, RecordState.FAILED)
+        return self.record.state in (DeliveryState.DONE, DeliveryState.FAILED)
 
     def result(self) -> None:
         """Raise the error of a failed acknowledgement. IllegalState before the result is known."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from odradek_client.share.acknowledgements import SharePartition, Types, to_batches
+from odradek_client.share.acknowledgements import TopicIdPartition, Types, to_batches
 from odradek_protocol.schemas.share_acknowledge import AcknowledgementBatch as SentBatch
 from odradek_protocol.schemas.share_acknowledge import (
     AcknowledgePartition,
@@ -39,7 +39,7 @@ class SessionRequest:
     forgotten: list[ForgottenShareTopic] = field(default_factory=list)
 
 
-class ShareSession:
+class ShareSessionHandler:
     """The session of one member with one leader."""
 
     __slots__ = ("_epoch", "_partitions")
@@ -47,7 +47,7 @@ class ShareSession:
     def __init__(self) -> None:
         self._epoch = OPEN_EPOCH
         #: The partitions of the session at the broker, in the order in which they were named.
-        self._partitions: dict[SharePartition, None] = {}
+        self._partitions: dict[TopicIdPartition, None] = {}
 
     @property
     def is_open(self) -> bool:
@@ -61,14 +61,14 @@ class ShareSession:
         return self._epoch
 
     @property
-    def partitions(self) -> Collection[SharePartition]:
+    def partitions(self) -> Collection[TopicIdPartition]:
         """The partitions in the session at the broker."""
         return self._partitions.keys()
 
     def fetch(
         self,
-        wanted: Collection[SharePartition],
-        acknowledged: Mapping[SharePartition, Types],
+        wanted: Collection[TopicIdPartition],
+        acknowledged: Mapping[TopicIdPartition, Types],
     ) -> SessionRequest:
         """The next ShareFetch, after which the session has exactly the partitions `wanted`."""
         if not self.is_open:
@@ -96,15 +96,15 @@ class ShareSession:
         self._partitions = {}
 
 
-def _by_topic(partitions: Iterable[SharePartition]) -> dict[bytes, list[SharePartition]]:
-    topics: dict[bytes, list[SharePartition]] = {}
+def _by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[TopicIdPartition]]:
+    topics: dict[bytes, list[TopicIdPartition]] = {}
     for each in partitions:
         topics.setdefault(each.topic_id, []).append(each)
     return topics
 
 
 def _fetch_topics(
-    named: Iterable[SharePartition], acknowledged: Mapping[SharePartition, Types]
+    named: Iterable[TopicIdPartition], acknowledged: Mapping[TopicIdPartition, Types]
 ) -> list[ShareFetchTopic]:
     return [
         ShareFetchTopic(
@@ -125,14 +125,14 @@ def _fetch_batch(first: int, last: int, types: list[int]) -> AcknowledgementBatc
     return AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
 
 
-def _forgotten_topics(partitions: Iterable[SharePartition]) -> list[ForgottenShareTopic]:
+def _forgotten_topics(partitions: Iterable[TopicIdPartition]) -> list[ForgottenShareTopic]:
     return [
         ForgottenShareTopic(topic_id=topic_id, partitions=[each.partition for each in some])
         for topic_id, some in _by_topic(partitions).items()
     ]
 
 
-def acknowledge_topics(acknowledged: Mapping[SharePartition, Types]) -> list[AcknowledgeTopic]:
+def acknowledge_topics(acknowledged: Mapping[TopicIdPartition, Types]) -> list[AcknowledgeTopic]:
     """The part of a ShareAcknowledge that contains the acknowledgements, by topic."""
     return [
         AcknowledgeTopic(

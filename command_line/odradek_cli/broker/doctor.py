@@ -10,7 +10,7 @@ import typer
 
 from odradek_cli.broker import doctor_checks as checks
 from odradek_cli.broker.broker import ConfigFile, DataDir, Listen, Settings
-from odradek_cli.broker.doctor_checks import Finding, Findings, Level
+from odradek_cli.broker.doctor_checks import CheckResult, Findings, Level
 from odradek_cli.common import AsJson, ClientSettings, open_admin, run
 from odradek_cli.layout import table_lines
 from odradek_cli.options import option
@@ -62,16 +62,16 @@ def doctor(
 
 def _look_here(
     listen: str | None, data_dir: Path | None, config_file: Path | None, given: list[str]
-) -> list[Finding]:
-    from odradek_broker.config.broker import ConfigError
+) -> list[CheckResult]:
+    from odradek_broker.config.broker import BrokerConfigError
     from odradek_cli.broker.serving import read_settings
 
     found = [*checks.check_python(), *checks.check_memory()]
     try:
         config, notices = read_settings(listen, data_dir, config_file, given)
-    except ConfigError as error:
+    except BrokerConfigError as error:
         remedy = "change it: nothing that depends on the settings was looked at"
-        return [*found, Finding(Level.ERROR, "settings", str(error), remedy)]
+        return [*found, CheckResult(Level.ERROR, "settings", str(error), remedy)]
     found += checks.check_settings(config, notices)
     directories = [Path(path) for path in dict.fromkeys((*config.log_dirs, config.data_dir))]
     stored = [checks.look_into(directory) for directory in directories]
@@ -89,16 +89,16 @@ def _look_here(
     return found
 
 
-async def _look_there(bootstrap: str, given: list[str] | None) -> list[Finding]:
+async def _look_there(bootstrap: str, given: list[str] | None) -> list[CheckResult]:
     """Findings on other brokers. An error of the client ends the program with its remedy."""
     async with open_admin(bootstrap, given) as admin:
         return await look_at_brokers(admin, bootstrap)
 
 
-async def look_at_brokers(admin: Admin, bootstrap: str) -> list[Finding]:
+async def look_at_brokers(admin: Admin, bootstrap: str) -> list[CheckResult]:
     """Findings on the brokers of a cluster, as a client here sees them."""
     cluster = await admin.describe_cluster()
-    found = [Finding(Level.OK, "cluster", f"{bootstrap} answers, cluster {cluster.cluster_id}")]
+    found = [CheckResult(Level.OK, "cluster", f"{bootstrap} answers, cluster {cluster.cluster_id}")]
     for node in cluster.brokers:
         found += _look_at_node(node.node_id, node.host, node.port)
     return found
@@ -108,17 +108,17 @@ def _look_at_node(node_id: int, host: str, port: int) -> Findings:
     problem = checks.connect(host, port)
     name = f"broker {node_id}"
     if problem:
-        yield Finding(
+        yield CheckResult(
             Level.ERROR,
             name,
             f"it advertises {host}:{port}, where nobody answers from here: {problem}",
             "set advertised.listeners of the broker to an address that clients reach",
         )
     else:
-        yield Finding(Level.OK, name, f"answers on {host}:{port}, which it advertises")
+        yield CheckResult(Level.OK, name, f"answers on {host}:{port}, which it advertises")
 
 
-def _print(found: list[Finding], *, as_json: bool) -> None:
+def _print(found: list[CheckResult], *, as_json: bool) -> None:
     if as_json:
         for each in found:
             fields = {"level": each.level, "check": each.check, "text": each.text}

@@ -73,7 +73,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of one check, with what to do about it; `remedy` is empty for OK."""
 
     level: Level
@@ -82,7 +82,7 @@ class Finding:
     remedy: str = ""
 
 
-Findings = Iterator[Finding]
+Findings = Iterator[CheckResult]
 
 
 # --- The machine ----------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def check_python() -> Findings:
     try:
         uvloop = metadata.version("uvloop")
     except metadata.PackageNotFoundError:
-        yield Finding(
+        yield CheckResult(
             Level.WARNING,
             "python",
             f"Python {version} without uvloop: the broker serves about half as many requests",
@@ -104,22 +104,22 @@ def check_python() -> Findings:
         )
     else:
         text = f"Python {version}, uvloop {uvloop}, record codec: {native.describe()}"
-        yield Finding(Level.OK, "python", text)
+        yield CheckResult(Level.OK, "python", text)
 
 
 def check_open_files(partitions: int) -> Findings:
     """Check that the limit of open files is high enough for the partitions on the disk."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
-        yield Finding(Level.OK, "open files", "no limit")
+        yield CheckResult(Level.OK, "open files", "no limit")
         return
     wanted = max(_OPEN_FILES_WANTED, partitions * _FILES_OF_PARTITION)
     of = f"{partitions:,} partition{'s' * (partitions != 1)}"
     text = f"at most {hard:,}, for {of} and all connections"
     if hard >= wanted:
-        yield Finding(Level.OK, "open files", text)
+        yield CheckResult(Level.OK, "open files", text)
         return
-    yield Finding(
+    yield CheckResult(
         Level.WARNING if hard >= _OPEN_FILES_NEEDED else Level.ERROR,
         "open files",
         text,
@@ -135,9 +135,9 @@ def check_memory() -> Findings:
     left_bytes = min(found)
     text = f"{left_bytes // _MIB:,} MiB available"
     if left_bytes >= _MEMORY_WANTED_BYTES:
-        yield Finding(Level.OK, "memory", text)
+        yield CheckResult(Level.OK, "memory", text)
     else:
-        yield Finding(
+        yield CheckResult(
             Level.WARNING,
             "memory",
             text,
@@ -174,17 +174,17 @@ def check_clock(newest_file_s: float | None) -> Findings:
     shown = now.isoformat(timespec="seconds")
     remedy = "set the clock, and let chrony, ntpd or systemd-timesyncd keep it right"
     if now < _OLDEST_DATE:
-        yield Finding(Level.ERROR, "clock", f"it is {shown} here, which is long past", remedy)
+        yield CheckResult(Level.ERROR, "clock", f"it is {shown} here, which is long past", remedy)
     elif newest_file_s is not None and newest_file_s > now.timestamp() + _CLOCK_BEHIND_S:
         newest = datetime.fromtimestamp(newest_file_s, UTC).isoformat(timespec="seconds")
         text = f"it is {shown} here, but a file of the data was written at {newest}"
         note = ": retention and timestamps go by this clock"
-        yield Finding(Level.ERROR, "clock", text + note, remedy)
+        yield CheckResult(Level.ERROR, "clock", text + note, remedy)
     elif _clock_is_adrift():
         text = f"{shown}; the kernel says that nothing keeps the clock right"
-        yield Finding(Level.WARNING, "clock", text, remedy)
+        yield CheckResult(Level.WARNING, "clock", text, remedy)
     else:
-        yield Finding(Level.OK, "clock", shown)
+        yield CheckResult(Level.OK, "clock", shown)
 
 
 def _clock_is_adrift() -> bool:
@@ -230,10 +230,12 @@ def check_directory(directory: Path) -> Findings:
     name = f"disk of {directory}"
     where = _existing(directory)
     if not where.is_dir():
-        yield Finding(Level.ERROR, name, f"{where} is no directory", "choose another --data-dir")
+        yield CheckResult(
+            Level.ERROR, name, f"{where} is no directory", "choose another --data-dir"
+        )
         return
     if not os.access(where, os.W_OK | os.X_OK):
-        yield Finding(
+        yield CheckResult(
             Level.ERROR,
             name,
             f"{where} cannot be written by this user",
@@ -243,7 +245,7 @@ def check_directory(directory: Path) -> Findings:
     if where == directory:
         mode = stat.S_IMODE(where.stat().st_mode)
         if mode & stat.S_IRWXO:
-            yield Finding(
+            yield CheckResult(
                 Level.WARNING,
                 name,
                 f"other users may look into it ({mode:04o}), where records and keys of passwords are",
@@ -263,14 +265,14 @@ def _existing(directory: Path) -> Path:
 def _check_kind(name: str, where: Path) -> Findings:
     kind = _file_system(where)
     if kind in _IN_MEMORY:
-        yield Finding(
+        yield CheckResult(
             Level.WARNING,
             name,
             f"{kind} is memory: everything in it is lost when the machine stops",
             "choose a --data-dir on a disk, unless the data are for a test",
         )
     elif kind.startswith(_ELSEWHERE):
-        yield Finding(
+        yield CheckResult(
             Level.WARNING,
             name,
             f"{kind} is served by another program or machine, which decides when a flush is done",
@@ -296,15 +298,17 @@ def _check_room(name: str, where: Path) -> Findings:
     text = f"{usage.free // _MIB:,} MiB of {usage.total // _MIB:,} MiB free"
     remedy = "make room, or set retention.ms and retention.bytes of topics lower"
     if usage.free < _ROOM_NEEDED_BYTES:
-        yield Finding(Level.ERROR, name, text, remedy)
+        yield CheckResult(Level.ERROR, name, text, remedy)
     elif usage.free < min(_ROOM_WANTED_BYTES, usage.total * _ROOM_WANTED_SHARE):
-        yield Finding(Level.WARNING, name, text, remedy)
+        yield CheckResult(Level.WARNING, name, text, remedy)
     else:
-        yield Finding(Level.OK, name, text)
+        yield CheckResult(Level.OK, name, text)
     nodes = os.statvfs(where)
     if nodes.f_files and nodes.f_favail < nodes.f_files // 100:
         text = f"{nodes.f_favail:,} of {nodes.f_files:,} inodes left: no more files can be created"
-        yield Finding(Level.WARNING, name, text, "remove files, or make a file system with more")
+        yield CheckResult(
+            Level.WARNING, name, text, "remove files, or make a file system with more"
+        )
 
 
 def _check_flush(name: str, where: Path) -> Findings:
@@ -312,14 +316,14 @@ def _check_flush(name: str, where: Path) -> Findings:
         times_ms = _flush_times_ms(where)
     except OSError as error:
         text = f"a file could not be written and flushed: {error.strerror or error}"
-        yield Finding(Level.ERROR, name, text, "mend the disk, or choose another --data-dir")
+        yield CheckResult(Level.ERROR, name, text, "mend the disk, or choose another --data-dir")
         return
     middle_ms, worst_ms = statistics.median(times_ms), max(times_ms)
     text = f"a flush of 4 KiB takes {middle_ms:.2f} ms, {worst_ms:.2f} ms at worst"
     if middle_ms < _FLUSH_SLOW_MS:
-        yield Finding(Level.OK, name, text)
+        yield CheckResult(Level.OK, name, text)
     else:
-        yield Finding(
+        yield CheckResult(
             Level.WARNING,
             name,
             f"{text}; each acknowledgement waits for one",
@@ -345,33 +349,33 @@ def check_settings(config: BrokerConfig, notices: list[Notice]) -> Findings:
     """The warnings that a start would log, and the durability."""
     warnings = [notice.text for notice in notices if notice.level == "warning"]
     for text in warnings:
-        yield Finding(Level.WARNING, "settings", text, "change or remove it")
+        yield CheckResult(Level.WARNING, "settings", text, "change or remove it")
     if config.log_durability == "page-cache":
-        yield Finding(
+        yield CheckResult(
             Level.WARNING,
             "settings",
             "log.durability=page-cache: a power cut may lose acknowledged records",
             "log.durability=fsync, unless another copy exists",
         )
     elif not warnings:
-        yield Finding(Level.OK, "settings", f"accepted; log.durability={config.log_durability}")
+        yield CheckResult(Level.OK, "settings", f"accepted; log.durability={config.log_durability}")
 
 
 # --- Listeners ------------------------------------------------------------------------------------
 
 
-def check_broker(directory: Path) -> tuple[RunningBroker | None, list[Finding]]:
+def check_broker(directory: Path) -> tuple[RunningBroker | None, list[CheckResult]]:
     """The broker that serves a data directory, and the finding about it."""
     try:
         running = PidFile(directory).read()
     except OSError as error:
         text = f"the pid file of {directory} cannot be read: {error.strerror or error}"
         remedy = "run this as the user of the broker"
-        return None, [Finding(Level.WARNING, "broker", text, remedy)]
+        return None, [CheckResult(Level.WARNING, "broker", text, remedy)]
     if running is None:
-        return None, [Finding(Level.OK, "broker", f"none runs on {directory}")]
+        return None, [CheckResult(Level.OK, "broker", f"none runs on {directory}")]
     text = f"pid {running.pid} serves {directory} on {running.address}"
-    return running, [Finding(Level.OK, "broker", text)]
+    return running, [CheckResult(Level.OK, "broker", text)]
 
 
 def check_listener(config: BrokerConfig, listener: Listener, running: bool) -> Findings:
@@ -391,7 +395,7 @@ def check_listener(config: BrokerConfig, listener: Listener, running: bool) -> F
     try:
         addresses = _resolved(host, port)
     except OSError as error:
-        yield Finding(
+        yield CheckResult(
             Level.ERROR,
             name,
             f"{told}, but {host} has no address here: {error.strerror or error}",
@@ -400,7 +404,7 @@ def check_listener(config: BrokerConfig, listener: Listener, running: bool) -> F
         return
     local = all(address.startswith("127.") or address == "::1" for address in addresses)
     if local and listener.every_address:
-        yield Finding(
+        yield CheckResult(
             Level.WARNING,
             name,
             f"it accepts other machines, but {told}, which is {', '.join(addresses)}: each client"
@@ -411,7 +415,7 @@ def check_listener(config: BrokerConfig, listener: Listener, running: bool) -> F
     if running and port:
         problem = connect(host, port)
         if problem:
-            yield Finding(
+            yield CheckResult(
                 Level.ERROR,
                 name,
                 f"{told}, where nobody answers: {problem}",
@@ -419,7 +423,7 @@ def check_listener(config: BrokerConfig, listener: Listener, running: bool) -> F
             )
             return
         told += ", where it answers"
-    yield Finding(Level.OK, name, told)
+    yield CheckResult(Level.OK, name, told)
 
 
 def connect(host: str, port: int) -> str:
@@ -438,7 +442,7 @@ def _check_port_is_free(name: str, listener: Listener) -> Findings:
         )
     except OSError as error:
         text = f"{listener.host} is no address of this machine: {error.strerror or error}"
-        yield Finding(Level.ERROR, name, text, "change it in listeners")
+        yield CheckResult(Level.ERROR, name, text, "change it in listeners")
         return
     family, kind, protocol, _, address = found[0]
     with socket.socket(family, kind, protocol) as probe:
@@ -448,7 +452,7 @@ def _check_port_is_free(name: str, listener: Listener) -> Findings:
         except OSError as error:
             text = f"{listener.address} cannot be opened: {error.strerror or error}"
             remedy = "end the program that has the port, or change it in listeners (--listen)"
-            yield Finding(Level.ERROR, name, text, remedy)
+            yield CheckResult(Level.ERROR, name, text, remedy)
 
 
 def _resolved(host: str, port: int) -> list[str]:
@@ -480,20 +484,20 @@ def check_certificate(config: BrokerConfig, listener: Listener) -> Findings:
         fits = names.is_for(settings, host)
         own_names = names.certificate_names(settings)
     except (TlsError, OSError) as error:
-        yield Finding(Level.ERROR, name, str(error), "change the settings ssl.keystore.*")
+        yield CheckResult(Level.ERROR, name, str(error), "change the settings ssl.keystore.*")
         return
     if ends_s is not None:
         days = int((ends_s - time.time()) // _DAY_S)
         date = datetime.fromtimestamp(ends_s, UTC).date()
         if ends_s <= time.time():
-            yield Finding(Level.ERROR, name, f"it expired on {date}", remedy)
+            yield CheckResult(Level.ERROR, name, f"it expired on {date}", remedy)
         elif days < _EXPIRY_WARNING_DAYS:
             text = f"it expires on {date}, in {counted(days, 'day')}"
-            yield Finding(Level.WARNING, name, text, remedy)
+            yield CheckResult(Level.WARNING, name, text, remedy)
         else:
-            yield Finding(Level.OK, name, f"valid until {date}")
+            yield CheckResult(Level.OK, name, f"valid until {date}")
     if not fits:
-        yield Finding(
+        yield CheckResult(
             Level.WARNING,
             name,
             f"clients connect to {host}, but it is for {', '.join(own_names or ('nobody',))}",

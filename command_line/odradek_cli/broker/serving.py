@@ -236,13 +236,13 @@ def configure(
 ) -> tuple[BrokerConfig, list[Notice]]:
     """The configuration from the command line's options. Ends the program with exit code 2 if the
     configuration is invalid."""
-    from odradek_broker.config.broker import ConfigError
+    from odradek_broker.config.broker import BrokerConfigError
 
     try:
         return read_settings(
             listen, data_dir, config_file, settings or [], insecure=insecure, users=users
         )
-    except ConfigError as error:
+    except BrokerConfigError as error:
         fail(str(error), EXIT_BAD_CONFIG)
 
 
@@ -340,7 +340,7 @@ def _run(
     started: Callable[[Server], None] | None = None,
 ) -> None:
     """Serve until a signal. A failure is one line and exit code 1."""
-    from odradek_broker.config.broker import ConfigError
+    from odradek_broker.config.broker import BrokerConfigError
     from odradek_broker.metadata.errors import MetadataError
     from odradek_broker.platform.garbage import with_short_collections
     from odradek_broker.server.host import StartError, run
@@ -355,7 +355,7 @@ def _run(
         run(with_short_collections(served))
     except (StartError, DataDirectoryError, PidFileBusyError) as error:
         fail(str(error))
-    except ConfigError as error:
+    except BrokerConfigError as error:
         # A dynamic setting in the metadata is incompatible with the file's settings.
         fail(str(error), EXIT_BAD_CONFIG)
     except (MetadataError, DecodeError) as error:

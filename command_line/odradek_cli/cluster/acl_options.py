@@ -88,7 +88,7 @@ _CONSUMER = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedOperations:
     """The requested operations. `by_type`: the operations of --producer or --consumer, by type of
     resource. `given`: the operations of --operation, for every type of resource, if `by_type` is
     empty."""
@@ -104,7 +104,7 @@ class Wanted:
 
 def wanted_operations(
     operations: list[str] | None, producer: bool, consumer: bool, idempotent: bool
-) -> Wanted:
+) -> WantedOperations:
     """The operations that the options request. Ends the program if the given options exclude each
     other."""
     if idempotent and not producer:
@@ -116,7 +116,7 @@ def wanted_operations(
         for kind, needed in rights.items() if chosen else ():
             held = by_type.setdefault(kind, [])
             held += [each for each in needed if each not in held]
-    return Wanted([one_operation(text) for text in operations or ()], by_type, idempotent)
+    return WantedOperations([one_operation(text) for text in operations or ()], by_type, idempotent)
 
 
 def one_operation(text: str) -> AclOperation:
@@ -134,7 +134,7 @@ def acls_to_add(
     whos: list[Who],
     resources: list[tuple[AclResourceType, str]],
     pattern: PatternType,
-    wanted: Wanted,
+    wanted: WantedOperations,
 ) -> list[AclBinding]:
     """The ACLs to add. Ends the program if a part of an ACL is missing in the options."""
     from odradek_client.admin import AclBinding
@@ -193,7 +193,7 @@ def filters_to_delete(
     whos: list[Who],
     resources: list[tuple[AclResourceType, str]],
     pattern: PatternType,
-    wanted: Wanted,
+    wanted: WantedOperations,
 ) -> list[AclBindingFilter]:
     """Filters for the ACLs to delete. Ends the program if the options select none."""
     from odradek_client.admin import AclBindingFilter

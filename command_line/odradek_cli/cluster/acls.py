@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from odradek_cli.cluster.acl_options import (
-    Wanted,
+    WantedOperations,
     Who,
     acls_to_add,
     filters_to_delete,
@@ -133,7 +133,7 @@ class RightsOptions:
             self.allow_principal, self.allow_host, self.deny_principal, self.deny_host
         )
 
-    def operations(self) -> Wanted:
+    def operations(self) -> WantedOperations:
         """The requested operations."""
         return wanted_operations(self.operation, self.producer, self.consumer, self.idempotent)
 

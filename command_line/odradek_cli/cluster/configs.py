@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 app = Commands(help="Describe, set, delete settings of topics, brokers, groups.")
 
 
-class Kind(StrEnum):
+class ConfigResourceType(StrEnum):
     """The kinds of resources that have settings."""
 
     TOPIC = "topic"
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 _DEFAULT = "default"
 
 KindArgument = Annotated[
-    Kind,
+    ConfigResourceType,
     argument("topic|broker|group|broker-logger", "The type of resource that has the settings."),
 ]
 Name = Annotated[
@@ -150,35 +150,39 @@ def delete(
 # --- Asking ---------------------------------------------------------------------------------------
 
 
-async def _resource(admin: Admin, kind: Kind, name: str) -> ConfigResource:
+async def _resource(admin: Admin, kind: ConfigResourceType, name: str) -> ConfigResource:
     from odradek_client.admin import ConfigResource
     from odradek_client.errors import Refused
 
-    if kind is Kind.TOPIC:
+    if kind is ConfigResourceType.TOPIC:
         return ConfigResource.topic(name)
-    if kind is Kind.GROUP:
+    if kind is ConfigResourceType.GROUP:
         return ConfigResource.group(name)
-    if name == _DEFAULT and kind is Kind.BROKER:
+    if name == _DEFAULT and kind is ConfigResourceType.BROKER:
         return ConfigResource.broker(None)
     there = [str(broker.node_id) for broker in (await admin.describe_cluster()).brokers]
     if name not in there:
-        or_all = ", or `default` for all" if kind is Kind.BROKER else ""
+        or_all = ", or `default` for all" if kind is ConfigResourceType.BROKER else ""
         raise Refused(f"there is no broker {name!r}; give one of {', '.join(there)}{or_all}")
-    if kind is Kind.BROKER_LOGGER:
+    if kind is ConfigResourceType.BROKER_LOGGER:
         return ConfigResource.broker_logger(int(name))
     return ConfigResource.broker(int(name))
 
 
-async def _all_names(admin: Admin, kind: Kind) -> list[str]:
-    if kind is Kind.TOPIC:
+async def _all_names(admin: Admin, kind: ConfigResourceType) -> list[str]:
+    if kind is ConfigResourceType.TOPIC:
         return await admin.list_topics()
-    if kind is Kind.GROUP:
+    if kind is ConfigResourceType.GROUP:
         return [each.group_id for each in await admin.list_groups()]
     return [str(broker.node_id) for broker in (await admin.describe_cluster()).brokers]
 
 
 async def _describe(
-    admin: Admin, kind: Kind, names: list[str], keys: list[str] | None, documentation: bool
+    admin: Admin,
+    kind: ConfigResourceType,
+    names: list[str],
+    keys: list[str] | None,
+    documentation: bool,
 ) -> tuple[list[dict[str, Any]], list[OdradekError]]:
     names = names or await _all_names(admin, kind)
     resources = {name: await _resource(admin, kind, name) for name in names}
@@ -194,7 +198,7 @@ async def _describe(
     ], list(found.errors.values())
 
 
-def _row(kind: Kind, name: str, entry: ConfigEntry) -> dict[str, Any]:
+def _row(kind: ConfigResourceType, name: str, entry: ConfigEntry) -> dict[str, Any]:
     source = entry.source.name.lower().replace("_", "-")
     return {
         "type": kind.value,
@@ -215,7 +219,7 @@ def _shown(row: dict[str, Any], name: str) -> str:
     return cell(row.get(name))
 
 
-def _print_documented(kind: Kind, rows: list[dict[str, Any]]) -> None:
+def _print_documented(kind: ConfigResourceType, rows: list[dict[str, Any]]) -> None:
     resource = None
     for row in rows:
         if row["resource"] != resource:
@@ -229,7 +233,7 @@ def _print_documented(kind: Kind, rows: list[dict[str, Any]]) -> None:
 
 def _alter(
     brokers: BrokerOptions,
-    kind: Kind,
+    kind: ConfigResourceType,
     name: str,
     changes: dict[str, str | None],
     validate_only: bool = False,

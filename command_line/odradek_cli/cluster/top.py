@@ -11,7 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from odradek_cli.cluster.top_frame import Frame, GroupSample, OpenTransaction, Sample, make_frame
+from odradek_cli.cluster.top_frame import (
+    ClusterSample,
+    Frame,
+    GroupSample,
+    OpenTransaction,
+    make_frame,
+)
 from odradek_cli.cluster.top_view import SORTS, render
 from odradek_cli.common import AsJson, BrokerOptions, run
 from odradek_cli.options import option
@@ -170,7 +176,7 @@ class _Watch:
 
     interval_s: float
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
-    _before: Sample | None = None
+    _before: ClusterSample | None = None
     _histories: LagHistories = field(default_factory=LagHistories)
 
     async def frame(self, admin: Admin) -> Frame:
@@ -180,7 +186,7 @@ class _Watch:
         self._before = sample
         return frame
 
-    async def _sample(self, admin: Admin) -> Sample:
+    async def _sample(self, admin: Admin) -> ClusterSample:
         cluster = await admin.describe_cluster()
         missing: list[str] = []
 
@@ -202,7 +208,7 @@ class _Watch:
         wanted = {tp for each in positions.values() for tp in each} | set(partitions)
         at_ms = self.now_ms()
         ends = await had("ends of partitions", end_offsets(admin, wanted), {})
-        return Sample(
+        return ClusterSample(
             at_ms=at_ms,
             cluster_id=cluster.cluster_id,
             nodes=len(cluster.brokers),

@@ -55,7 +55,7 @@ class GroupSample:
 
 
 @dataclass(frozen=True)
-class Sample:
+class ClusterSample:
     """The state of a cluster at one time. `missing`: sentences about the parts that are missing,
     with the reasons."""
 
@@ -137,7 +137,7 @@ class Frame:
         return found
 
 
-def make_frame(before: Sample | None, now: Sample) -> Frame:
+def make_frame(before: ClusterSample | None, now: ClusterSample) -> Frame:
     """The frame of a sample, with rates for the time between the previous sample and this one."""
     elapsed_s = 0.0 if before is None else (now.at_ms - before.at_ms) / 1000
     known = before is not None and elapsed_s > 0
@@ -165,7 +165,9 @@ def make_frame(before: Sample | None, now: Sample) -> Frame:
     )
 
 
-def _pairs(before: Sample, now: Sample) -> list[tuple[BrokerDescription, BrokerDescription]]:
+def _pairs(
+    before: ClusterSample, now: ClusterSample
+) -> list[tuple[BrokerDescription, BrokerDescription]]:
     """The earlier and the present description of each broker that was not restarted between
     them."""
     return [
@@ -189,7 +191,7 @@ def _throughput(pairs: list[tuple[BrokerDescription, BrokerDescription]]) -> dic
     return found
 
 
-def _levels(now: Sample) -> dict[str, float]:
+def _levels(now: ClusterSample) -> dict[str, float]:
     return {
         name: sum(each.counters[name] for each in now.brokers.values() if name in each.counters)
         for name in _LEVELS
@@ -197,7 +199,7 @@ def _levels(now: Sample) -> dict[str, float]:
     }
 
 
-def _topics(before: Sample | None, now: Sample, elapsed_s: float) -> list[TopicRate]:
+def _topics(before: ClusterSample | None, now: ClusterSample, elapsed_s: float) -> list[TopicRate]:
     """The topics, the busiest one first."""
     records: dict[str, int] = {}
     partitions: Counter[str] = Counter(tp.topic for tp in now.ends)

@@ -24,9 +24,9 @@ from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError, utc_time
 from odradek_records.offset_reset import (
     Partition,
-    Plan,
     Range,
-    Target,
+    ResetPlan,
+    ResetTarget,
     Where,
     parse_target,
     parse_topics,
@@ -145,7 +145,7 @@ class Reset:
 
     groups: list[str]
     topics: dict[str, list[int] | None]
-    target: Target
+    target: ResetTarget
     listed: dict[str, dict[Partition, int]]
     execute: bool
 
@@ -181,7 +181,7 @@ async def _reset_group(
 
 async def plan_of_group(
     admin: Admin, group: str, reset: Reset, errors: list[Exception]
-) -> tuple[Plan, dict[Partition, int]]:
+) -> tuple[ResetPlan, dict[Partition, int]]:
     """The plan with the new offsets of a group, and the committed offsets. Changes nothing."""
     missing = await _require_inactive(admin, group)
     held = await admin.list_group_offsets(group)
@@ -192,11 +192,11 @@ async def plan_of_group(
     ranges = await ranges_of(admin, partitions, errors)
     at_time = await offsets_at(admin, ranges, reset.target)
     made = plan(reset.target, ranges, committed, at_time, reset.listed.get(group, {}))
-    return Plan(made.offsets, [*missing, *made.notes]), committed
+    return ResetPlan(made.offsets, [*missing, *made.notes]), committed
 
 
 async def offsets_at(
-    admin: Admin, partitions: Iterable[Partition], target: Target
+    admin: Admin, partitions: Iterable[Partition], target: ResetTarget
 ) -> dict[Partition, int | None]:
     """The offset of each partition at the target's time; empty if the target is no time."""
     if target.where is not Where.TIME:
@@ -206,7 +206,7 @@ async def offsets_at(
 
 
 def rows_of_plan(
-    group: str, made: Plan, committed: Mapping[Partition, int], which: Iterable[Partition]
+    group: str, made: ResetPlan, committed: Mapping[Partition, int], which: Iterable[Partition]
 ) -> list[dict[str, Any]]:
     """A row with the old and the new offset for each partition of `which`."""
     return [

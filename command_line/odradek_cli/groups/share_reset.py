@@ -18,7 +18,7 @@ from odradek_cli.completion import group_names, topic_names
 from odradek_cli.groups.group_reset import ToDatetime, offsets_at, ranges_of
 from odradek_cli.options import argument, option
 from odradek_records.offset_grammar import OffsetError
-from odradek_records.offset_reset import Partition, Target, parse_target, plan
+from odradek_records.offset_reset import Partition, ResetTarget, parse_target, plan
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -63,7 +63,7 @@ def reset_offsets(
 
 
 async def _reset(
-    admin: Admin, group: str, topics: list[str], target: Target, execute: bool
+    admin: Admin, group: str, topics: list[str], target: ResetTarget, execute: bool
 ) -> tuple[list[dict[str, Any]], list[Exception]]:
     """A row for each partition that has, or would get, a new offset; and the errors."""
     errors: list[Exception] = []

@@ -17,7 +17,7 @@ from odradek_cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
-    Progress,
+    RecordCounter,
     client_settings,
     connected,
     progress,
@@ -42,7 +42,7 @@ from odradek_cli.records.record_view import (
 )
 from odradek_cli.topic_patterns import is_pattern, pattern_of
 from odradek_client.consumer.rebalance_listener import RebalanceListener
-from odradek_records.offset_grammar import Bound, Place, Span, parse_span
+from odradek_records.offset_grammar import Bound, OffsetBase, OffsetSpan, parse_span
 from odradek_records.record_format import (
     FormatError,
     Printer,
@@ -74,7 +74,7 @@ _DELIMITER = r"\n"
 
 
 @dataclass(slots=True)
-class Reading:
+class ConsumeProgress:
     """The progress of one run.
 
     `ends`: the offset at which the run stops in each partition; None to read on. `line_end`: the
@@ -85,7 +85,7 @@ class Reading:
     """
 
     printer: Printer
-    shown: Progress
+    shown: RecordCounter
     records_left: int | None
     group: str | None = None
     ends: dict[TopicPartition, int] | None = None
@@ -176,7 +176,7 @@ class Reading:
 class _Ownership(RebalanceListener):
     """Keeps `Reading.own` up to date."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ConsumeProgress) -> None:
         self._reading = reading
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
@@ -189,14 +189,14 @@ class _Ownership(RebalanceListener):
 async def _start_offsets(
     consumer: Consumer, partitions: list[TopicPartition], bound: Bound
 ) -> dict[TopicPartition, int]:
-    if bound.place is Place.OFFSET:
+    if bound.place is OffsetBase.OFFSET:
         return dict.fromkeys(partitions, bound.value)
-    if bound.place is Place.BEGINNING:
+    if bound.place is OffsetBase.BEGINNING:
         return await consumer.beginning_offsets(*partitions)
     ends = await consumer.end_offsets(*partitions)
-    if bound.place is Place.END:
+    if bound.place is OffsetBase.END:
         return ends
-    if bound.place is Place.BEFORE_END:
+    if bound.place is OffsetBase.BEFORE_END:
         starts = await consumer.beginning_offsets(*partitions)
         return {each: max(starts[each], ends[each] - bound.value) for each in partitions}
     found = await consumer.offsets_for_times(dict.fromkeys(partitions, bound.value))
@@ -208,7 +208,7 @@ async def _start_offsets(
 
 
 async def _stop_offsets(
-    consumer: Consumer, partitions: list[TopicPartition], span: Span, stop_at_end: bool
+    consumer: Consumer, partitions: list[TopicPartition], span: OffsetSpan, stop_at_end: bool
 ) -> dict[TopicPartition, int] | None:
     """The offset to stop at in each partition; None to read on."""
     if span.stop_ms is None and not stop_at_end:
@@ -252,9 +252,9 @@ async def _consume(
     settings: dict[str, Any],
     words: list[str],
     partitions: list[int],
-    span: Span,
+    span: OffsetSpan,
     stop_at_end: bool,
-    reading: Reading,
+    reading: ConsumeProgress,
 ) -> None:
     from odradek_client.admin import Admin
     from odradek_client.consumer.consumer import Consumer
@@ -301,7 +301,7 @@ def _is_shared(settings: dict[str, Any], partitions: list[int]) -> bool:
 
 
 async def _watch_disks(
-    settings: dict[str, Any], reading: Reading, main: asyncio.Task[Any], refusal: list[str]
+    settings: dict[str, Any], reading: ConsumeProgress, main: asyncio.Task[Any], refusal: list[str]
 ) -> None:
     """End the command if a broker's disk is full. Such a broker cannot write a new member to its
     log, and the client would silently retry until there is room."""
@@ -329,9 +329,9 @@ async def _read(
     topics: list[str],
     pattern: str | None,
     partitions: list[int],
-    span: Span,
+    span: OffsetSpan,
     stop_at_end: bool,
-    reading: Reading,
+    reading: ConsumeProgress,
 ) -> None:
     """Read until the run is over. `pattern`: the regular expression to which the group subscribes
     instead of `topics`."""
@@ -353,28 +353,28 @@ async def _assign(
     consumer: Consumer,
     topics: list[str],
     partitions: list[int],
-    span: Span,
+    span: OffsetSpan,
     stop_at_end: bool,
-    reading: Reading,
+    reading: ConsumeProgress,
 ) -> None:
     found = await _find_partitions(consumer, topics, partitions)
     reading.ends = await _stop_offsets(consumer, found, span, stop_at_end)
     consumer.assign(found)
-    bound = span.start or Bound(Place.BEGINNING)
-    if bound.place is not Place.STORED:
+    bound = span.start or Bound(OffsetBase.BEGINNING)
+    if bound.place is not OffsetBase.STORED:
         reading.starts = await _start_offsets(consumer, found, bound)
         for each, offset in reading.starts.items():
             consumer.seek(each, offset)
         for each, end in (reading.ends or {}).items():
             if reading.starts[each] >= end:
                 reading.finished.add(each)
-        if bound.place is Place.OFFSET:
+        if bound.place is OffsetBase.OFFSET:
             _tell_if_behind(bound.value, reading)
     else:
         await _skip_finished(consumer, reading)
 
 
-def _tell_if_behind(offset: int, reading: Reading) -> None:
+def _tell_if_behind(offset: int, reading: ConsumeProgress) -> None:
     """Warn if the start offset is after the end of every partition, so that no record is
     printed."""
     ends = reading.ends or {}
@@ -387,7 +387,7 @@ def _tell_if_behind(offset: int, reading: Reading) -> None:
         )
 
 
-async def _skip_finished(consumer: Consumer, reading: Reading) -> None:
+async def _skip_finished(consumer: Consumer, reading: ConsumeProgress) -> None:
     """Mark partitions as finished if the group had read all their records before the run began."""
     starts = await consumer.beginning_offsets(*(reading.ends or {}))
     for each, end in (reading.ends or {}).items():
@@ -397,7 +397,7 @@ async def _skip_finished(consumer: Consumer, reading: Reading) -> None:
             reading.finished.add(each)
 
 
-async def _print(consumer: Consumer, reading: Reading) -> None:
+async def _print(consumer: Consumer, reading: ConsumeProgress) -> None:
     from odradek_client.consumer.errors import CorruptRecord
 
     lines = None
@@ -424,7 +424,9 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
             await _note_positions(consumer, reading)
 
 
-async def _print_records(consumer: Consumer, reading: Reading) -> Collection[TopicPartition]:
+async def _print_records(
+    consumer: Consumer, reading: ConsumeProgress
+) -> Collection[TopicPartition]:
     """Print the next records one by one. Returns their partitions."""
     limit = _POLL_RECORDS
     view = reading.view
@@ -451,7 +453,7 @@ async def _print_records(consumer: Consumer, reading: Reading) -> Collection[Top
 
 
 async def _print_lines(
-    consumer: Consumer, reading: Reading, lines: ValueLines
+    consumer: Consumer, reading: ConsumeProgress, lines: ValueLines
 ) -> Collection[TopicPartition]:
     """Print the next records in whole batches. Returns their partitions."""
     from odradek_client.structs import TopicPartition
@@ -494,7 +496,7 @@ def _way_past(error: CorruptRecord, group: str | None) -> str:
     )
 
 
-async def _note_positions(consumer: Consumer, reading: Reading) -> None:
+async def _note_positions(consumer: Consumer, reading: ConsumeProgress) -> None:
     """Mark the partitions whose position has reached the end as finished. The last printed record
     does not show the end, because control records, which no poll returns, may follow it."""
     for partition in consumer.assignment():
@@ -606,13 +608,13 @@ def consume(
             printer = view.printer(printer, plain=plain, as_json=as_json)
     except ValueError as error:
         fail(str(error), 2)
-    if span.start is not None and span.start.place is Place.STORED and group is None:
+    if span.start is not None and span.start.place is OffsetBase.STORED and group is None:
         fail("-o stored needs --group: a group is what stores offsets", 2)
-    if group is not None and not partition and span.start not in (None, Bound(Place.STORED)):
+    if group is not None and not partition and span.start not in (None, Bound(OffsetBase.STORED)):
         fail("a group begins where it stands: leave out -o, or name partitions with -p", 2)
     settings = _settings(topics, bootstrap, group, read_committed, setting)
     with progress("consuming", count, wanted=not sys.stdout.isatty()) as shown:
-        reading = Reading(printer, shown, count, group, view=view)
+        reading = ConsumeProgress(printer, shown, count, group, view=view)
         if plain and view is None:
             reading.line_end = unescape(delimiter)
         run(

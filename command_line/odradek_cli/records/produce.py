@@ -23,7 +23,7 @@ from odradek_cli.common import (
     Bootstrap,
     ClientSettings,
     Compression,
-    Progress,
+    RecordCounter,
     client_settings,
     connected,
     progress,
@@ -86,7 +86,7 @@ class InputError(Exception):
 
 
 @dataclass(frozen=True)
-class Job:
+class InputJob:
     """The input, and the way to read it. `whole`: send many lines as a block, if no line needs
     parsing."""
 
@@ -94,7 +94,7 @@ class Job:
     delimiter: bytes
     line_format: LineFormat
     partition: int | None
-    shown: Progress
+    shown: RecordCounter
     whole: bool = False
 
 
@@ -370,7 +370,7 @@ class _Run:
         return ", ".join(parts)
 
 
-async def _produce(settings: dict[str, Any], job: Job, work: _Run) -> None:
+async def _produce(settings: dict[str, Any], job: InputJob, work: _Run) -> None:
     from odradek_client.producer.producer import Producer
 
     loop = asyncio.get_running_loop()
@@ -417,7 +417,7 @@ async def _transaction(producer: Producer, work: _Run) -> AsyncIterator[None]:
         raise
 
 
-async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) -> None:
+async def _produce_file(producer: Producer, work: _Run, source: Path, job: InputJob) -> None:
     from odradek_client.errors import OdradekError, RecordTooLarge
 
     name = "standard input" if source == _STANDARD_INPUT else str(source)
@@ -559,7 +559,7 @@ def produce(
     )
     work = _Run(topic)
     with progress("producing", wanted=not interactive) as shown:
-        job = Job(files or [_STANDARD_INPUT], separator, line_format, partition, shown, whole)
+        job = InputJob(files or [_STANDARD_INPUT], separator, line_format, partition, shown, whole)
         try:
             run(_produce(settings, job, work), close_on_sigterm=True)
         except InputError as error:

@@ -20,7 +20,7 @@ from odradek_records.record_filter import (
     parse_filter,
     parse_path_condition,
 )
-from odradek_records.record_format import FormatError, Headers, Printer, RecordLike, to_json_line
+from odradek_records.record_format import FormatError, Headers, PrintedRecord, Printer, to_json_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -209,7 +209,7 @@ class _DecodedRecords:
     and then the printer need them."""
 
     decoders: Decoders
-    _last: dict[bool, tuple[RecordLike, Decoded]] = field(default_factory=dict)
+    _last: dict[bool, tuple[PrintedRecord, Decoded]] = field(default_factory=dict)
     _told: set[tuple[str, bool, str]] = field(default_factory=set)
 
     def of(self, record: Any, is_key: bool) -> Decoded:
@@ -226,7 +226,7 @@ class _DecodedRecords:
     def value_of(self, record: Any) -> Any:
         return self.of(record, False).value
 
-    def as_json(self, record: RecordLike) -> dict[str, Any]:
+    def as_json(self, record: PrintedRecord) -> dict[str, Any]:
         """The decoded key and value for a line of JSON."""
         return {
             name: {"format": found.format, "value": found.value}
@@ -235,13 +235,13 @@ class _DecodedRecords:
             for found in [self.of(record, is_key)]
         }
 
-    def of_one_line(self, record: RecordLike) -> _OneLine:
+    def of_one_line(self, record: PrintedRecord) -> _OneLine:
         return _OneLine(
             record.topic, record.partition, record.offset, record.timestamp, record.timestamp_type,
             record.headers, self._line(record, True), self._line(record, False),
         )  # fmt: skip
 
-    def _line(self, record: RecordLike, is_key: bool) -> bytes | None:
+    def _line(self, record: PrintedRecord, is_key: bool) -> bytes | None:
         data: bytes | None = record.key if is_key else record.value
         if data is None:
             return None
@@ -302,7 +302,7 @@ class _PrettyPrinter:
         self._console: Console = Console(file=sys.stdout, soft_wrap=True)
         self._styles: dict[str, str] = {}
 
-    def __call__(self, record: RecordLike) -> bytes:
+    def __call__(self, record: PrintedRecord) -> bytes:
         with self._console.capture() as captured:
             self._console.print(self._head(record), highlight=False)
             found = self._records.of(record, False)
@@ -318,7 +318,7 @@ class _PrettyPrinter:
                 )
         return captured.get().encode()
 
-    def _head(self, record: RecordLike) -> Text:
+    def _head(self, record: PrintedRecord) -> Text:
         from rich.text import Text
 
         style = self._styles.setdefault(

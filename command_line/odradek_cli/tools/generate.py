@@ -366,7 +366,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Section:
+class DashboardRow:
     """A row of the dashboard, with its panels."""
 
     title: str
@@ -390,7 +390,7 @@ def _now(metric: str, by: str = "", labels: str = "") -> str:
 
 
 SECTIONS = (
-    Section(
+    DashboardRow(
         "Broker",
         (
             Panel(
@@ -444,7 +444,7 @@ SECTIONS = (
             ),
         ),
     ),
-    Section(
+    DashboardRow(
         "Disk",
         (
             Panel(
@@ -494,7 +494,7 @@ SECTIONS = (
             ),
         ),
     ),
-    Section(
+    DashboardRow(
         "Groups",
         (
             Panel(
@@ -544,7 +544,7 @@ SECTIONS = (
             ),
         ),
     ),
-    Section(
+    DashboardRow(
         "Share groups",
         (
             Panel(
@@ -574,7 +574,7 @@ SECTIONS = (
             ),
         ),
     ),
-    Section(
+    DashboardRow(
         "Transactions and quotas",
         (
             Panel(

@@ -481,7 +481,7 @@ def _target_options(to: str) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(slots=True)
-class Sample:
+class RecordSample:
     """The records of a sample. `ranges`: the examined offsets of each partition. `complete`: false
     if a limit ended the search."""
 
@@ -497,7 +497,7 @@ async def _read(
     offset: int,
     count: int,
     wanted: _Wanted | None,
-) -> Sample:
+) -> RecordSample:
     """The newest `count` matching records, or with an `offset`, the first matching records from
     that offset on."""
     from odradek_client.structs import TopicPartition
@@ -525,7 +525,7 @@ async def _read(
         if offset >= 0
         else sorted(found, key=lambda record: (record.timestamp, record.offset))[-count:]
     )
-    return Sample(
+    return RecordSample(
         chosen,
         [
             {"partition": each.partition, "from": starts[each], "to": positions[each]}

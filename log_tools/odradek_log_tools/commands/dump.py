@@ -24,7 +24,7 @@ from odradek_log_tools.commands.paths import ConfigFile, data_directories
 from odradek_protocol.visible import json_line, visible
 
 if TYPE_CHECKING:
-    from odradek_log_tools.dump import Row, Selection
+    from odradek_log_tools.dump import Row, RowWindow
     from odradek_log_tools.file_names import FileName
 
 #: The number of rows that set the widths of a table's columns; later rows may be wider.
@@ -176,7 +176,7 @@ def _topic(path: Path, name: FileName) -> str:
     return "" if directory is None else directory.partition[0]
 
 
-def _dump(path: Path, name: FileName, selection: Selection, as_json: bool) -> bool:
+def _dump(path: Path, name: FileName, selection: RowWindow, as_json: bool) -> bool:
     """Print one file; False if it is damaged. Raises OSError."""
     from odradek_broker.platform.machine import ReadOnlyFiles
     from odradek_log_tools.dump import dump_file
@@ -256,9 +256,9 @@ def dump(
 
     Exits with 1 if a file is damaged, after printing everything before the damage.
     """
-    from odradek_log_tools.dump import Selection
+    from odradek_log_tools.dump import RowWindow
 
-    selection = Selection(offset, count, records)
+    selection = RowWindow(offset, count, records)
     named_paths = data_directories(paths, config)
     headings = not as_json and (len(named_paths) > 1 or named_paths[0].is_dir())
     whole = True

@@ -25,7 +25,7 @@ from odradek_broker.topic_partition import TopicPartition
 from odradek_log_tools.file_names import parse_directory, parse_file
 from odradek_log_tools.verify.findings import Findings
 from odradek_log_tools.verify.metadata import METADATA_DIRECTORY, StoredMetadata
-from odradek_log_tools.verify.partition import Expected, PartitionCheck, Summary
+from odradek_log_tools.verify.partition import Expected, PartitionCheck, PartitionSummary
 from odradek_log_tools.verify.partition_files import note_leftover
 from odradek_protocol.lazy_dataclass import dataclass
 
@@ -48,7 +48,7 @@ class Totals:
     size_bytes: int = 0
     scanned_bytes: int = 0
 
-    def add(self, summary: Summary) -> None:
+    def add(self, summary: PartitionSummary) -> None:
         """Count a partition."""
         self.partitions += 1
         self.segments += summary.segments

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek_broker.config.broker import default_config
-from odradek_broker.config.types import ConfigError
+from odradek_broker.config.types import BrokerConfigError
 from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.metadata.snapshots import (
-    CorruptSnapshot,
-    Snapshot,
-    SnapshotId,
+    CorruptMetadataSnapshot,
+    MetadataSnapshot,
+    MetadataSnapshotId,
     decode_snapshot,
     parse_file_name,
 )
@@ -74,7 +74,7 @@ def read_metadata(
     for path, offset, value in _values(files, f"{data_dir}/{METADATA_DIRECTORY}", findings):
         try:
             metadata.replay(value)
-        except (WireError, MetadataError, ConfigError) as problem:
+        except (WireError, MetadataError, BrokerConfigError) as problem:
             metadata.readable = False
             findings.damaged(
                 path,
@@ -126,12 +126,12 @@ def _newest_snapshot(
 
 
 def _read_snapshot(
-    files: Files, path: str, snapshot: SnapshotId, findings: Findings
-) -> Snapshot | None:
+    files: Files, path: str, snapshot: MetadataSnapshotId, findings: Findings
+) -> MetadataSnapshot | None:
     file = files.open(path)
     try:
         return decode_snapshot(file.read_at(0, file.size()))
-    except CorruptSnapshot as problem:
+    except CorruptMetadataSnapshot as problem:
         findings.recoverable(
             path, str(problem), "the next start takes the one before, and the log behind it"
         )

@@ -16,13 +16,13 @@ from odradek_broker.storage.checkpoints import (
     read_small_file,
 )
 from odradek_broker.storage.producers.manager import read_end_marker
-from odradek_broker.storage.producers.snapshot import CorruptSnapshot, decode_snapshot
+from odradek_broker.storage.producers.snapshot import CorruptProducerSnapshot, decode_snapshot
 from odradek_broker.storage.producers.state import ProducerEntry, ProducerStateManager
 from odradek_broker.storage.recovery import has_lost_its_end, has_snapshot_behind
-from odradek_broker.storage.transaction_index import AbortedTransaction
+from odradek_broker.storage.transaction_index import AbortedTxn
 from odradek_log_tools.file_names import FileKind
 from odradek_log_tools.record_decoders import is_loaded, load_problem
-from odradek_log_tools.segment_file import StoredBatch, no_wait
+from odradek_log_tools.segment_file import SegmentBatch, no_wait
 from odradek_log_tools.verify.findings import Findings
 from odradek_log_tools.verify.partition_files import (
     PartitionFiles,
@@ -64,7 +64,7 @@ class ProducerReplay:
         self._state.restore(entries, offset)
         self.exact = True
 
-    def follow(self, batch: StoredBatch) -> AbortedTransaction | None:
+    def follow(self, batch: SegmentBatch) -> AbortedTxn | None:
         """Apply a batch. Returns the entry that the transaction index must have for it, if any.
         Raises BatchError and ValueError."""
         header = batch.header
@@ -158,7 +158,7 @@ class Expected:
 
 
 @dataclass(slots=True)
-class Summary:
+class PartitionSummary:
     """The result of the check. `scanned_bytes`: the number of bytes that the next start will
     scan."""
 
@@ -204,9 +204,9 @@ class PartitionCheck:
         self._first_scanned = 0
         self._next_offset = 0
         self._segment_bytes = 0
-        self.summary = Summary()
+        self.summary = PartitionSummary()
 
-    def run(self) -> Summary:
+    def run(self) -> PartitionSummary:
         """Check the directory. Raises OSError."""
         self._there = sort_files(self._directory, self._files.list(self._directory), self._findings)
         skip_unfinished_swaps(self._files, self._there, self._findings, live=self._expected.live)
@@ -323,7 +323,7 @@ class PartitionCheck:
             bad=lambda damage: self._bad(at, damage),
             wait=self._wait,
         )
-        aborted: list[AbortedTransaction] = []
+        aborted: list[AbortedTxn] = []
         try:
             for batch in check.batches():
                 if self._cut is not None:
@@ -343,7 +343,7 @@ class PartitionCheck:
         if scanned:
             self.summary.scanned_bytes += check.size_bytes
 
-    def _follow(self, batch: StoredBatch, aborted: list[AbortedTransaction]) -> None:
+    def _follow(self, batch: SegmentBatch, aborted: list[AbortedTxn]) -> None:
         try:
             entry = self._replay.follow(batch)
         except (BatchError, ValueError) as problem:
@@ -359,7 +359,7 @@ class PartitionCheck:
         if entry is not None:
             aborted.append(entry)
 
-    def _check_records(self, batch: StoredBatch) -> None:
+    def _check_records(self, batch: SegmentBatch) -> None:
         """In a batch, report the first record that the topic's coordinator could not load."""
         if self._unloadable or batch.header.is_control or batch.problem or batch.data is None:
             return
@@ -495,7 +495,7 @@ class PartitionCheck:
             file.close()
         try:
             difference = self._replay.differences(content, offset)
-        except CorruptSnapshot as problem:
+        except CorruptProducerSnapshot as problem:
             self._findings.recoverable(
                 path,
                 str(problem),

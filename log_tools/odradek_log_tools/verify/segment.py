@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from odradek_broker.platform.seams import File, Files
-from odradek_broker.storage.transaction_index import AbortedTransaction
+from odradek_broker.storage.transaction_index import AbortedTxn
 from odradek_log_tools.dump import ABORTED_ENTRY, OFFSET_ENTRY, TIME_ENTRY, entries
 from odradek_log_tools.file_names import FileKind
-from odradek_log_tools.segment_file import Damaged, SegmentFile, StoredBatch
+from odradek_log_tools.segment_file import Damaged, SegmentBatch, SegmentFile
 from odradek_log_tools.verify.findings import Findings
 from odradek_log_tools.verify.indexes import OffsetIndexCheck, TimeIndexCheck
 from odradek_log_tools.verify.partition_files import PartitionFiles
@@ -71,7 +71,7 @@ class SegmentCheck:
         self._derived, self._complete = derived, complete
         self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
 
-    def batches(self) -> Iterator[StoredBatch]:
+    def batches(self) -> Iterator[SegmentBatch]:
         """The batches whose checksum is right, and whose offsets follow those of the batches
         before. Raises OSError."""
         file = self._open(self.path)
@@ -92,7 +92,7 @@ class SegmentCheck:
         self.sound = False
         self._bad(Damage(self.path, position, offset, problem, torn))
 
-    def _follows(self, batch: StoredBatch) -> bool:
+    def _follows(self, batch: SegmentBatch) -> bool:
         header, expected = batch.header, self.next_offset
         if header.base_offset < expected:
             self._report(
@@ -115,7 +115,7 @@ class SegmentCheck:
         self._check_records(batch)
         return True
 
-    def _check_records(self, batch: StoredBatch) -> None:
+    def _check_records(self, batch: SegmentBatch) -> None:
         header = batch.header
         if batch.data is None:
             self._findings.note(
@@ -140,7 +140,7 @@ class SegmentCheck:
         elif len(offsets) and max(columns.timestamps) != header.max_timestamp:
             self.odd_timestamps += 1
 
-    def _unreadable(self, batch: StoredBatch, problem: str) -> None:
+    def _unreadable(self, batch: SegmentBatch, problem: str) -> None:
         header = batch.header
         self._findings.damaged(
             self.path,
@@ -194,7 +194,7 @@ class SegmentCheck:
         path = self._partition.path(self._base_offset, kind)
         return lambda problem: self._findings.damaged(path, problem, _REMOVE_IT)
 
-    def finish(self, aborted: list[AbortedTransaction] | None) -> None:
+    def finish(self, aborted: list[AbortedTxn] | None) -> None:
         """End the check. `aborted`: the entries that the transaction index must have; None if they
         are unknown."""
         try:
@@ -207,17 +207,17 @@ class SegmentCheck:
             for file in self._opened:
                 file.close()
 
-    def _check_transaction_index(self, aborted: list[AbortedTransaction] | None) -> None:
+    def _check_transaction_index(self, aborted: list[AbortedTxn] | None) -> None:
         kind = FileKind.TRANSACTION_INDEX
         problem = self._index_problem(kind)
-        found: list[AbortedTransaction] = []
+        found: list[AbortedTxn] = []
         if self._partition.has(self._base_offset, kind):
             file = self._open(self._partition.path(self._base_offset, kind))
             try:
                 for version, *fields in entries(file, ABORTED_ENTRY):
                     if version:
                         raise Damaged(0, f"an entry of version {version}")
-                    found.append(AbortedTransaction._make(fields))
+                    found.append(AbortedTxn._make(fields))
             except Damaged as damage:
                 problem(str(damage))
                 return
@@ -234,7 +234,7 @@ class SegmentCheck:
                 problem(f"{entry} does not end in this segment")
 
 
-def _first_difference(found: list[AbortedTransaction], aborted: list[AbortedTransaction]) -> str:
+def _first_difference(found: list[AbortedTxn], aborted: list[AbortedTxn]) -> str:
     for stored, computed in zip(found, aborted, strict=False):
         if stored != computed:
             return f"{tuple(stored)} where {tuple(computed)} belongs"

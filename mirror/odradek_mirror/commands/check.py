@@ -25,8 +25,8 @@ from odradek_mirror.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from odradek_mirror.check import Checker, GroupResult, PartitionResult, SettingResult
-    from odradek_mirror.plan import Mode, Selection
+    from odradek_mirror.check import Checker, GroupResult, PartitionCheckResult, SettingResult
+    from odradek_mirror.plan import Mode, TopicSelection
 
 _DIFFERENT, _NOT_COMPARED = 1, 2
 
@@ -62,7 +62,7 @@ def check(
 async def _check(
     source_settings: dict[str, Any],
     target_settings: dict[str, Any],
-    selection: Selection,
+    selection: TopicSelection,
     mode: Mode | None,
     name: str,
     as_json: bool,
@@ -128,11 +128,11 @@ async def _compare(checker: Checker, as_json: bool) -> int:
     return code
 
 
-def _result(each: PartitionResult) -> str:
+def _result(each: PartitionCheckResult) -> str:
     return "not compared" if each.error else "different" if each.differences else "equal"
 
 
-def _print_topic(topic: str, results: list[PartitionResult]) -> None:
+def _print_topic(topic: str, results: list[PartitionCheckResult]) -> None:
     say(topic)
     rows = []
     for each in results:
@@ -151,7 +151,7 @@ def _print_topic(topic: str, results: list[PartitionResult]) -> None:
             tell(f"odradek: {name} could not be compared: {each.error}")
 
 
-def _partition_row(each: PartitionResult) -> dict[str, Any]:
+def _partition_row(each: PartitionCheckResult) -> dict[str, Any]:
     return {
         "type": "partition",
         "topic": each.tp.topic,

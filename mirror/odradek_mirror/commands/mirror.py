@@ -42,9 +42,9 @@ from odradek_mirror.commands.options import (
 from odradek_mirror.commands.status import status
 
 if TYPE_CHECKING:
-    from odradek_mirror.plan import MirrorOptions, Plan
-    from odradek_mirror.progress import Snapshot
-    from odradek_mirror.run import Copier, Job
+    from odradek_mirror.plan import MirrorOptions, MirrorPlan
+    from odradek_mirror.progress import ProgressSnapshot
+    from odradek_mirror.run import Copier, MirrorJob
 
 app = typer.Typer(
     help="Copy topics and groups from one cluster to another.", invoke_without_command=True
@@ -133,12 +133,12 @@ async def _mirror(
     options: MirrorOptions,
     plan_only: bool,
     as_json: bool,
-) -> Snapshot | None:
+) -> ProgressSnapshot | None:
     from odradek_client.admin import Admin
     from odradek_mirror.out_state import planned_problems
     from odradek_mirror.plan import Mode, gather_both, make_plan
     from odradek_mirror.progress import Progress
-    from odradek_mirror.run import Job
+    from odradek_mirror.run import MirrorJob
     from odradek_mirror.run import run as run_mirror
 
     async with AsyncExitStack() as stack:
@@ -160,7 +160,7 @@ async def _mirror(
             return None
         for note in plan.notes:
             tell(note)
-        job = Job(
+        job = MirrorJob(
             source=source,
             target=target,
             options=options,
@@ -173,7 +173,7 @@ async def _mirror(
         return await run_mirror(job, _copier(job))
 
 
-def _copier(job: Job) -> Copier:
+def _copier(job: MirrorJob) -> Copier:
     from odradek_mirror.plan import Mode
 
     if job.plan.mode is Mode.SAME_OFFSETS:
@@ -194,14 +194,14 @@ def _copier(job: Job) -> Copier:
     )
 
 
-def _show(snapshot: Snapshot, as_json: bool) -> None:
+def _show(snapshot: ProgressSnapshot, as_json: bool) -> None:
     if as_json:
         say(json.dumps(snapshot.as_json()))
     else:
         tell(snapshot.line())
 
 
-def _print_plan(plan: Plan, as_json: bool) -> None:
+def _print_plan(plan: MirrorPlan, as_json: bool) -> None:
     """Print the work on topics and groups; the caller prints the problems."""
     rows = [
         {

@@ -10,7 +10,7 @@ from odradek_cli.options import option
 from odradek_cli.topic_patterns import pattern_of
 
 if TYPE_CHECKING:
-    from odradek_mirror.plan import Mode, Selection
+    from odradek_mirror.plan import Mode, TopicSelection
 
 From = Annotated[str, option("--from HOST:PORT,...", "Brokers of the source.")]
 To = Annotated[str, option("--to HOST:PORT,...", "Brokers of the target.")]
@@ -32,11 +32,11 @@ ToConfig = Annotated[
 
 def selection_of(
     topics: list[str] | None, exclude: list[str] | None, groups: list[str] | None
-) -> Selection:
+) -> TopicSelection:
     """The topics and groups that the options select."""
-    from odradek_mirror.plan import Selection
+    from odradek_mirror.plan import TopicSelection
 
-    return Selection(_compiled(topics), _compiled(exclude), _compiled(groups))
+    return TopicSelection(_compiled(topics), _compiled(exclude), _compiled(groups))
 
 
 def _compiled(words: list[str] | None) -> re.Pattern[str] | None:

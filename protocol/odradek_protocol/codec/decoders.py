@@ -17,7 +17,7 @@ from odradek_protocol.primitives import (
 )
 
 from .defaults import assign_default
-from .source import PAUSE_ELEMENTS, Decoder, Source, has_arrays
+from .source import PAUSE_ELEMENTS, Decoder, FunctionSource, has_arrays
 
 S = TypeVar("S", bound=Struct)
 _INT16 = Packer(">h")
@@ -53,8 +53,8 @@ def _min_bytes(type_: FieldType, version: int, flexible: bool) -> int:
 
 @lru_cache(maxsize=8192)
 def struct_decoder(cls: Any, version: int, flexible: bool, pausing: bool = False) -> Decoder:
-    """The decoder of a struct or message in one version; `pausing`: see `Source`."""
-    source = Source(cls, version, flexible, pausing)
+    """The decoder of a struct or message in one version; `pausing`: see `FunctionSource`."""
+    source = FunctionSource(cls, version, flexible, pausing)
     source.scope.update(
         cls=cls,
         new=object.__new__,
@@ -88,7 +88,7 @@ def struct_decoder(cls: Any, version: int, flexible: bool, pausing: bool = False
     return decode
 
 
-def _decode_run(source: Source, run: list[FieldSpec]) -> None:
+def _decode_run(source: FunctionSource, run: list[FieldSpec]) -> None:
     """Lines that unpack neighbouring fields of fixed size together."""
     if not run:
         return
@@ -99,7 +99,7 @@ def _decode_run(source: Source, run: list[FieldSpec]) -> None:
     source.line(f"p += {packer.size}")
 
 
-def _decode_length(source: Source, prefix_bytes: int) -> None:
+def _decode_length(source: FunctionSource, prefix_bytes: int) -> None:
     """Lines that read a length into the variable `n`, -1 for null."""
     if source.flexible:
         source.line("n = b[p] - 1")
@@ -112,7 +112,9 @@ def _decode_length(source: Source, prefix_bytes: int) -> None:
         source.line(f"p += {prefix_bytes}")
 
 
-def _decode_value(source: Source, type_: FieldType, target: str, nullable: bool, name: str) -> None:
+def _decode_value(
+    source: FunctionSource, type_: FieldType, target: str, nullable: bool, name: str
+) -> None:
     if isinstance(type_, ArrayOf):
         _decode_array(source, type_, target, nullable, name)
     elif isinstance(type_, WireType):
@@ -136,7 +138,9 @@ def _decode_value(source: Source, type_: FieldType, target: str, nullable: bool,
             source.line(f"{target}, p = {call}")
 
 
-def _decode_sized(source: Source, type_: WireType, target: str, nullable: bool, name: str) -> None:
+def _decode_sized(
+    source: FunctionSource, type_: WireType, target: str, nullable: bool, name: str
+) -> None:
     text = type_.name == "string"
     _decode_length(source, 2 if text else 4)
     take = {
@@ -161,7 +165,9 @@ def _decode_sized(source: Source, type_: WireType, target: str, nullable: bool, 
         source.line("p = q")
 
 
-def _decode_array(source: Source, type_: ArrayOf, target: str, nullable: bool, name: str) -> None:
+def _decode_array(
+    source: FunctionSource, type_: ArrayOf, target: str, nullable: bool, name: str
+) -> None:
     _decode_length(source, 4)
     element = type_.element
     least = _min_bytes(element, source.version, source.flexible)
@@ -199,7 +205,7 @@ def _decode_array(source: Source, type_: ArrayOf, target: str, nullable: bool, n
     source.indent -= 1
 
 
-def _decode_tags(source: Source) -> None:
+def _decode_tags(source: FunctionSource) -> None:
     known = [
         spec
         for spec in source.cls.fields

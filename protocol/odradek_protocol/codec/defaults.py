@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from odradek_protocol.message import FieldSpec, Struct
 
-from .source import Source
+from .source import FunctionSource
 
 S = TypeVar("S", bound=Struct)
 
@@ -19,7 +19,7 @@ def struct_maker(cls: type[S], **shared: Any) -> Callable[[], S]:
     `shared`: the values of some fields. All instances share these objects, so they must not be
     changed.
     """
-    source = Source(cls, 0, False)
+    source = FunctionSource(cls, 0, False)
     source.scope.update(cls=cls, new=object.__new__)
     source.line("o = new(cls)")
     source.line("o.unknown_tags = None")
@@ -33,7 +33,7 @@ def struct_maker(cls: type[S], **shared: Any) -> Callable[[], S]:
     return make
 
 
-def assign_default(source: Source, spec: FieldSpec) -> None:
+def assign_default(source: FunctionSource, spec: FieldSpec) -> None:
     """A line that gives a field of the struct `o` its default."""
     if isinstance(spec.default, list):
         source.line(f"o.{spec.name} = []")

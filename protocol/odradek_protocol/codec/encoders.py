@@ -15,7 +15,7 @@ from odradek_protocol.primitives import (
     encode_uvarint,
 )
 
-from .source import PAUSE_ELEMENTS, Buffer, Encoder, Source, has_arrays
+from .source import PAUSE_ELEMENTS, Buffer, Encoder, FunctionSource, has_arrays
 
 _INT16 = Packer(">h")
 _INT32 = Packer(">i")
@@ -52,8 +52,8 @@ def _encode_tags(tags: dict[int, bytes], write: Callable[[Buffer], None]) -> Non
 
 @lru_cache(maxsize=8192)
 def struct_encoder(cls: Any, version: int, flexible: bool, pausing: bool = False) -> Encoder:
-    """The encoder of a struct or message in one version; `pausing`: see `Source`."""
-    source = Source(cls, version, flexible, pausing)
+    """The encoder of a struct or message in one version; `pausing`: see `FunctionSource`."""
+    source = FunctionSource(cls, version, flexible, pausing)
     source.scope.update(
         small=_SMALL_VARINTS,
         uvarint=encode_uvarint,
@@ -90,7 +90,7 @@ def struct_encoder(cls: Any, version: int, flexible: bool, pausing: bool = False
     return encode
 
 
-def _differs(source: Source, spec: FieldSpec, target: str) -> str:
+def _differs(source: FunctionSource, spec: FieldSpec, target: str) -> str:
     """An expression that is true if `target` has another value than the field's default. Structs
     are compared field by field, because that is faster and most answers have structs with default
     values."""
@@ -103,14 +103,14 @@ def _differs(source: Source, spec: FieldSpec, target: str) -> str:
     return f"({target} is None or {target}.unknown_tags or {' or '.join(parts)})"
 
 
-def _encode_run(source: Source, run: list[FieldSpec]) -> None:
+def _encode_run(source: FunctionSource, run: list[FieldSpec]) -> None:
     if run:
         types = [spec.type for spec in run if isinstance(spec.type, WireType)]
         pack = source.name(Packer(">" + "".join(type_.format for type_ in types)).pack)
         source.line(f"w({pack}({', '.join(f'o.{spec.name}' for spec in run)}))")
 
 
-def _encode_value(source: Source, type_: FieldType, nullable: bool, name: str) -> None:
+def _encode_value(source: FunctionSource, type_: FieldType, nullable: bool, name: str) -> None:
     """Lines that write the value of the variable `v`."""
     if isinstance(type_, WireType) and type_.format:
         source.line(f"w({source.name(Packer('>' + type_.format).pack)}(v))")
@@ -147,14 +147,14 @@ def _encode_value(source: Source, type_: FieldType, nullable: bool, name: str) -
     source.indent -= 1
 
 
-def _struct_call(source: Source, type_: Any, target: str) -> str:
+def _struct_call(source: FunctionSource, type_: Any, target: str) -> str:
     """The call that writes the struct in the variable `target`."""
     pauses = source.pausing and has_arrays(type_)
     encoder = struct_encoder(type_, source.version, source.flexible, pauses)
     return f"{'yield from ' if pauses else ''}{source.name(encoder)}({target}, w)"
 
 
-def _encode_length(source: Source, prefix: str) -> None:
+def _encode_length(source: FunctionSource, prefix: str) -> None:
     """Lines that write the length of the variable `v`."""
     if source.flexible:
         source.line("n = len(v) + 1")
@@ -163,7 +163,7 @@ def _encode_length(source: Source, prefix: str) -> None:
         source.line(f"w({prefix}(len(v)))")
 
 
-def _encode_array(source: Source, type_: ArrayOf, name: str) -> None:
+def _encode_array(source: FunctionSource, type_: ArrayOf, name: str) -> None:
     element = type_.element
     _encode_length(source, "int32")
     if isinstance(element, WireType) and element.format and element.name != "uuid":
@@ -180,7 +180,7 @@ def _encode_array(source: Source, type_: ArrayOf, name: str) -> None:
     source.indent -= 1
 
 
-def _encode_tag_section(source: Source) -> None:
+def _encode_tag_section(source: FunctionSource) -> None:
     known = [
         spec
         for spec in source.cls.fields

@@ -29,7 +29,7 @@ def has_arrays(cls: Any) -> bool:
     )
 
 
-class Source:
+class FunctionSource:
     """The source of a generated function, line by line, with the objects that its names refer to.
 
     `pausing`: true for a generator function, which yields between the elements of long arrays. Only

@@ -26,7 +26,7 @@ from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT8, INT32, INT64, STRING, UUID
 
 
-class RecordType(IntEnum):
+class GroupRecordType(IntEnum):
     """The type of a record: the int16 at the start of its key."""
 
     GROUP = 3
@@ -41,21 +41,21 @@ class RecordType(IntEnum):
 # --- The group ---
 
 
-@message(key=RecordType.GROUP, versions="0")
+@message(key=GroupRecordType.GROUP, versions="0")
 class ConsumerGroupMetadataKey(Message):
     """The key: group id."""
 
     group_id: str = field(STRING)
 
 
-@message(key=RecordType.GROUP, versions="0", flexible="0+")
+@message(key=GroupRecordType.GROUP, versions="0", flexible="0+")
 class ConsumerGroupMetadataValue(Message):
     """The group epoch."""
 
     epoch: int = field(INT32)
 
 
-@message(key=RecordType.TOPICS, versions="0")
+@message(key=GroupRecordType.TOPICS, versions="0")
 class ConsumerGroupPartitionMetadataKey(Message):
     """The key: group id."""
 
@@ -74,14 +74,14 @@ class SubscribedTopic(Struct):
     partition_metadata: list[PartitionRacks] = field(array(PartitionRacks))
 
 
-@message(key=RecordType.TOPICS, versions="0", flexible="0+")
+@message(key=GroupRecordType.TOPICS, versions="0", flexible="0+")
 class ConsumerGroupPartitionMetadataValue(Message):
     """The existing topics to which members are subscribed. Racks of partitions are not written."""
 
     topics: list[SubscribedTopic] = field(array(SubscribedTopic))
 
 
-@message(key=RecordType.REGULAR_EXPRESSION, versions="0")
+@message(key=GroupRecordType.REGULAR_EXPRESSION, versions="0")
 class ConsumerGroupRegularExpressionKey(Message):
     """The key: group id and regular expression."""
 
@@ -89,7 +89,7 @@ class ConsumerGroupRegularExpressionKey(Message):
     regular_expression: str = field(STRING)
 
 
-@message(key=RecordType.REGULAR_EXPRESSION, versions="0", flexible="0+")
+@message(key=GroupRecordType.REGULAR_EXPRESSION, versions="0", flexible="0+")
 class ConsumerGroupRegularExpressionValue(Message):
     """The topics that an expression matched. `timestamp` is in ms since the epoch."""
 
@@ -101,7 +101,7 @@ class ConsumerGroupRegularExpressionValue(Message):
 # --- A member ---
 
 
-@message(key=RecordType.MEMBER, versions="0")
+@message(key=GroupRecordType.MEMBER, versions="0")
 class ConsumerGroupMemberMetadataKey(Message):
     """The key: group id and member id."""
 
@@ -119,7 +119,7 @@ class ClassicMemberMetadata(Struct):
     supported_protocols: list[StoredClassicProtocol] = field(array(StoredClassicProtocol))
 
 
-@message(key=RecordType.MEMBER, versions="0", flexible="0+")
+@message(key=GroupRecordType.MEMBER, versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue(Message):
     """A member's own metadata. `classic_member_metadata` is null for a member that uses the
     consumer protocol."""
@@ -137,7 +137,7 @@ class ConsumerGroupMemberMetadataValue(Message):
     )
 
 
-@message(key=RecordType.CURRENT, versions="0")
+@message(key=GroupRecordType.CURRENT, versions="0")
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
     """The key: group id and member id."""
 
@@ -156,7 +156,7 @@ class StoredTopicPartitions(Struct):
     )
 
 
-@message(key=RecordType.CURRENT, versions="0", flexible="0+")
+@message(key=GroupRecordType.CURRENT, versions="0", flexible="0+")
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
     """The current assignment of a member. `state` is a number of Kafka's MemberState."""
 
@@ -170,14 +170,14 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
 # --- The target assignment ---
 
 
-@message(key=RecordType.TARGET_EPOCH, versions="0")
+@message(key=GroupRecordType.TARGET_EPOCH, versions="0")
 class ConsumerGroupTargetAssignmentMetadataKey(Message):
     """The key: group id."""
 
     group_id: str = field(STRING)
 
 
-@message(key=RecordType.TARGET_EPOCH, versions="0", flexible="0+")
+@message(key=GroupRecordType.TARGET_EPOCH, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
     """The group epoch that the target assignment belongs to, and the time of its computation in
     milliseconds since the epoch, 0 if it is not known."""
@@ -186,7 +186,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
     assignment_timestamp: int = field(INT64, tag=0, tagged="0+", default=0, ignorable=True)
 
 
-@message(key=RecordType.TARGET, versions="0")
+@message(key=GroupRecordType.TARGET, versions="0")
 class ConsumerGroupTargetAssignmentMemberKey(Message):
     """The key: group id and member id."""
 
@@ -199,7 +199,7 @@ class TargetTopicPartitions(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-@message(key=RecordType.TARGET, versions="0", flexible="0+")
+@message(key=GroupRecordType.TARGET, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue(Message):
     """The target assignment of a member."""
 
@@ -209,21 +209,21 @@ class ConsumerGroupTargetAssignmentMemberValue(Message):
 # --- Types ---
 
 KEYS: dict[int, type[Message]] = {
-    RecordType.GROUP: ConsumerGroupMetadataKey,
-    RecordType.TOPICS: ConsumerGroupPartitionMetadataKey,
-    RecordType.MEMBER: ConsumerGroupMemberMetadataKey,
-    RecordType.TARGET_EPOCH: ConsumerGroupTargetAssignmentMetadataKey,
-    RecordType.TARGET: ConsumerGroupTargetAssignmentMemberKey,
-    RecordType.CURRENT: ConsumerGroupCurrentMemberAssignmentKey,
-    RecordType.REGULAR_EXPRESSION: ConsumerGroupRegularExpressionKey,
+    GroupRecordType.GROUP: ConsumerGroupMetadataKey,
+    GroupRecordType.TOPICS: ConsumerGroupPartitionMetadataKey,
+    GroupRecordType.MEMBER: ConsumerGroupMemberMetadataKey,
+    GroupRecordType.TARGET_EPOCH: ConsumerGroupTargetAssignmentMetadataKey,
+    GroupRecordType.TARGET: ConsumerGroupTargetAssignmentMemberKey,
+    GroupRecordType.CURRENT: ConsumerGroupCurrentMemberAssignmentKey,
+    GroupRecordType.REGULAR_EXPRESSION: ConsumerGroupRegularExpressionKey,
 }
 
 VALUES: dict[int, type[Message]] = {
-    RecordType.GROUP: ConsumerGroupMetadataValue,
-    RecordType.TOPICS: ConsumerGroupPartitionMetadataValue,
-    RecordType.MEMBER: ConsumerGroupMemberMetadataValue,
-    RecordType.TARGET_EPOCH: ConsumerGroupTargetAssignmentMetadataValue,
-    RecordType.TARGET: ConsumerGroupTargetAssignmentMemberValue,
-    RecordType.CURRENT: ConsumerGroupCurrentMemberAssignmentValue,
-    RecordType.REGULAR_EXPRESSION: ConsumerGroupRegularExpressionValue,
+    GroupRecordType.GROUP: ConsumerGroupMetadataValue,
+    GroupRecordType.TOPICS: ConsumerGroupPartitionMetadataValue,
+    GroupRecordType.MEMBER: ConsumerGroupMemberMetadataValue,
+    GroupRecordType.TARGET_EPOCH: ConsumerGroupTargetAssignmentMetadataValue,
+    GroupRecordType.TARGET: ConsumerGroupTargetAssignmentMemberValue,
+    GroupRecordType.CURRENT: ConsumerGroupCurrentMemberAssignmentValue,
+    GroupRecordType.REGULAR_EXPRESSION: ConsumerGroupRegularExpressionValue,
 }

@@ -25,14 +25,14 @@ _POSITION = Packer(">16siq")
 _DEAD_LETTERS_TAG = 10_191
 
 
-class RecordType(IntEnum):
+class ShareStateRecordType(IntEnum):
     """The type of a record: the int16 at the start of its key."""
 
     SNAPSHOT = 0
     UPDATE = 1
 
 
-class StoredBatch(Struct):
+class ShareStateBatch(Struct):
     """The state of consecutive records; `last_offset` is included."""
 
     first_offset: int = field(INT64)
@@ -41,7 +41,7 @@ class StoredBatch(Struct):
     delivery_count: int = field(INT16)
 
 
-@message(key=RecordType.SNAPSHOT, versions="0")
+@message(key=ShareStateRecordType.SNAPSHOT, versions="0")
 class ShareSnapshotKey(Message):
     """The key of a snapshot: the share partition."""
 
@@ -50,7 +50,7 @@ class ShareSnapshotKey(Message):
     partition: int = field(INT32)
 
 
-@message(key=RecordType.SNAPSHOT, versions="0", flexible="0+")
+@message(key=ShareStateRecordType.SNAPSHOT, versions="0", flexible="0+")
 class ShareSnapshotValue(Message):
     """The whole state of a share partition. `create_timestamp`: the time of the last snapshot that
     a change caused; `write_timestamp`: the time of this snapshot."""
@@ -63,10 +63,10 @@ class ShareSnapshotValue(Message):
     dead_letters_from: bytes = field(BYTES, "0+", tag=_DEAD_LETTERS_TAG, tagged="0+", default=b"")
     create_timestamp: int = field(INT64)
     write_timestamp: int = field(INT64)
-    state_batches: list[StoredBatch] = field(array(StoredBatch))
+    state_batches: list[ShareStateBatch] = field(array(ShareStateBatch))
 
 
-@message(key=RecordType.UPDATE, versions="0")
+@message(key=ShareStateRecordType.UPDATE, versions="0")
 class ShareUpdateKey(Message):
     """The key of an update: the share partition."""
 
@@ -75,7 +75,7 @@ class ShareUpdateKey(Message):
     partition: int = field(INT32)
 
 
-@message(key=RecordType.UPDATE, versions="0", flexible="0+")
+@message(key=ShareStateRecordType.UPDATE, versions="0", flexible="0+")
 class ShareUpdateValue(Message):
     """A change of the state of a share partition."""
 
@@ -84,19 +84,19 @@ class ShareUpdateValue(Message):
     start_offset: int = field(INT64)
     delivery_complete_count: int = field(INT32, "0+", tag=0, tagged="0+", default=-1)
     dead_letters_from: bytes = field(BYTES, "0+", tag=_DEAD_LETTERS_TAG, tagged="0+", default=b"")
-    state_batches: list[StoredBatch] = field(array(StoredBatch))
+    state_batches: list[ShareStateBatch] = field(array(ShareStateBatch))
 
 
 ShareStateKey = ShareSnapshotKey | ShareUpdateKey
 ShareStateValue = ShareSnapshotValue | ShareUpdateValue
 
 _KEYS: dict[int, type[ShareStateKey]] = {
-    RecordType.SNAPSHOT: ShareSnapshotKey,
-    RecordType.UPDATE: ShareUpdateKey,
+    ShareStateRecordType.SNAPSHOT: ShareSnapshotKey,
+    ShareStateRecordType.UPDATE: ShareUpdateKey,
 }
 _VALUES: dict[int, type[ShareStateValue]] = {
-    RecordType.SNAPSHOT: ShareSnapshotValue,
-    RecordType.UPDATE: ShareUpdateValue,
+    ShareStateRecordType.SNAPSHOT: ShareSnapshotValue,
+    ShareStateRecordType.UPDATE: ShareUpdateValue,
 }
 
 

@@ -27,7 +27,7 @@ _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "b
 _EPOCH = dt.datetime(1970, 1, 1)
 
 
-class SchemaError(ValueError):
+class AvroSchemaError(ValueError):
     """The error of an unusable schema, with the position of the fault."""
 
 
@@ -206,7 +206,7 @@ _LOGICAL: dict[tuple[str, str], Callable[[Any], Any]] = {
 
 
 @dataclass(slots=True)
-class Schema:
+class AvroSchema:
     """A schema, as a function that reads a value. `named`: the named types of the schema, by full
     name, for schemas that refer to them."""
 
@@ -222,20 +222,20 @@ class Schema:
         return value
 
 
-def parse_schema(text: str, known: dict[str, _Read] | None = None) -> Schema:
+def parse_schema(text: str, known: dict[str, _Read] | None = None) -> AvroSchema:
     """The schema in a text of JSON. `known`: named types of other schemas. Raises SchemaError."""
     if len(text) > _SCHEMA_CHARACTERS_MAX:
-        raise SchemaError(f"an Avro schema has at most {_SCHEMA_CHARACTERS_MAX} characters")
+        raise AvroSchemaError(f"an Avro schema has at most {_SCHEMA_CHARACTERS_MAX} characters")
     try:
         declared = json.loads(text)
         compiler = _Compiler(dict(known or {}))
-        return Schema(compiler.compile(declared, ""), compiler.named)
+        return AvroSchema(compiler.compile(declared, ""), compiler.named)
     except RecursionError:
-        raise SchemaError("the Avro schema is nested too deeply") from None
-    except SchemaError:
+        raise AvroSchemaError("the Avro schema is nested too deeply") from None
+    except AvroSchemaError:
         raise
     except ValueError as error:
-        raise SchemaError(f"the Avro schema is no JSON: {error}") from None
+        raise AvroSchemaError(f"the Avro schema is no JSON: {error}") from None
 
 
 @dataclass(slots=True)
@@ -259,7 +259,7 @@ class _Compiler:
         if isinstance(schema, list):
             return partial(_union, [self.compile(each, namespace) for each in schema])
         if not isinstance(schema, dict) or "type" not in schema:
-            raise SchemaError(f"no Avro type: {_shown(schema)}")
+            raise AvroSchemaError(f"no Avro type: {_shown(schema)}")
         kind = schema["type"]
         if isinstance(kind, dict | list):
             return self._compile(kind, namespace)
@@ -288,24 +288,24 @@ class _Compiler:
         full = _full_name(name, namespace)
         found = full if full in self.named else name
         if found not in self.named:
-            raise SchemaError(f"there is no Avro type {_shown(name)}")
+            raise AvroSchemaError(f"there is no Avro type {_shown(name)}")
         # The type is looked up when it is read, because a type may contain itself.
         return lambda source, depth: self.named[found](source, depth)
 
     def _named(self, kind: str, schema: dict[str, Any], namespace: str) -> _Read:
         name = _full_name(_part(schema, "name"), schema.get("namespace", namespace))
         if len(self.named) >= _NAMED_MAX:
-            raise SchemaError(f"an Avro schema has at most {_NAMED_MAX} named types")
+            raise AvroSchemaError(f"an Avro schema has at most {_NAMED_MAX} named types")
         inner = name.rpartition(".")[0]
         if kind == "enum":
             symbols = _part(schema, "symbols")
             if not isinstance(symbols, list) or not all(isinstance(s, str) for s in symbols):
-                raise SchemaError(f"the symbols of enum {name} are no list of names")
+                raise AvroSchemaError(f"the symbols of enum {name} are no list of names")
             self.named[name] = partial(_enum, symbols)
         elif kind == "fixed":
             size = _part(schema, "size")
             if not isinstance(size, int) or size < 0:
-                raise SchemaError(f"the size of fixed {name} is no number")
+                raise AvroSchemaError(f"the size of fixed {name} is no number")
             shown = _of_bytes(schema)
             self.named[name] = lambda source, depth: shown(source.take(size))
         else:
@@ -313,7 +313,7 @@ class _Compiler:
             self.named[name] = partial(_record, fields)
             declared = _part(schema, "fields")
             if not isinstance(declared, list):
-                raise SchemaError(f"the fields of record {name} are no list")
+                raise AvroSchemaError(f"the fields of record {name} are no list")
             fields += [
                 (str(_part(each, "name")), self.compile(_part(each, "type"), inner))
                 for each in declared
@@ -339,13 +339,13 @@ def _of_bytes(schema: dict[str, Any]) -> Callable[[bytes], Any]:
 
 def _part(schema: Any, name: str) -> Any:
     if not isinstance(schema, dict) or name not in schema:
-        raise SchemaError(f"{name!r} is missing in {_shown(schema)}")
+        raise AvroSchemaError(f"{name!r} is missing in {_shown(schema)}")
     return schema[name]
 
 
 def _full_name(name: Any, namespace: Any) -> str:
     if not isinstance(name, str) or not name:
-        raise SchemaError(f"{_shown(name)} is no name of an Avro type")
+        raise AvroSchemaError(f"{_shown(name)} is no name of an Avro type")
     return f"{namespace}.{name}" if namespace and "." not in name else name
 
 

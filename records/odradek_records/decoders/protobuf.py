@@ -144,11 +144,11 @@ _NAMES_SHOWN = 20
 _NOBODY_IMPORTS = "schema of the record.proto"
 
 
-class SchemaError(ValueError):
+class DescriptorError(ValueError):
     """The error of unusable descriptors, with the reason."""
 
 
-class Schema:
+class ProtobufSchema:
     """Descriptors of messages, and the message in the records.
 
     `files`: serialized FileDescriptorProtos. `message`: the full name of the message; None: each
@@ -162,23 +162,23 @@ class Schema:
             try:
                 self._message = self._pool.FindMessageTypeByName(message)
             except KeyError:
-                raise SchemaError(
+                raise DescriptorError(
                     f"there is no message {message!r} in the descriptors; there are "
                     + ", ".join(_names_of(self._pool, files)[:_NAMES_SHOWN])
                 ) from None
 
     @classmethod
-    def from_set(cls, data: bytes, message: str) -> Schema:
+    def from_set(cls, data: bytes, message: str) -> ProtobufSchema:
         """The schema in a FileDescriptorSet, as `protoc --include_imports -o FILE` writes it."""
         descriptors = _import_descriptors()
         try:
             files = descriptors.FileDescriptorSet.FromString(data).file
         except _decode_error():
-            raise SchemaError(
+            raise DescriptorError(
                 "no set of descriptors; write it with protoc --include_imports --descriptor_set_out"
             ) from None
         if not files:
-            raise SchemaError("the set of descriptors is empty")
+            raise DescriptorError("the set of descriptors is empty")
         return cls([each.SerializeToString() for each in files], message)
 
     def decode(self, data: bytes, *, indexes: tuple[int, ...] = ()) -> Found:
@@ -244,7 +244,7 @@ def _import_descriptors() -> Any:
     try:
         from google.protobuf import descriptor_pb2
     except ImportError:
-        raise SchemaError(_NEEDS_PACKAGE) from None
+        raise DescriptorError(_NEEDS_PACKAGE) from None
     return descriptor_pb2
 
 
@@ -273,10 +273,10 @@ def _pool_of(files: list[bytes]) -> tuple[Any, Any]:
         for name in list(protos):
             _add(pool, protos, name, added, 0)
         return pool, pool.FindFileByName(last)
-    except SchemaError:
+    except DescriptorError:
         raise
     except (_decode_error(), TypeError, ValueError, KeyError) as error:
-        raise SchemaError(f"the descriptors cannot be used: {error}") from None
+        raise DescriptorError(f"the descriptors cannot be used: {error}") from None
 
 
 def _add(pool: Any, protos: dict[str, Any], name: str, added: set[str], depth: int) -> None:
@@ -284,11 +284,11 @@ def _add(pool: Any, protos: dict[str, Any], name: str, added: set[str], depth: i
     if name in added:
         return
     if depth > _IMPORTS_DEPTH_MAX:
-        raise SchemaError(f"files import each other more than {_IMPORTS_DEPTH_MAX} deep")
+        raise DescriptorError(f"files import each other more than {_IMPORTS_DEPTH_MAX} deep")
     added.add(name)
     for imported in protos[name].dependency:
         if imported not in protos:
-            raise SchemaError(
+            raise DescriptorError(
                 f"{name} imports {imported}, which is missing; protoc has --include_imports"
             )
         _add(pool, protos, imported, added, depth + 1)
@@ -302,7 +302,7 @@ def _well_known(name: str) -> Any:
     try:
         descriptor = import_module(module).DESCRIPTOR
     except ImportError:
-        raise SchemaError(
+        raise DescriptorError(
             f"{name} is imported, and the package protobuf does not have it"
         ) from None
     return _import_descriptors().FileDescriptorProto.FromString(descriptor.serialized_pb)

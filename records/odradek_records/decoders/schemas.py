@@ -80,7 +80,7 @@ def best(rules: Sequence[Rule], topic: str, is_key: bool) -> int | None:
 # --- Files ----------------------------------------------------------------------------------------
 
 
-def load(rest: str) -> avro.Schema | protobuf.Schema:
+def load(rest: str) -> avro.AvroSchema | protobuf.ProtobufSchema:
     """The schema in a file: Avro as JSON, or FILE#MESSAGE for descriptors. Raises DecoderError."""
     name, _, message = rest.partition("#")
     try:
@@ -89,7 +89,7 @@ def load(rest: str) -> avro.Schema | protobuf.Schema:
         if len(data) > _FILE_BYTES_MAX:
             raise DecoderError(f"{name}: more than {_FILE_BYTES_MAX} bytes are no schema")
         if message:
-            return protobuf.Schema.from_set(data, message)
+            return protobuf.ProtobufSchema.from_set(data, message)
         if not data.lstrip().startswith((b"{", b"[", b'"')):
             raise DecoderError(
                 f"{name}: no Avro schema; a file of Protobuf descriptors needs FILE#MESSAGE"
@@ -99,7 +99,7 @@ def load(rest: str) -> avro.Schema | protobuf.Schema:
         raise DecoderError(f"{name} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise DecoderError(f"{name}: an Avro schema is UTF-8") from None
-    except (avro.SchemaError, protobuf.SchemaError) as error:
+    except (avro.AvroSchemaError, protobuf.DescriptorError) as error:
         raise DecoderError(f"{name}: {error}") from None
 
 
@@ -133,7 +133,7 @@ class Schemas:
         self._registry = registry
         self._limits = limits
         self._lock = threading.Lock()
-        self._compiled: OrderedDict[int, avro.Schema | protobuf.Schema] = OrderedDict()
+        self._compiled: OrderedDict[int, avro.AvroSchema | protobuf.ProtobufSchema] = OrderedDict()
 
     def is_for(self, kind: str, data: bytes, topic: str, is_key: bool) -> bool:
         """True if a guess should try the format `kind`, because of the bytes or a rule."""
@@ -158,28 +158,30 @@ class Schemas:
             return Found(avro.read_container(data, self._limits))
         frame = framed(data)
         chosen = self._of_topic(topic, is_key)
-        if isinstance(chosen, avro.Schema):
+        if isinstance(chosen, avro.AvroSchema):
             if frame is not None:
                 try:
                     return Found(chosen.decode(frame[1], self._limits))
                 except CannotDecode:
                     pass
             return Found(chosen.decode(data, self._limits))
-        schema: avro.Schema = self._of_frame(frame, AVRO)
+        schema: avro.AvroSchema = self._of_frame(frame, AVRO)
         return Found(schema.decode(self._payload(frame), self._limits))
 
     def decode_protobuf(self, data: bytes, topic: str, is_key: bool) -> Found:
         """A message, decoded with a file of descriptors, or with a schema of the registry."""
         frame = framed(data)
         chosen = self._of_topic(topic, is_key)
-        if isinstance(chosen, protobuf.Schema):
+        if isinstance(chosen, protobuf.ProtobufSchema):
             # A message never begins with a zero byte.
             return chosen.decode(data if frame is None else protobuf.read_indexes(frame[1])[1])
-        schema: protobuf.Schema = self._of_frame(frame, PROTOBUF)
+        schema: protobuf.ProtobufSchema = self._of_frame(frame, PROTOBUF)
         indexes, message = protobuf.read_indexes(self._payload(frame))
         return schema.decode(message, indexes=indexes)
 
-    def _of_topic(self, topic: str, is_key: bool) -> avro.Schema | protobuf.Schema | None:
+    def _of_topic(
+        self, topic: str, is_key: bool
+    ) -> avro.AvroSchema | protobuf.ProtobufSchema | None:
         number = best(self._rules, topic, is_key)
         return None if number is None else self._loaded[number]
 
@@ -208,7 +210,7 @@ class Schemas:
         if found is None:
             try:
                 found = _compiled(registered)
-            except (avro.SchemaError, protobuf.SchemaError, binascii.Error) as error:
+            except (avro.AvroSchemaError, protobuf.DescriptorError, binascii.Error) as error:
                 raise CannotDecode(f"schema {schema_id} of the registry: {said(error)}") from None
             with self._lock:
                 self._compiled[schema_id] = found
@@ -217,19 +219,19 @@ class Schemas:
         return found
 
 
-_TYPES: dict[str, type[Any]] = {AVRO: avro.Schema, PROTOBUF: protobuf.Schema}
+_TYPES: dict[str, type[Any]] = {AVRO: avro.AvroSchema, PROTOBUF: protobuf.ProtobufSchema}
 
 
-def _compiled(registered: RegisteredSchema) -> avro.Schema | protobuf.Schema:
+def _compiled(registered: RegisteredSchema) -> avro.AvroSchema | protobuf.ProtobufSchema:
     if registered.kind == PROTOBUF:
         texts = [*(text for _, text in registered.others), registered.text]
         try:
             files = [base64.b64decode(text, validate=True) for text in texts]
         except binascii.Error:
-            raise protobuf.SchemaError(
+            raise protobuf.DescriptorError(
                 "the registry gives no serialized descriptors (format=serialized)"
             ) from None
-        return protobuf.Schema(_named(files, registered), None)
+        return protobuf.ProtobufSchema(_named(files, registered), None)
     known: dict[str, Any] = {}
     for _, text in registered.others:
         known |= avro.parse_schema(text, known).named

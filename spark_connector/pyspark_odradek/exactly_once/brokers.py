@@ -31,9 +31,9 @@ from odradek_protocol.errors import ErrorCode
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import fault_points, protocol
 from pyspark_odradek.exactly_once.decision_log import DecisionLog
-from pyspark_odradek.exactly_once.fault_points import FaultPoint
+from pyspark_odradek.exactly_once.fault_points import SparkFaultPoint
 from pyspark_odradek.exactly_once.identity import split_id, transactional_id
-from pyspark_odradek.exactly_once.ledger import Kind, Participant
+from pyspark_odradek.exactly_once.ledger import LedgerRecordType, Participant
 from pyspark_odradek.exactly_once.protocol import Fate, Terms
 
 T = TypeVar("T")
@@ -157,11 +157,11 @@ class Brokers:
 
     async def _append(self, action: protocol.Append, query: str, decisions: DecisionLog) -> None:
         kind = action.record.kind
-        if kind is Kind.DONE:
-            fault_points.reach(FaultPoint.ALL_ENDED)
+        if kind is LedgerRecordType.DONE:
+            fault_points.reach(SparkFaultPoint.ALL_ENDED)
         await decisions.append(query, action.record)
-        if kind is Kind.COMMIT:
-            fault_points.reach(FaultPoint.DECISION_DURABLE)
+        if kind is LedgerRecordType.COMMIT:
+            fault_points.reach(SparkFaultPoint.DECISION_DURABLE)
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -212,9 +212,9 @@ class Brokers:
 
         parts = list(action.participants)
         first: list[bool] = []
-        if fault_points.is_armed(FaultPoint.ONE_ENDED) and len(parts) > 1:
+        if fault_points.is_armed(SparkFaultPoint.ONE_ENDED) and len(parts) > 1:
             first = [await end(parts.pop(0))]
-            fault_points.reach(FaultPoint.ONE_ENDED)
+            fault_points.reach(SparkFaultPoint.ONE_ENDED)
         results = await asyncio.gather(*map(end, parts), return_exceptions=True)
         for result in results:
             if isinstance(result, OdradekError):

@@ -27,7 +27,7 @@ from odradek_protocol.records.record import read_columns
 from pyspark_odradek import cluster
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import ledger
-from pyspark_odradek.exactly_once.ledger import Entry, Found, Record
+from pyspark_odradek.exactly_once.ledger import LedgerEntry, LedgerRecord, NewestDecision
 from pyspark_odradek.planning import Partition
 
 #: The first read begins this number of offsets before the end of the log.
@@ -47,7 +47,7 @@ class _View:
     `ledger.newest` does not need."""
 
     position: int
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
 
 
 class DecisionLog:
@@ -67,7 +67,7 @@ class DecisionLog:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    async def read(self, query: str) -> Found:
+    async def read(self, query: str) -> NewestDecision:
         """The result of `ledger.newest` for the records of the query. All records that were
         acknowledged before this call are included."""
         async with self._lock:
@@ -117,10 +117,12 @@ class DecisionLog:
         (start,), (end,) = starts.values(), ends.values()
         return (0 if start is None else start.offset), (0 if end is None else end.offset)
 
-    async def _entries(self, position: int, end: int | None, query: str) -> tuple[list[Entry], int]:
+    async def _entries(
+        self, position: int, end: int | None, query: str
+    ) -> tuple[list[LedgerEntry], int]:
         """(the records of the query from `position` to `end`, the offset that was reached). `end`
         None: the high watermark."""
-        entries: list[Entry] = []
+        entries: list[LedgerEntry] = []
         deadline = self._network.now_ms() + self._network.config.default_api_timeout_ms
         while end is None or position < end:
             try:
@@ -158,7 +160,7 @@ class DecisionLog:
             entries = [entry for entry in entries if entry.offset < end]
         return entries, position if end is None else min(position, end)
 
-    def _decode(self, data: Buffer, position: int, query: str, into: list[Entry]) -> int:
+    def _decode(self, data: Buffer, position: int, query: str, into: list[LedgerEntry]) -> int:
         try:
             for at, header in iter_batches(data):
                 following = header.last_offset + 1
@@ -175,7 +177,7 @@ class DecisionLog:
                     if ledger.query_of(name) == query:
                         where = f"record {offset} of {self.topic}"
                         record = ledger.decode(bytes(value), where=where)
-                        into.append(Entry(offset, name, record))
+                        into.append(LedgerEntry(offset, name, record))
                 position = following
         except BatchError as error:
             raise SinkError(
@@ -185,7 +187,7 @@ class DecisionLog:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    async def append(self, query: str, record: Record) -> None:
+    async def append(self, query: str, record: LedgerRecord) -> None:
         """Append a record and wait until it is acknowledged. Raises SinkError if it remains unknown
         whether the record will be in the log."""
         key = ledger.key_of(query, uuid.uuid4().hex[:16])

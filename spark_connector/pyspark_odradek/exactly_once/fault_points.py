@@ -19,7 +19,7 @@ _WAIT_S_MAX = 300.0
 _STEP_S = 0.02
 
 
-class FaultPoint(Enum):
+class SparkFaultPoint(Enum):
     """All fault points. Each is named after the step that was just done."""
 
     #: A task's rows are acknowledged; its transaction is not prepared.
@@ -36,12 +36,12 @@ class FaultPoint(Enum):
     BATCH_DONE = "batch-done"
 
 
-def is_armed(point: FaultPoint) -> bool:
+def is_armed(point: SparkFaultPoint) -> bool:
     """True if the process has to stop at this point."""
     return os.environ.get(POINT_VARIABLE) == point.value
 
 
-def reach(point: FaultPoint) -> None:
+def reach(point: SparkFaultPoint) -> None:
     """Stop, if this point is armed."""
     if not is_armed(point):
         return

@@ -78,7 +78,7 @@ class Inherited(Protocol):
         """Called when a name will be used for a batch. False if the name must not be used."""
 
 
-class Names:
+class TransactionNames:
     """The transaction names of one process for one run (S-02, S-13).
 
     No other process uses these names, and a process runs one task at a time. So a task that is

@@ -39,7 +39,7 @@ _QUERY_AGE_MAX_S = 7 * 24 * 3600
 _NEVER = -1
 
 
-class Place(NamedTuple):
+class NamesDirectory(NamedTuple):
     """The directory of names. Everything below `root` belongs to this module; `boot` identifies the
     present boot of the machine.
 
@@ -50,7 +50,7 @@ class Place(NamedTuple):
     boot: str
 
 
-def default_place() -> Place | None:
+def default_place() -> NamesDirectory | None:
     """The directory of this user on this machine; None if the present boot cannot be identified, or
     nothing can be written."""
     try:
@@ -60,14 +60,14 @@ def default_place() -> Place | None:
         return None
     if fcntl is None or not boot:
         return None
-    return Place(Path(folder, f"odradek-spark-{os.getuid()}"), boot)
+    return NamesDirectory(Path(folder, f"odradek-spark-{os.getuid()}"), boot)
 
 
 class Inheritance:
     """The transaction names of one run: those that this process owns, and those that it may take
     over from processes that have ended."""
 
-    def __init__(self, place: Place, writer: Writer) -> None:
+    def __init__(self, place: NamesDirectory, writer: Writer) -> None:
         self._place = place
         self._runs = place.root / place.boot / _hashed(writer.query)
         self._folder = self._runs / _hashed(writer.run)

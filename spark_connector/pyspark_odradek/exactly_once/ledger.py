@@ -30,7 +30,7 @@ BEGINNING = -1
 PAST_MAX = 32
 
 
-class Kind(Enum):
+class LedgerRecordType(Enum):
     """The kind of a record."""
 
     CLAIM = "claim"
@@ -53,7 +53,7 @@ class Participant(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
+class LedgerState:
     """The decisions of a query.
 
     `holder`: the run with the newest claim, "" if there is none; `past`: runs that must do nothing
@@ -86,23 +86,23 @@ class State:
         return batch if self.done else max(batch - 1, -1)
 
 
-class Record(NamedTuple):
+class LedgerRecord(NamedTuple):
     """A record of the decision log."""
 
-    kind: Kind
+    kind: LedgerRecordType
     after: int
-    state: State
+    state: LedgerState
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """A record with its offset and key in the log."""
 
     offset: int
     key: str
-    record: Record
+    record: LedgerRecord
 
 
-class Found(NamedTuple):
+class NewestDecision(NamedTuple):
     """The newest record that counts; if there is none, the initial state, with the offset
     BEGINNING.
 
@@ -111,14 +111,14 @@ class Found(NamedTuple):
 
     offset: int = BEGINNING
     key: str = ""
-    state: State = State()
+    state: LedgerState = LedgerState()
     needless: tuple[str, ...] = ()
 
 
 # --- which record counts --------------------------------------------------------------------------
 
 
-def newest(entries: Iterable[Entry]) -> Found:
+def newest(entries: Iterable[LedgerEntry]) -> NewestDecision:
     """The newest record that counts, found in the records of one query in the order of their
     offsets (S-05).
 
@@ -127,19 +127,19 @@ def newest(entries: Iterable[Entry]) -> Found:
     record counts. Records below the offset `after` are not needed, so compaction may remove them in
     any order.
     """
-    best: Entry | None = None
+    best: LedgerEntry | None = None
     keys = []
     for entry in entries:
         keys.append(entry.key)
         if best is None or entry.record.after > best.record.after:
             best = entry
     if best is None:
-        return Found()
+        return NewestDecision()
     needless = tuple(key for key in keys if key != best.key)
-    return Found(best.offset, best.key, best.record.state, needless)
+    return NewestDecision(best.offset, best.key, best.record.state, needless)
 
 
-def must_read_from(entries: Iterable[Entry]) -> int | None:
+def must_read_from(entries: Iterable[LedgerEntry]) -> int | None:
     """The offset from which all records must be read for `newest` to be valid; None if there are no
     records.
 
@@ -164,7 +164,7 @@ def query_of(key: str) -> str:
     return key.partition("/")[2]
 
 
-def encode(record: Record) -> bytes:
+def encode(record: LedgerRecord) -> bytes:
     """The record as compact JSON; see `decode`."""
     state = record.state
     value = {
@@ -186,7 +186,7 @@ def encode(record: Record) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def decode(value: bytes, *, where: str = "") -> Record:
+def decode(value: bytes, *, where: str = "") -> LedgerRecord:
     """A record. Raises SinkError for invalid bytes, or for an unknown version."""
     try:
         found: Any = json.loads(value)
@@ -204,8 +204,8 @@ def decode(value: bytes, *, where: str = "") -> Record:
     )
 
 
-def _decoded(found: Any) -> Record:
-    state = State(
+def _decoded(found: Any) -> LedgerRecord:
+    state = LedgerState(
         holder=str(found["holder"]),
         past=tuple(map(str, found["past"])),
         batch=int(found["batch"]),
@@ -219,7 +219,7 @@ def _decoded(found: Any) -> Record:
         checkpoint=_text(found.get("checkpoint")),
         replaced=tuple(map(str, found.get("replaced", ()))),
     )
-    return Record(Kind(found["kind"]), int(found["after"]), state)
+    return LedgerRecord(LedgerRecordType(found["kind"]), int(found["after"]), state)
 
 
 def _text(found: Any) -> str | None:
@@ -229,7 +229,7 @@ def _text(found: Any) -> str | None:
 # --- what may be done -----------------------------------------------------------------------------
 
 
-def refuse_superseded(state: State, writer: Writer) -> None:
+def refuse_superseded(state: LedgerState, writer: Writer) -> None:
     """Refuse a run that was superseded or that has given up (S-06)."""
     if writer.run not in state.past:
         return
@@ -248,7 +248,7 @@ def refuse_superseded(state: State, writer: Writer) -> None:
     )
 
 
-def refuse_stale(state: State, writer: Writer, batch: int) -> None:
+def refuse_stale(state: LedgerState, writer: Writer, batch: int) -> None:
     """Refuse a batch that is older than the decided batch, as after a restart from an old
     checkpoint (S-07), and a checkpoint that was replaced by another (S-19)."""
     if writer.checkpoint is not None and writer.checkpoint in state.replaced:
@@ -279,7 +279,7 @@ def refuse_stale(state: State, writer: Writer, batch: int) -> None:
 # --- how the state moves --------------------------------------------------------------------------
 
 
-def claim(state: State, run: str) -> Record | None:
+def claim(state: LedgerState, run: str) -> LedgerRecord | None:
     """The state after `run` has claimed the query; None if the newest claim is already that of
     `run` (S-06)."""
     if state.holder == run:
@@ -287,17 +287,17 @@ def claim(state: State, run: str) -> Record | None:
     if run in state.past:
         raise ValueError(f"run {run} was superseded and may not claim")
     past = _past(state, state.holder) if state.holder else state.past
-    return _record(Kind.CLAIM, replace(state, holder=run, past=past))
+    return _record(LedgerRecordType.CLAIM, replace(state, holder=run, past=past))
 
 
 def commit(
-    state: State,
+    state: LedgerState,
     writer: Writer,
     batch: int,
     rows: int,
     targets: str,
     participants: tuple[Participant, ...],
-) -> Record:
+) -> LedgerRecord:
     """The state after the decision of a batch (S-08). A batch without participants is finished
     immediately."""
     run = writer.run
@@ -307,7 +307,7 @@ def commit(
     if state.checkpoint is not None and state.checkpoint != checkpoint:
         replaced = (*replaced, state.checkpoint)[-PAST_MAX:]
     return _record(
-        Kind.COMMIT,
+        LedgerRecordType.COMMIT,
         replace(
             state,
             batch=batch,
@@ -322,41 +322,41 @@ def commit(
     )
 
 
-def finish(state: State, run: str) -> Record:
+def finish(state: LedgerState, run: str) -> LedgerRecord:
     """The state after the transactions of all participants have ended (S-10)."""
     _check_carrying_out(state, run)
-    return _record(Kind.DONE, replace(state, done=True, participants=()))
+    return _record(LedgerRecordType.DONE, replace(state, done=True, participants=()))
 
 
-def revoke(state: State, run: str) -> Record:
+def revoke(state: LedgerState, run: str) -> LedgerRecord:
     """The state after the decision was taken back, because the transactions of all participants
     were aborted (S-12).
     """
     _check_carrying_out(state, run)
     # `targets` is kept, because it shows whether topics were distinguished.
     return _record(
-        Kind.REVOKE,
+        LedgerRecordType.REVOKE,
         replace(state, batch=state.batch - 1, run="", rows=0, done=True, participants=()),
     )
 
 
-def resign(state: State, run: str) -> Record:
+def resign(state: LedgerState, run: str) -> LedgerRecord:
     """The state after `run` has given up: this run decides nothing more (S-14)."""
     if run in state.past:
         raise ValueError(f"run {run} has no say already")
     holder = "" if state.holder == run else state.holder
-    return _record(Kind.RESIGN, replace(state, holder=holder, past=_past(state, run)))
+    return _record(LedgerRecordType.RESIGN, replace(state, holder=holder, past=_past(state, run)))
 
 
-def _check_carrying_out(state: State, run: str) -> None:
+def _check_carrying_out(state: LedgerState, run: str) -> None:
     if state.holder != run or state.done:
         raise ValueError(f"run {run} has nothing to carry out on {state}")
 
 
-def _past(state: State, run: str) -> tuple[str, ...]:
+def _past(state: LedgerState, run: str) -> tuple[str, ...]:
     return (*state.past, run)[-PAST_MAX:]
 
 
-def _record(kind: Kind, state: State) -> Record:
+def _record(kind: LedgerRecordType, state: LedgerState) -> LedgerRecord:
     """The record. The code that appends the record sets `after`."""
-    return Record(kind, BEGINNING, state)
+    return LedgerRecord(kind, BEGINNING, state)

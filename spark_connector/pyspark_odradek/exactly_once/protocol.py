@@ -17,7 +17,12 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from pyspark_odradek.errors import SinkError, StaleBatch, TooLate, TransactionsLost
 from pyspark_odradek.exactly_once import ledger, targets
 from pyspark_odradek.exactly_once.identity import Writer
-from pyspark_odradek.exactly_once.ledger import Found, Participant, Record, State
+from pyspark_odradek.exactly_once.ledger import (
+    LedgerRecord,
+    LedgerState,
+    NewestDecision,
+    Participant,
+)
 
 #: The number of attempts after which a procedure gives up, because other writers of the log were
 #: always faster.
@@ -37,7 +42,7 @@ class Append(NamedTuple):
     the record was appended, or will be appended later (S-04).
     """
 
-    record: Record
+    record: LedgerRecord
 
 
 class Describe(NamedTuple):
@@ -108,13 +113,13 @@ class Fate(Enum):
 
 class Begun(NamedTuple):
     """The result of `begin_task`: whether the task writes its rows or only counts them. `over`: the
-    result of `State.over`."""
+    result of `LedgerState.over`."""
 
     write: bool
     over: int = -1
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """The outcome of a task whose rows are all acknowledged. A task without rows has no participant
     (S-03). `targets`: see the module `targets`."""
 
@@ -186,7 +191,7 @@ def confirm_job_task(terms: Terms) -> Steps:
 # --- the driver -----------------------------------------------------------------------------------
 
 
-def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any, bool]:
+def commit(terms: Terms, outcomes: tuple[TaskOutcome, ...]) -> Generator[Action, Any, bool]:
     """Commit a batch whose tasks have all succeeded. True if this run decided the batch; False if
     an earlier run did.
 
@@ -229,7 +234,7 @@ def is_decided_for_every_topic(terms: Terms) -> Generator[Action, Any, bool]:
     return bool(found.state.batch >= terms.batch and found.state.targets is None)
 
 
-def _participants(outcomes: tuple[Outcome, ...]) -> tuple[Participant, ...]:
+def _participants(outcomes: tuple[TaskOutcome, ...]) -> tuple[Participant, ...]:
     return tuple(each.participant for each in outcomes if each.participant is not None)
 
 
@@ -250,10 +255,10 @@ def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
         )
 
 
-def _carry_out(terms: Terms, found: Found) -> Steps:
+def _carry_out(terms: Terms, found: NewestDecision) -> Steps:
     """Commit the transactions of a decided batch, and then record that they are ended (S-09,
     S-10)."""
-    state: State = found.state
+    state: LedgerState = found.state
     ended = yield End(state.run, state.participants, True)
     if all(ended):
         yield _append(found, ledger.finish(state, terms.writer.run))
@@ -264,7 +269,7 @@ def _carry_out(terms: Terms, found: Found) -> Steps:
     yield from _settle_loss(terms, found)
 
 
-def _settle_loss(terms: Terms, found: Found) -> Steps:
+def _settle_loss(terms: Terms, found: NewestDecision) -> Steps:
     """Handle participants that were aborted after the decision (S-11, S-12)."""
     state, run = found.state, terms.writer.run
     fates = yield Describe(state.run, state.participants)
@@ -306,7 +311,7 @@ def _settle_loss(terms: Terms, found: Found) -> Steps:
     yield _append(found, ledger.finish(state, run))
 
 
-def _clean_up(terms: Terms, found: Found) -> Steps:
+def _clean_up(terms: Terms, found: NewestDecision) -> Steps:
     """Abort the transactions of late and failed tasks and of superseded runs, because open
     transactions block readers (S-15).
 
@@ -349,7 +354,7 @@ def _fence_all(runs: tuple[str, ...]) -> Steps:
 # --- jobs that no other job repeats ---------------------------------------------------------------
 
 
-def commit_job(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any, bool]:
+def commit_job(terms: Terms, outcomes: tuple[TaskOutcome, ...]) -> Generator[Action, Any, bool]:
     """Commit a batch job without a `commitId` (S-16). The commit of its first transaction is the
     decision."""
     participants = _participants(outcomes)
@@ -394,18 +399,18 @@ def _close_job(terms: Terms) -> Steps:
 # --- shared ---------------------------------------------------------------------------------------
 
 
-def _admitted(found: Found, terms: Terms) -> State:
+def _admitted(found: NewestDecision, terms: Terms) -> LedgerState:
     """The state of the query, if this run is not superseded."""
     ledger.refuse_superseded(found.state, terms.writer)
     ledger.refuse_stale(found.state, terms.writer, terms.batch)
     return found.state
 
 
-def _append(found: Found, record: Record) -> Append:
+def _append(found: NewestDecision, record: LedgerRecord) -> Append:
     return Append(record._replace(after=found.offset))
 
 
-def _compare(terms: Terms, state: State, rows: int, topics: str) -> None:
+def _compare(terms: Terms, state: LedgerState, rows: int, topics: str) -> None:
     """Check that a replay has as many rows for each topic as the written batch (S-07)."""
     if rows != state.rows:
         difference = f"rows, and now has {rows}"

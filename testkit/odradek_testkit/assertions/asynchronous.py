@@ -24,7 +24,7 @@ from odradek_testkit.assertions.reading import (
     connection_settings,
     matcher,
 )
-from odradek_testkit.assertions.snapshots import Snapshot, difference, write_snapshot
+from odradek_testkit.assertions.snapshots import TopicSnapshot, difference, write_snapshot
 
 WITHIN_S = 10.0
 #: The default time to wait for unwanted or further records.
@@ -322,7 +322,7 @@ class AsyncAssertions:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
-        taken = Snapshot(partitions=partitions, offsets=offsets, timestamps=timestamps)
+        taken = TopicSnapshot(partitions=partitions, offsets=offsets, timestamps=timestamps)
         async with self._reader(topic) as reader:
             while loop.time() < until and (count is None or len(taken) < count):
                 wait_until = until if count is not None else min(until, loop.time() + QUIET_S)
@@ -377,7 +377,7 @@ class AsyncAssertions:
             ) from None
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
-        taken = Snapshot(partitions=partitions, offsets=offsets, timestamps=timestamps)
+        taken = TopicSnapshot(partitions=partitions, offsets=offsets, timestamps=timestamps)
         async with self._reader(topic) as reader:
 
             def take(records: list[ConsumerRecord]) -> None:
@@ -394,7 +394,7 @@ class AsyncAssertions:
                     )
                 take(await reader.poll(until))
 
-    def _take(self, taken: Snapshot, topic: str, records: list[ConsumerRecord]) -> None:
+    def _take(self, taken: TopicSnapshot, topic: str, records: list[ConsumerRecord]) -> None:
         taken.extend(records)
         if len(taken) > RECORDS_MAX:
             raise AssertionError(f"topic {topic!r} has more than {RECORDS_MAX} records")

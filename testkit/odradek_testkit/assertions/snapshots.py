@@ -15,7 +15,7 @@ from odradek_records.record_format import to_json_line
 _DIFFERENCE_LINES_MAX = 60
 
 
-class Snapshot:
+class TopicSnapshot:
     """A line for each added record, in a fixed order."""
 
     def __init__(self, *, partitions: bool, offsets: bool, timestamps: bool) -> None:

@@ -8,11 +8,11 @@ from random import Random
 from typing import Any, TypeVar
 
 from odradek_broker.config.broker import parse_config
-from odradek_broker.faults.rules import Rules
+from odradek_broker.faults.rules import FaultRules
 from odradek_broker.metrics.broker import ProcessUsage
 from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoints
 from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
-from odradek_broker.server.host import Background, FileBudget, Handshakes, Listener, StartError
+from odradek_broker.server.host import Background, BoundListener, FileBudget, Handshakes, StartError
 from odradek_broker.server.server import Server
 from odradek_broker.storage.group_commit import GroupCommit
 from odradek_broker.storage.startup import one_by_one
@@ -169,7 +169,7 @@ class SimulatedHost:
         """The budget of open files, which is constant in the simulation."""
         return _OPEN_FILES
 
-    def bind(self, host: str, port: int) -> Listener:
+    def bind(self, host: str, port: int) -> BoundListener:
         """Bind an address of the network. StartError without a host or a port."""
         if not port or host == _EVERYWHERE:
             raise StartError(
@@ -287,7 +287,7 @@ class SimulatedBroker:
         host = SimulatedHost(
             self._network, self.disk, self._random, self.clock, lambda: self.sync_delay_ms
         )
-        self.server = process.call(Server, self.config, host, Rules())
+        self.server = process.call(Server, self.config, host, FaultRules())
         starting = process.call(_task, self.server.start)
         return await _until_killed(process, starting)
 

@@ -98,7 +98,7 @@ class _Tree(dict[str, V]):
             del self[directory]
 
 
-class Failure:
+class DiskFailure:
     """A failure of the `nth` (from 1) operation of a kind; with `for_ever`, also of all later
     operations of this kind.
 
@@ -248,7 +248,7 @@ class MemoryFiles:
         #: The unsynced renames of directories, as (source, target), the oldest one first.
         self._unsynced_renames: list[tuple[str, str]] = []
         self._locks: set[str] = set()
-        self._failures: list[Failure] = []
+        self._failures: list[DiskFailure] = []
         #: The rule by which operations fail for lack of space; None while there is enough. A crash
         #: does not remove the rule.
         self.shortage: Shortage | None = None
@@ -259,7 +259,7 @@ class MemoryFiles:
 
     # ---- faults
 
-    def fail(self, failure: Failure) -> Failure:
+    def fail(self, failure: DiskFailure) -> DiskFailure:
         self._failures.append(failure)
         return failure
 
@@ -268,7 +268,7 @@ class MemoryFiles:
         self._failures.clear()
         self.shortage = None
 
-    def trip(self, kind: str, path: str) -> Failure | None:
+    def trip(self, kind: str, path: str) -> DiskFailure | None:
         """The failure that `fail` has requested for this operation, or None. Counts the operation,
         and crashes at `crash_at`."""
         if kind != "read":
@@ -286,7 +286,7 @@ class MemoryFiles:
                 return failure
         return None
 
-    def refuse(self, kind: str, path: str, size_bytes: int = 0) -> Failure | None:
+    def refuse(self, kind: str, path: str, size_bytes: int = 0) -> DiskFailure | None:
         """The failure of this operation, because `fail` has requested it or because space is
         lacking; None if the operation succeeds. The operation writes `size_bytes`."""
         failure = self.trip(kind, path)
@@ -295,7 +295,7 @@ class MemoryFiles:
         written_bytes = self.shortage.written_before_refusal(kind, size_bytes)
         if written_bytes is None:
             return None
-        return Failure(kind, code=errno.ENOSPC, torn_bytes=written_bytes)
+        return DiskFailure(kind, code=errno.ENOSPC, torn_bytes=written_bytes)
 
     def check(self, kind: str, path: str) -> None:
         failure = self.refuse(kind, path)

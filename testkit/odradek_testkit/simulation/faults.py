@@ -24,7 +24,7 @@ from odradek_broker.share.events import (
 )
 from odradek_broker.share.in_flight import FINISHED
 from odradek_protocol.records import iter_batches
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 from odradek_testkit.simulation.network import SimulatedTransport, Weather
 from odradek_testkit.simulation.shortage import LastBytes, ScarceRoom, Shortage
 from odradek_testkit.simulation.world import World
@@ -109,7 +109,7 @@ NEW_GROUP_REFUSALS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ScheduledFault:
     """A fault: `kind` of FAULTS happens at `at_ms`, for `lasts_ms`; `size` is a parameter of the
     kind."""
 
@@ -122,17 +122,17 @@ class Fault:
         return f"{self.kind} (for {self.lasts_ms} ms, size {self.size})"
 
 
-async def kill_broker(world: World, fault: Fault) -> None:
+async def kill_broker(world: World, fault: ScheduledFault) -> None:
     """The process is killed, and is started again at the end of the fault."""
     await world.kill_broker(power_lost=False, down_ms=fault.lasts_ms)
 
 
-async def cut_power(world: World, fault: Fault) -> None:
+async def cut_power(world: World, fault: ScheduledFault) -> None:
     """The machine loses its power: unsynced data is lost, or torn."""
     await world.kill_broker(power_lost=True, down_ms=fault.lasts_ms)
 
 
-async def cut_power_behind_an_answer(world: World, fault: Fault) -> None:
+async def cut_power_behind_an_answer(world: World, fault: ScheduledFault) -> None:
     """The disk is slow, and the machine loses its power just after one of the next answers has
     arrived."""
     left = 1 + fault.size % 20
@@ -151,7 +151,7 @@ async def cut_power_behind_an_answer(world: World, fault: Fault) -> None:
         await world.kill_broker(power_lost=True, down_ms=fault.lasts_ms)
 
 
-async def cut_power_behind_a_roll(world: World, fault: Fault) -> None:
+async def cut_power_behind_a_roll(world: World, fault: ScheduledFault) -> None:
     """The disk is slow, and the machine loses its power when two successive segments are unsynced.
     The end of the first segment is lost, but the kernel has written the second segment to the disk.
     In half of the cases the process is killed and started before the power cut, and this start
@@ -164,7 +164,7 @@ async def cut_power_behind_a_roll(world: World, fault: Fault) -> None:
     if fault.size % 2:
         directory = rolled[0].rpartition("/")[0]
         await _restart_on_a_failing_disk(
-            world, Failure("sync", path_part=f"{directory}/", for_ever=True)
+            world, DiskFailure("sync", path_part=f"{directory}/", for_ever=True)
         )
         await world.sleep(_UNTIL_CHECKPOINT_MS)
     if not world.broker.survives_power_cuts:
@@ -199,7 +199,7 @@ def _producers(batches: bytes) -> set[int]:
     return {header.producer_id for _, header in iter_batches(batches)}
 
 
-async def crash_behind_a_dead_letter(world: World, fault: Fault) -> None:
+async def crash_behind_a_dead_letter(world: World, fault: ScheduledFault) -> None:
     """The disk is slow. When the next dead letter of a share group is durable and the state of its
     share partition is not, the process is killed, or the machine loses its power."""
     process = world.broker.process
@@ -214,12 +214,12 @@ async def crash_behind_a_dead_letter(world: World, fault: Fault) -> None:
             await world.kill_broker(power_lost=power_lost, down_ms=fault.lasts_ms)
 
 
-async def refused_state_behind_a_dead_letter(world: World, fault: Fault) -> None:
+async def refused_state_behind_a_dead_letter(world: World, fault: ScheduledFault) -> None:
     """After the next dead letter, no state of a share partition can be written for some time. In
     half of the cases an earlier record is still unfinished at that dead letter, and the process is
     killed later, after the next state that covers a later dead letter of the share partition."""
     disk = world.broker.disk
-    failure = Failure(
+    failure = DiskFailure(
         "append",
         code=errno.ENOSPC,
         path_part=SHARE_STATE_TOPIC,
@@ -299,7 +299,7 @@ def _nothing() -> None:
     pass
 
 
-async def crash_in_operation(world: World, fault: Fault) -> None:
+async def crash_in_operation(world: World, fault: ScheduledFault) -> None:
     """The machine crashes in the middle of one of its next operations on the disk."""
     disk = world.broker.disk
     process = world.broker.process
@@ -310,12 +310,12 @@ async def crash_in_operation(world: World, fault: Fault) -> None:
         await world.kill_broker(power_lost=bool(fault.size % 2), down_ms=fault.lasts_ms)
 
 
-async def stop_broker(world: World, fault: Fault) -> None:
+async def stop_broker(world: World, fault: ScheduledFault) -> None:
     """The broker is stopped cleanly, and started again."""
     await world.restart_broker(fault.lasts_ms)
 
 
-async def crash_behind_a_stop(world: World, fault: Fault) -> None:
+async def crash_behind_a_stop(world: World, fault: ScheduledFault) -> None:
     """The broker is stopped cleanly and started again. Soon after the start the process is killed,
     or the machine loses its power, so the next start finds what the clean stop has written."""
     await world.restart_broker()
@@ -323,19 +323,19 @@ async def crash_behind_a_stop(world: World, fault: Fault) -> None:
     await world.kill_broker(power_lost=bool(fault.size % 2), down_ms=fault.lasts_ms)
 
 
-async def cut_connections(world: World, fault: Fault) -> None:
+async def cut_connections(world: World, fault: ScheduledFault) -> None:
     """Every connection is reset."""
     world.network.cut_all()
 
 
-async def silence(world: World, fault: Fault) -> None:
+async def silence(world: World, fault: ScheduledFault) -> None:
     """No more data arrives on some connections, in one direction or both, without an error."""
     for number, transport in enumerate(list(world.network.transports)):
         if (number + fault.size) % 3 == 0:
             transport.silent = True
 
 
-async def unreachable(world: World, fault: Fault) -> None:
+async def unreachable(world: World, fault: ScheduledFault) -> None:
     """New connections are refused, and existing ones are cut."""
     world.network.unreachable.update(world.broker.addresses.values())
     world.network.cut_all()
@@ -343,7 +343,7 @@ async def unreachable(world: World, fault: Fault) -> None:
     world.network.unreachable.clear()
 
 
-async def bad_weather(world: World, fault: Fault) -> None:
+async def bad_weather(world: World, fault: ScheduledFault) -> None:
     """The network becomes slow, and divides sent data into pieces."""
     before = world.network.weather
     world.network.weather = Weather((0.1, fault.size % 400), 1 + fault.size % 1_000)
@@ -351,16 +351,16 @@ async def bad_weather(world: World, fault: Fault) -> None:
     world.network.weather = before
 
 
-async def slow_disk(world: World, fault: Fault) -> None:
+async def slow_disk(world: World, fault: ScheduledFault) -> None:
     """An fsync takes up to a second."""
     with world.slow_disk(0.0, float(fault.size)):
         await world.sleep(fault.lasts_ms)
 
 
-async def full_disk(world: World, fault: Fault) -> None:
+async def full_disk(world: World, fault: ScheduledFault) -> None:
     """Nothing can be written for some time."""
     failures = [
-        Failure(kind, code=errno.ENOSPC, for_ever=True, torn_bytes=fault.size % 100)
+        DiskFailure(kind, code=errno.ENOSPC, for_ever=True, torn_bytes=fault.size % 100)
         for kind in ("append", "open")
     ]
     for failure in failures:
@@ -369,21 +369,21 @@ async def full_disk(world: World, fault: Fault) -> None:
     world.broker.disk.heal()
 
 
-async def last_bytes(world: World, fault: Fault) -> None:
+async def last_bytes(world: World, fault: ScheduledFault) -> None:
     """For some time there is room for only a few more bytes. If a write does not fit, its first
     part is written and the rest is refused."""
     left_bytes = fault.size**2 // 20
     await _short_of_room(world, fault, LastBytes(world.broker.disk.used_bytes, left_bytes))
 
 
-async def scarce_room(world: World, fault: Fault) -> None:
+async def scarce_room(world: World, fault: ScheduledFault) -> None:
     """For some time the disk refuses some of its changes (writes, names, truncations, removals) for
     lack of room, as a file system that copies blocks may do."""
     share = _REFUSED_SHARES[fault.size % len(_REFUSED_SHARES)]
     await _short_of_room(world, fault, ScarceRoom(Random(fault.size), share))
 
 
-async def _short_of_room(world: World, fault: Fault, shortage: Shortage) -> None:
+async def _short_of_room(world: World, fault: ScheduledFault, shortage: Shortage) -> None:
     """Keep the disk short of room while the fault lasts, even if the machine crashes during the
     fault."""
     disk = world.broker.disk
@@ -393,23 +393,25 @@ async def _short_of_room(world: World, fault: Fault, shortage: Shortage) -> None
         disk.shortage = None
 
 
-async def failed_write(world: World, fault: Fault) -> None:
+async def failed_write(world: World, fault: ScheduledFault) -> None:
     """An append fails after a part of its bytes was written."""
-    world.broker.disk.fail(Failure("append", nth=1 + fault.size % 5, torn_bytes=fault.size % 200))
+    world.broker.disk.fail(
+        DiskFailure("append", nth=1 + fault.size % 5, torn_bytes=fault.size % 200)
+    )
 
 
-async def failed_sync(world: World, fault: Fault) -> None:
+async def failed_sync(world: World, fault: ScheduledFault) -> None:
     """A sync fails: the partition is offline until the broker is started again."""
     kind = "write_at" if fault.size % 3 == 0 else "sync"
-    world.broker.disk.fail(Failure(kind, nth=1 + fault.size % 5))
+    world.broker.disk.fail(DiskFailure(kind, nth=1 + fault.size % 5))
 
 
-async def failed_read(world: World, fault: Fault) -> None:
+async def failed_read(world: World, fault: ScheduledFault) -> None:
     """A read fails."""
-    world.broker.disk.fail(Failure("read", nth=1 + fault.size % 5))
+    world.broker.disk.fail(DiskFailure("read", nth=1 + fault.size % 5))
 
 
-async def failed_directory(world: World, fault: Fault) -> None:
+async def failed_directory(world: World, fault: ScheduledFault) -> None:
     """The disk of the last data directory fails until the broker is started again. If there is only
     one data directory, nothing happens."""
     paths = world.broker.config.log_dirs
@@ -426,33 +428,33 @@ async def failed_directory(world: World, fault: Fault) -> None:
         "truncate",
         "volume",
     ):
-        world.broker.disk.fail(Failure(kind, path_part=paths[-1], for_ever=True))
+        world.broker.disk.fail(DiskFailure(kind, path_part=paths[-1], for_ever=True))
 
 
-async def clock_jump(world: World, fault: Fault) -> None:
+async def clock_jump(world: World, fault: ScheduledFault) -> None:
     """The broker's wall clock is set wrong, by a minute, an hour or half a day."""
     world.broker.clock.set_wrong(CLOCK_ERRORS_MS[fault.size % len(CLOCK_ERRORS_MS)])
 
 
-async def kill_client(world: World, fault: Fault) -> None:
+async def kill_client(world: World, fault: ScheduledFault) -> None:
     """A client is killed; the workload starts another."""
     world.kill_client(fault.size)
 
 
-async def lost_answers(world: World, fault: Fault) -> None:
+async def lost_answers(world: World, fault: ScheduledFault) -> None:
     """Some requests of one kind are carried out, and never answered."""
     api = ANSWERS_LOST[fault.size % len(ANSWERS_LOST)]
     world.order(fault="drop_reply", api=api, times=1 + fault.size % 3)
 
 
-async def refused_requests(world: World, fault: Fault) -> None:
+async def refused_requests(world: World, fault: ScheduledFault) -> None:
     """Requests of one kind are refused for some time, with a retriable error."""
     api, code = REFUSALS[fault.size % len(REFUSALS)]
     for_ms = max(fault.lasts_ms, 1)
     world.order(fault="fail", api=api, code=code, times=None, for_ms=for_ms)
 
 
-async def lost_group_answers(world: World, fault: Fault) -> None:
+async def lost_group_answers(world: World, fault: ScheduledFault) -> None:
     """Some requests of a share group or streams group are carried out, but the answer is lost: it
     is never sent, or the connection is closed instead."""
     api = NEW_GROUP_REQUESTS[fault.size % len(NEW_GROUP_REQUESTS)]
@@ -463,25 +465,25 @@ async def lost_group_answers(world: World, fault: Fault) -> None:
         world.order(fault="drop_reply", api=api, times=times)
 
 
-async def refused_group_requests(world: World, fault: Fault) -> None:
+async def refused_group_requests(world: World, fault: ScheduledFault) -> None:
     """Requests of a share group or streams group are refused for some time."""
     api, code = NEW_GROUP_REFUSALS[fault.size % len(NEW_GROUP_REFUSALS)]
     world.order(fault="fail", api=api, code=code, times=None, for_ms=max(fault.lasts_ms, 1))
 
 
-async def refused_commits(world: World, fault: Fault) -> None:
+async def refused_commits(world: World, fault: ScheduledFault) -> None:
     """Commits of offsets are refused for some time, during which groups may rebalance."""
     for_ms = 500 + 2 * fault.size
     world.order(fault="fail", api="OffsetCommit", code=_LOADING, times=None, for_ms=for_ms)
 
 
-async def trouble_at_start(world: World, fault: Fault) -> None:
+async def trouble_at_start(world: World, fault: ScheduledFault) -> None:
     """The process is killed, and the disk fails when it is started again."""
-    failure = Failure(AT_START[fault.size % len(AT_START)], nth=1 + fault.size % 17)
+    failure = DiskFailure(AT_START[fault.size % len(AT_START)], nth=1 + fault.size % 17)
     await _restart_on_a_failing_disk(world, failure)
 
 
-async def _restart_on_a_failing_disk(world: World, failure: Failure) -> None:
+async def _restart_on_a_failing_disk(world: World, failure: DiskFailure) -> None:
     """Kill the process, and start it again with a disk that fails."""
     starting = asyncio.ensure_future(world.kill_broker(power_lost=False, down_ms=_DOWN_MS))
     # `fail` is called after the crash, because a crash removes all requested failures.
@@ -490,20 +492,20 @@ async def _restart_on_a_failing_disk(world: World, failure: Failure) -> None:
     await starting
 
 
-async def switch_durability(world: World, fault: Fault) -> None:
+async def switch_durability(world: World, fault: ScheduledFault) -> None:
     """The broker is started with the other value of `log.durability`, after a clean stop or
     a kill."""
     await world.switch_durability(stop=bool(fault.size % 2))
 
 
-async def cut_power_at_start(world: World, fault: Fault) -> None:
+async def cut_power_at_start(world: World, fault: ScheduledFault) -> None:
     """The broker is started with one of the two values of `log.durability`, and the machine loses
     its power soon afterwards."""
     durability = "page-cache" if fault.size % 3 else "fsync"
     await world.cut_power_at_start(durability=durability, stop=fault.size % 4 == 0)
 
 
-FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
+FAULTS: dict[str, Callable[[World, ScheduledFault], Awaitable[None]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         kill_broker,
@@ -541,7 +543,7 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
 }
 
 
-async def play(world: World, faults: Iterable[Fault], duration_ms: int) -> None:
+async def play(world: World, faults: Iterable[ScheduledFault], duration_ms: int) -> None:
     """Cause the faults at their times. After the last one, end all of them."""
     running = [asyncio.ensure_future(_play_one(world, fault)) for fault in faults]
     await asyncio.gather(world.sleep(duration_ms), *running)
@@ -549,7 +551,7 @@ async def play(world: World, faults: Iterable[Fault], duration_ms: int) -> None:
     world.faults_over.set()
 
 
-async def _play_one(world: World, fault: Fault) -> None:
+async def _play_one(world: World, fault: ScheduledFault) -> None:
     await world.sleep(fault.at_ms)
     world.note("FAULT", str(fault))
     await FAULTS[fault.kind](world, fault)
@@ -557,11 +559,11 @@ async def _play_one(world: World, fault: Fault) -> None:
 
 def draw_faults(
     random: Random, duration_ms: int, most: int = 6, kinds: tuple[str, ...] = tuple(FAULTS)
-) -> list[Fault]:
+) -> list[ScheduledFault]:
     """Up to `most` faults within the duration, in the order of their times."""
     return sorted(
         (
-            Fault(
+            ScheduledFault(
                 at_ms=random.randrange(duration_ms),
                 kind=random.choice(kinds),
                 lasts_ms=random.choice((0, 5, 50, 500, 3_000)),

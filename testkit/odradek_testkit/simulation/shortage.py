@@ -22,7 +22,7 @@ class Shortage(Protocol):
 
     def written_before_refusal(self, kind: str, size_bytes: int) -> int | None:
         """The number of bytes that an operation of `size_bytes` writes before it is refused; None
-        if there is room for the operation. `kind`: see `Failure`."""
+        if there is room for the operation. `kind`: see `DiskFailure`."""
         ...
 
 

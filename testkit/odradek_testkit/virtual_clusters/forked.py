@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
-from odradek_broker.config.broker import BrokerConfig, ConfigError
+from odradek_broker.config.broker import BrokerConfig, BrokerConfigError
 from odradek_broker.platform.garbage import with_short_collections
 from odradek_broker.platform.log_lines import configure_logging
 from odradek_broker.server.host import StartError, run
@@ -50,7 +50,7 @@ def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, tol
     except Exception as error:
         log.exception("the broker failed")
         # Only errors that are for users have texts that are.
-        known = isinstance(error, (StartError, DataDirectoryError, ConfigError))
+        known = isinstance(error, (StartError, DataDirectoryError, BrokerConfigError))
         _tell(told, {"error": str(error) if known else f"it failed ({type(error).__name__})"})
     finally:
         # The process ends without Python's cleanup, because the cleanup would flush and close

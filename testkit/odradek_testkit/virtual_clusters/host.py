@@ -20,7 +20,7 @@ from typing import Any
 
 import structlog
 
-from odradek_broker.config.broker import BrokerConfig, ConfigError, parse_config
+from odradek_broker.config.broker import BrokerConfig, BrokerConfigError, parse_config
 from odradek_broker.config.virtual_cluster import (
     DEFAULTS,
     BadSettings,
@@ -52,7 +52,7 @@ class StartFailed(Exception):
     """The error of a broker that did not start, with the reason."""
 
 
-class State(StrEnum):
+class ClusterState(StrEnum):
     """The state of a cluster."""
 
     STARTING = "starting"
@@ -63,11 +63,11 @@ class State(StrEnum):
 
 
 _NEXT = {
-    State.STARTING: {State.RUNNING, State.STOPPED},
-    State.RUNNING: {State.STOPPING, State.STOPPED},
-    State.STOPPING: {State.STOPPED},
-    State.STOPPED: {State.STARTING, State.DELETED},
-    State.DELETED: set(),
+    ClusterState.STARTING: {ClusterState.RUNNING, ClusterState.STOPPED},
+    ClusterState.RUNNING: {ClusterState.STOPPING, ClusterState.STOPPED},
+    ClusterState.STOPPING: {ClusterState.STOPPED},
+    ClusterState.STOPPED: {ClusterState.STARTING, ClusterState.DELETED},
+    ClusterState.DELETED: set(),
 }
 
 
@@ -122,7 +122,7 @@ class BrokerProcess:
 
 
 @dataclass(eq=False)
-class Cluster:
+class HostedCluster:
     """A cluster of one broker. The broker may be stopped, and started again with its data and
     ports.
     """
@@ -135,7 +135,7 @@ class Cluster:
     #: The settings of the addresses. The first start uses free ports, and later starts use the same
     #: ports.
     addresses: dict[str, str] = field(default_factory=dict)
-    state: State = State.STOPPED
+    state: ClusterState = ClusterState.STOPPED
     process: BrokerProcess | None = None
     listeners: dict[str, str] = field(default_factory=dict)
     faults: str = ""
@@ -153,7 +153,7 @@ class Cluster:
         """The broker's data."""
         return self.folder / "data"
 
-    def change(self, state: State) -> None:
+    def change(self, state: ClusterState) -> None:
         """Enter a state. Raises RuntimeError for a step that is not in the table."""
         if state not in _NEXT[self.state]:
             raise RuntimeError(f"a cluster cannot go from {self.state} to {state}")
@@ -206,8 +206,8 @@ class ClusterHost:
         #: A pipe that stays open until this process ends.
         self._lifeline, self._lifeline_end = os.pipe()
         self._numbers = after
-        self._clusters: dict[int, Cluster] = {}
-        self._spares: list[Cluster] = []
+        self._clusters: dict[int, HostedCluster] = {}
+        self._spares: list[HostedCluster] = []
         #: The settings of the spares: the last settings that two orders in a row had.
         self._spare_settings = dict(settings)
         self._last_settings = dict(settings)
@@ -222,7 +222,7 @@ class ClusterHost:
             self._spares.append(spare)
             self._begin(self._start_spare(spare))
 
-    async def create(self, settings: Mapping[str, str]) -> Cluster:
+    async def create(self, settings: Mapping[str, str]) -> HostedCluster:
         """Create a cluster and start it. Raises NotPossible, BadSettings, StartFailed."""
         if len(self._clusters) >= CLUSTERS_MAX:
             raise NotPossible(
@@ -234,7 +234,7 @@ class ClusterHost:
         self._clusters[cluster.number] = cluster
         try:
             async with cluster.lock:
-                if cluster.state is State.STOPPED:
+                if cluster.state is ClusterState.STOPPED:
                     await self._start(cluster)
         except BaseException:
             await self.delete(cluster)
@@ -242,36 +242,36 @@ class ClusterHost:
         self._after_the_answer(self.start_ahead)
         return cluster
 
-    def find(self, number: int) -> Cluster | None:
+    def find(self, number: int) -> HostedCluster | None:
         """The cluster of this number."""
         return self._clusters.get(number)
 
-    def all(self) -> list[Cluster]:
+    def all(self) -> list[HostedCluster]:
         """All clusters, in the order of their numbers."""
         return [self._clusters[number] for number in sorted(self._clusters)]
 
-    async def start(self, cluster: Cluster) -> None:
+    async def start(self, cluster: HostedCluster) -> None:
         """Start a stopped broker with its data, at its old addresses. Raises NotPossible,
         StartFailed."""
         async with cluster.lock:
-            if cluster.state is not State.STOPPED:
+            if cluster.state is not ClusterState.STOPPED:
                 raise NotPossible(f"cluster {cluster.number} is {cluster.state}")
             await self._start(cluster)
 
-    async def stop(self, cluster: Cluster, number: signal.Signals) -> None:
+    async def stop(self, cluster: HostedCluster, number: signal.Signals) -> None:
         """End the broker by SIGTERM or SIGKILL; its data stays. A stopped broker is not
         affected.
         """
         async with cluster.lock:
             await self._stop(cluster, number)
 
-    async def delete(self, cluster: Cluster) -> None:
+    async def delete(self, cluster: HostedCluster) -> None:
         """Kill the broker, and delete its data."""
         async with cluster.lock:
-            if cluster.state is State.DELETED:
+            if cluster.state is ClusterState.DELETED:
                 return
             await self._stop(cluster, signal.SIGKILL)
-            cluster.change(State.DELETED)
+            cluster.change(ClusterState.DELETED)
             self._clusters.pop(cluster.number, None)
         self._after_the_answer(partial(shutil.rmtree, cluster.folder, ignore_errors=True))
 
@@ -308,15 +308,15 @@ class ClusterHost:
             self._begin(self.delete(spare))
         self._spares.clear()
 
-    def _take_spare(self, wanted: dict[str, str]) -> Cluster | None:
+    def _take_spare(self, wanted: dict[str, str]) -> HostedCluster | None:
         if wanted != self._spare_settings or not self._spares:
             return None
-        ready = (spare for spare in self._spares if spare.state is State.RUNNING)
+        ready = (spare for spare in self._spares if spare.state is ClusterState.RUNNING)
         spare = next(ready, self._spares[0])
         self._spares.remove(spare)
         return spare
 
-    async def _start_spare(self, spare: Cluster) -> None:
+    async def _start_spare(self, spare: HostedCluster) -> None:
         async with spare.lock:
             if spare not in self._spares:
                 # An order has taken the spare and started it, or the spare is no longer needed.
@@ -337,14 +337,14 @@ class ClusterHost:
 
     # --- Processes ---
 
-    def _new(self, settings: dict[str, str]) -> Cluster:
+    def _new(self, settings: dict[str, str]) -> HostedCluster:
         self._numbers += 1
-        return Cluster(self._numbers, self._root / str(self._numbers), settings)
+        return HostedCluster(self._numbers, self._root / str(self._numbers), settings)
 
-    async def _start(self, cluster: Cluster) -> None:
+    async def _start(self, cluster: HostedCluster) -> None:
         try:
             config = cluster.config()
-        except ConfigError as error:
+        except BrokerConfigError as error:
             raise BadSettings(str(error)) from error
         try:
             cluster.folder.mkdir(exist_ok=True)
@@ -352,7 +352,7 @@ class ClusterHost:
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise StartFailed(f"the machine has no room for a broker: {reason}") from error
-        cluster.change(State.STARTING)
+        cluster.change(ClusterState.STARTING)
         news: dict[str, Any] = {}
         try:
             async with asyncio.timeout(_START_S):
@@ -363,7 +363,7 @@ class ClusterHost:
             if "addresses" not in news:
                 await process.end(signal.SIGKILL)
                 cluster.process = None
-                cluster.change(State.STOPPED)
+                cluster.change(ClusterState.STOPPED)
         if "addresses" not in news:
             reason = news.get("error", "the broker ended during its start")
             # The log may have tracebacks and paths, which are not for clients over HTTP.
@@ -371,7 +371,9 @@ class ClusterHost:
             raise StartFailed(reason)
         self._started(cluster, process, news)
 
-    def _started(self, cluster: Cluster, process: BrokerProcess, news: dict[str, Any]) -> None:
+    def _started(
+        self, cluster: HostedCluster, process: BrokerProcess, news: dict[str, Any]
+    ) -> None:
         bound = {name: (host, port) for name, (host, port) in news["addresses"].items()}
         cluster.listeners = {name: shown(*address) for name, address in bound.items()}
         cluster.faults = shown(*news["http"])
@@ -381,24 +383,24 @@ class ClusterHost:
             ),
             "http.listen": cluster.faults,
         }
-        cluster.change(State.RUNNING)
+        cluster.change(ClusterState.RUNNING)
         process.ended.add_done_callback(lambda _: self._has_ended(cluster, process))
 
-    def _has_ended(self, cluster: Cluster, process: BrokerProcess) -> None:
+    def _has_ended(self, cluster: HostedCluster, process: BrokerProcess) -> None:
         """Called when a broker has ended although no order has stopped it."""
-        if cluster.process is process and cluster.state is State.RUNNING:
+        if cluster.process is process and cluster.state is ClusterState.RUNNING:
             cluster.process = None
-            cluster.change(State.STOPPED)
+            cluster.change(ClusterState.STOPPED)
 
-    async def _stop(self, cluster: Cluster, number: signal.Signals) -> None:
+    async def _stop(self, cluster: HostedCluster, number: signal.Signals) -> None:
         process = cluster.process
-        if cluster.state is State.RUNNING and process is not None:
-            cluster.change(State.STOPPING)
+        if cluster.state is ClusterState.RUNNING and process is not None:
+            cluster.change(ClusterState.STOPPING)
             await process.end(number)
             cluster.process = None
-            cluster.change(State.STOPPED)
+            cluster.change(ClusterState.STOPPED)
 
-    def _fork(self, config: BrokerConfig, cluster: Cluster) -> BrokerProcess:
+    def _fork(self, config: BrokerConfig, cluster: HostedCluster) -> BrokerProcess:
         told_here, told_there = os.pipe()
         try:
             pid = os.fork()

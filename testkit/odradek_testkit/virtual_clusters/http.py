@@ -14,10 +14,15 @@ from functools import partial
 from typing import Any
 
 from odradek_broker.config.virtual_cluster import BadSettings, read_settings
-from odradek_broker.server.http_connections import Exchange, HttpConnections, answer_order
-from odradek_broker.server.http_messages import Order, Refused, Request, check_host, number_of
+from odradek_broker.server.http_connections import HttpConnections, HttpExchange, answer_order
+from odradek_broker.server.http_messages import HttpError, HttpRequest, Order, check_host, number_of
 from odradek_protocol.http_hosts import OwnHosts
-from odradek_testkit.virtual_clusters.host import Cluster, ClusterHost, NotPossible, StartFailed
+from odradek_testkit.virtual_clusters.host import (
+    ClusterHost,
+    HostedCluster,
+    NotPossible,
+    StartFailed,
+)
 
 PATH = "/clusters"
 _ORDERS_MAX = 256
@@ -47,10 +52,10 @@ class ClusterServer:
         await self._connections.close()
 
     @staticmethod
-    def _check(request: Request) -> None:
+    def _check(request: HttpRequest) -> None:
         check_host(request, _OWN_HOSTS, "ask for 127.0.0.1")
 
-    async def _answer(self, exchange: Exchange) -> Sequence[bytes]:
+    async def _answer(self, exchange: HttpExchange) -> Sequence[bytes]:
         made: list[int] = []
 
         async def delete() -> None:
@@ -76,11 +81,11 @@ async def carry_out(host: ClusterHost, order: Order) -> tuple[int, Any]:
     try:
         return await _carried_out(host, order)
     except BadSettings as problem:
-        raise Refused(400, str(problem)) from problem
+        raise HttpError(400, str(problem)) from problem
     except NotPossible as problem:
-        raise Refused(409, str(problem)) from problem
+        raise HttpError(409, str(problem)) from problem
     except StartFailed as problem:
-        raise Refused(500, str(problem)) from problem
+        raise HttpError(500, str(problem)) from problem
 
 
 async def _carried_out(host: ClusterHost, order: Order) -> tuple[int, Any]:
@@ -97,7 +102,7 @@ async def _carried_out(host: ClusterHost, order: Order) -> tuple[int, Any]:
     )
     if order.method not in allowed or (change and number is None):
         changes = ", ".join(f"/{each}" for each in _CHANGES)
-        raise Refused(
+        raise HttpError(
             405,
             "GET, POST and DELETE of /clusters, GET and DELETE of /clusters/ID, POST of"
             f" /clusters/ID with {changes}",
@@ -106,7 +111,7 @@ async def _carried_out(host: ClusterHost, order: Order) -> tuple[int, Any]:
         return await _all(host, order)
     cluster = host.find(number)
     if cluster is None:
-        raise Refused(404, f"there is no cluster {number}")
+        raise HttpError(404, f"there is no cluster {number}")
     if order.method == "DELETE":
         await host.delete(cluster)
         return 200, {}
@@ -126,7 +131,7 @@ async def _all(host: ClusterHost, order: Order) -> tuple[int, Any]:
     return 200, {"clusters": [cluster.described() for cluster in host.all()]}
 
 
-async def _change(host: ClusterHost, cluster: Cluster, change: str) -> None:
+async def _change(host: ClusterHost, cluster: HostedCluster, change: str) -> None:
     if change == "kill":
         await host.stop(cluster, signal.SIGKILL)
     elif change in ("stop", "restart"):

@@ -21,7 +21,7 @@ from odradek_broker.server.host import run
 from odradek_broker.server.server import serve
 from odradek_protocol.codec import decoder, encoder
 from odradek_protocol.keys import APIS
-from odradek_testkit.virtual_clusters.host import Cluster, ClusterHost
+from odradek_testkit.virtual_clusters.host import ClusterHost, HostedCluster
 from odradek_testkit.virtual_clusters.http import ClusterServer
 
 
@@ -65,7 +65,7 @@ async def _warm_up(folder: Path) -> None:
 
     try:
         await serve(
-            Cluster(0, folder, {}).config(),
+            HostedCluster(0, folder, {}).config(),
             ready,
             handle_signals=False,
             on_testing=lambda _control, _address: None,

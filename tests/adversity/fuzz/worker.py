@@ -26,14 +26,14 @@ _RSS_MB = 2048
 def _count_in_generated_code(atheris: Any) -> None:
     """Add coverage counters to decoders and encoders. The import hook does not see these, because
     they are generated at run time."""
-    from odradek_protocol.codec.source import Source
+    from odradek_protocol.codec.source import FunctionSource
 
-    plain = Source.function
+    plain = FunctionSource.function
 
-    def counted(self: Source, signature: str) -> Any:
+    def counted(self: FunctionSource, signature: str) -> Any:
         return atheris.instrument_func(plain(self, signature))
 
-    Source.function = counted  # type: ignore[method-assign]
+    FunctionSource.function = counted  # type: ignore[method-assign]
 
 
 def _import(atheris: Any, name: str) -> Target:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from many_cases import looped
 from odradek_broker.config.broker import (
     BrokerConfig,
-    ConfigError,
+    BrokerConfigError,
     default_config,
     parse_assignments,
     parse_config,
@@ -23,7 +23,7 @@ from odradek_broker.config.broker_settings import SETTING_OF_KEY, SETTINGS
 from odradek_broker.config.listeners import parse_address
 from odradek_broker.config.page import configuration_page
 from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS
-from odradek_broker.config.types import ConfigSource, Kind, Setting, write_value
+from odradek_broker.config.types import ConfigSource, ConfigType, Setting, write_value
 from odradek_broker.config.unsupported import IGNORED_KEYS, IGNORED_PREFIXES, NO_EFFECT_SETTINGS
 
 
@@ -64,7 +64,7 @@ def test_a_file_in_kafkas_properties_syntax_is_read() -> None:
 
 
 def test_a_broken_escape_in_a_file_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="escape"):
+    with pytest.raises(BrokerConfigError, match="escape"):
         parse_properties("a=\\u00g1\n")
 
 
@@ -94,7 +94,7 @@ log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
     given_texts = parse_properties(text)
-    with pytest.raises(ConfigError, match="--insecure"):
+    with pytest.raises(BrokerConfigError, match="--insecure"):
         parse_config(given_texts)
     config, notices = parse_config({**given_texts, "insecure.listeners": "true"})
     assert [notice.level for notice in notices] == ["debug", "info"]
@@ -166,7 +166,7 @@ def test_ignored_keys_are_no_settings_of_ours() -> None:
     ],
 )
 def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(BrokerConfigError) as caught:
         parse_config({key: value})
     error = caught.value
     assert key in str(error)
@@ -175,7 +175,7 @@ def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str) -
 
 
 def test_an_overridden_synonym_is_checked_too() -> None:
-    with pytest.raises(ConfigError, match=r"log\.retention\.hours"):
+    with pytest.raises(BrokerConfigError, match=r"log\.retention\.hours"):
         parse_config({"log.retention.ms": "5", "log.retention.hours": "soon"})
 
 
@@ -207,7 +207,7 @@ def test_blanks_around_values_are_ignored() -> None:
 def test_set_assignments_are_parsed_and_the_last_one_counts() -> None:
     assert parse_assignments(["a=1", "b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
     for bad in ("a", "=1", ""):
-        with pytest.raises(ConfigError, match="--set"):
+        with pytest.raises(BrokerConfigError, match="--set"):
             parse_assignments([bad])
 
 
@@ -224,7 +224,7 @@ def test_addresses_are_parsed_with_ipv6_and_empty_hosts() -> None:
 def test_any_text_is_an_address_or_a_config_error(text: str) -> None:
     try:
         host, port = parse_address("k", text)
-    except ConfigError:
+    except BrokerConfigError:
         return
     assert 0 <= port <= 65_535
     assert " " not in host
@@ -234,7 +234,7 @@ def test_any_text_is_an_address_or_a_config_error(text: str) -> None:
 def test_any_text_is_a_value_or_a_config_error(key: str, text: str) -> None:
     try:
         config, _ = parse_config({key: text})
-    except ConfigError as error:
+    except BrokerConfigError as error:
         assert str(error)
     else:
         assert isinstance(config, BrokerConfig)
@@ -296,8 +296,8 @@ def test_dynamic_settings_without_effect_are_checked_and_kept(row: Setting) -> N
     assert [notice.level for notice in notices] == ["debug"], "it is said to have no effect"
     assert config.value_of(row) == row.default
     assert dict(config.layers)[ConfigSource.STATIC_BROKER] == {row.name: write_value(row.default)}
-    if row.kind not in (Kind.STRING, Kind.LIST):
-        with pytest.raises(ConfigError, match=re.escape(row.name)):
+    if row.kind not in (ConfigType.STRING, ConfigType.LIST):
+        with pytest.raises(BrokerConfigError, match=re.escape(row.name)):
             parse_config({row.name: "x"})
 
 
@@ -326,7 +326,7 @@ def test_the_configuration_page_is_generated_from_the_settings() -> None:
 
 
 def test_setting_types_have_the_numbers_of_describe_configs() -> None:
-    assert {kind.name: int(kind) for kind in Kind} == {
+    assert {kind.name: int(kind) for kind in ConfigType} == {
         "BOOLEAN": 1,
         "STRING": 2,
         "INT": 3,

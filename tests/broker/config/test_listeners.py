@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from many_cases import looped
-from odradek_broker.config.broker import BrokerConfig, ConfigError, parse_config
+from odradek_broker.config.broker import BrokerConfig, BrokerConfigError, parse_config
 from odradek_broker.config.listeners import with_plaintext_address
 
 _RECORDED = Path(__file__).parents[2] / "oracle" / "listeners" / "recorded.json"
@@ -57,7 +57,7 @@ def test_n17_listener_settings_are_accepted_and_refused_as_by_kafka(
     settings = case["settings"]
     try:
         parsed(settings)
-    except ConfigError as error:
+    except BrokerConfigError as error:
         refused = str(error)
     else:
         refused = ""
@@ -98,7 +98,7 @@ def test_n17_listener_names_are_case_insensitive() -> None:
 def test_n17_a_refusal_of_listener_settings_names_the_remedy(
     settings: dict[str, str], key: str, words: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(BrokerConfigError) as caught:
         parsed(settings)
     assert caught.value.key == key and words in caught.value.allowed
 
@@ -107,7 +107,7 @@ def test_n17_a_refusal_of_listener_settings_names_the_remedy(
 def test_n18_a_public_plaintext_listener_needs_insecure_listeners(host: str) -> None:
     given = {"listeners": f"PLAINTEXT://127.0.0.1:1,SSL://{host}:2"}
     given["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,SSL:PLAINTEXT"
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(BrokerConfigError) as caught:
         parse_config(given)
     text = str(caught.value)
     assert "--insecure" in text and "insecure.listeners=true" in text and "SSL" in text
@@ -149,9 +149,9 @@ def test_the_listen_option_changes_the_plaintext_listener_only() -> None:
     assert with_plaintext_address(None, "h:1") == "PLAINTEXT://h:1"
     both = "SSL://a:2,plaintext://b:3"
     assert with_plaintext_address(both, "h:1") == "SSL://a:2,PLAINTEXT://h:1"
-    with pytest.raises(ConfigError, match=r"--listen .* listeners has SSL"):
+    with pytest.raises(BrokerConfigError, match=r"--listen .* listeners has SSL"):
         with_plaintext_address("SSL://a:2", "h:1")
-    with pytest.raises(ConfigError, match="--listen"):
+    with pytest.raises(BrokerConfigError, match="--listen"):
         with_plaintext_address(None, "h")
 
 
@@ -159,7 +159,7 @@ def test_n35_a_public_http_endpoint_needs_tls_and_a_token() -> None:
     given = {"http.listen": "0.0.0.0:8080"}
     both = {"http.security.protocol": "SSL", "http.token": "s3cret"}
     for less in ({}, {"http.token": "s3cret"}, {"http.security.protocol": "SSL"}):
-        with pytest.raises(ConfigError) as refused:
+        with pytest.raises(BrokerConfigError) as refused:
             parse_config({**given, **less})
         text = str(refused.value)
         assert "http.token" in text and "insecure.listeners=true" in text and "s3cret" not in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek_broker.config.broker import ConfigError, parse_config
+from odradek_broker.config.broker import BrokerConfigError, parse_config
 from odradek_broker.config.principal_mapping import (
     NAME_CHARACTERS_MAX,
     NoRuleError,
@@ -53,5 +53,5 @@ def test_n21_a_subject_without_a_matching_rule_has_no_principal() -> None:
     "rules", ["RULE:a", "RULE:(/x/", "RULE:a/$1/", "RULE:a/b/X", "NONE", "DEFAULT DEFAULT"]
 )
 def test_n21_invalid_mapping_rules_are_refused(rules: str) -> None:
-    with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules"):
+    with pytest.raises(BrokerConfigError, match=r"ssl\.principal\.mapping\.rules"):
         parse_config({"ssl.principal.mapping.rules": rules})

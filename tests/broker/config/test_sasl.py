@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek_broker.config.broker import BrokerConfig, ConfigError, parse_config
+from odradek_broker.config.broker import BrokerConfig, BrokerConfigError, parse_config
 from odradek_broker.config.sasl import SignedTokens, UnsecuredTokens, sasl_settings
 from odradek_broker.config.sasl_settings import UNSECURED_VALIDATOR, VALIDATOR
 from odradek_protocol.tls.files import resolve
@@ -77,7 +77,7 @@ def test_a43_kafkas_sasl_settings_are_accepted() -> None:
 def test_a43_the_error_names_the_missing_or_invalid_sasl_setting(
     settings: dict[str, str], key: str, words: str
 ) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(BrokerConfigError) as raised:
         parse_config(given("PLAIN") | settings)
     assert raised.value.key == key
     assert words in str(raised.value)
@@ -94,7 +94,7 @@ def test_a43_passwords_may_come_from_environment_variables(monkeypatch: pytest.M
     assert sasl_settings(config, "SASL_SSL", resolve).plain_users["bob"] == "secret;"
     monkeypatch.delenv("JAAS_OF_PLAIN")
     config = parsed("PLAIN", **{PLAIN_KEY: "${env:JAAS_OF_PLAIN}"})
-    with pytest.raises(ConfigError, match="JAAS_OF_PLAIN"):
+    with pytest.raises(BrokerConfigError, match="JAAS_OF_PLAIN"):
         sasl_settings(config, "SASL_SSL", resolve)
 
 
@@ -124,5 +124,5 @@ def test_n18_a_sasl_listener_may_bind_public_addresses() -> None:
     users = {"sasl.plain.users.file": "users"}
     _, notices = parse_config(settings | users)
     assert ["unencrypted" in each.text for each in notices] == [True]
-    with pytest.raises(ConfigError, match="SASL_SSL"):
+    with pytest.raises(BrokerConfigError, match="SASL_SSL"):
         parse_config({"listeners": "PLAINTEXT://:9092"})

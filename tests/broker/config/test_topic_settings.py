@@ -6,10 +6,15 @@ import re
 
 import pytest
 
-from odradek_broker.config.broker import ConfigError, default_config, parse_config, with_dynamic
+from odradek_broker.config.broker import (
+    BrokerConfigError,
+    default_config,
+    parse_config,
+    with_dynamic,
+)
 from odradek_broker.config.effective import TopicConfigs, describe_broker
 from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS
-from odradek_broker.config.types import ConfigSource, Kind
+from odradek_broker.config.types import ConfigSource, ConfigType
 from odradek_broker.storage.log_config import LogConfig
 
 
@@ -57,7 +62,7 @@ def test_a_topic_setting_overrides_the_brokers_setting() -> None:
 def test_the_error_names_the_invalid_topic_setting(name: str, value: str | None, hint: str) -> None:
     config = topics(log_cleaner_max_compaction_lag_ms="5")
     hint = "max.compaction.lag.ms" if name.startswith("min.comp") else hint
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(BrokerConfigError) as caught:
         config.validate({name: value})
     assert name in str(caught.value) and hint in str(caught.value)
 
@@ -102,7 +107,7 @@ def test_every_synonym_of_a_broker_setting_is_described() -> None:
     assert entries["log.retention.ms"].source is ConfigSource.DEFAULT
     assert not entries["log.retention.ms"].read_only
     assert entries["log.retention.minutes"].value == "3"
-    assert entries["log.retention.minutes"].kind is Kind.INT
+    assert entries["log.retention.minutes"].kind is ConfigType.INT
     assert entries["log.retention.minutes"].read_only, "only log.retention.ms is dynamic"
     assert entries["log.retention.hours"].value == "168"
     assert entries["log.retention.hours"].source is ConfigSource.DEFAULT
@@ -148,7 +153,7 @@ def test_topic_settings_without_effect_are_accepted_and_described() -> None:
     ],
 )
 def test_topic_settings_without_effect_are_validated(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(name)):
+    with pytest.raises(BrokerConfigError, match=re.escape(name)):
         topics().validate({name: value})
 
 

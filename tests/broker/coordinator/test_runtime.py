@@ -10,8 +10,8 @@ import pytest
 from coordinator_world import ListPartition
 from odradek_broker.coordinator.runtime import (
     APPEND_TIMEOUT_MS,
+    CoreOutcome,
     Instant,
-    Outcome,
     Reply,
     Runtime,
     RuntimeState,
@@ -42,26 +42,26 @@ class CounterCore:
         else:
             self.held[key] = value
 
-    def loaded(self, now: Instant) -> Outcome:
+    def loaded(self, now: Instant) -> CoreOutcome:
         self.loaded_at = now
-        return Outcome()
+        return CoreOutcome()
 
-    def put(self, key: bytes, value: bytes, deferred: Deferred[str]) -> Outcome:
-        def settled(error: ErrorCode, then: Instant) -> Outcome:
+    def put(self, key: bytes, value: bytes, deferred: Deferred[str]) -> CoreOutcome:
+        def settled(error: ErrorCode, then: Instant) -> CoreOutcome:
             self.settled.append(error)
-            return Outcome()
+            return CoreOutcome()
 
-        return Outcome([(key, value)], [_reply(deferred, "put")], settled)
+        return CoreOutcome([(key, value)], [_reply(deferred, "put")], settled)
 
-    def get(self, key: bytes, deferred: Deferred[str]) -> Outcome:
-        return Outcome(replies=[_reply(deferred, self.held.get(key, b"").decode())])
+    def get(self, key: bytes, deferred: Deferred[str]) -> CoreOutcome:
+        return CoreOutcome(replies=[_reply(deferred, self.held.get(key, b"").decode())])
 
-    def on_timer(self, name: str, now: Instant) -> Outcome:
-        return Outcome([(name.encode(), b"%d" % now.monotonic_ms)])
+    def on_timer(self, name: str, now: Instant) -> CoreOutcome:
+        return CoreOutcome([(name.encode(), b"%d" % now.monotonic_ms)])
 
-    def closed(self, error: ErrorCode) -> Outcome:
+    def closed(self, error: ErrorCode) -> CoreOutcome:
         parked, self.parked = self.parked, []
-        return Outcome(replies=[_reply(deferred, error.name) for deferred in parked])
+        return CoreOutcome(replies=[_reply(deferred, error.name) for deferred in parked])
 
 
 def _reply(deferred: Deferred[str], text: str) -> Reply[str]:
@@ -118,7 +118,9 @@ def test_d4_a_read_waits_until_its_result_is_durable(world: World) -> None:
 
 def test_d4_records_of_a_decision_are_appended_as_one_batch(world: World) -> None:
     deferred: Deferred[str] = Deferred()
-    world.runtime.run(lambda _: Outcome([(b"a", b"1"), (b"b", b"2")], [_reply(deferred, "both")]))
+    world.runtime.run(
+        lambda _: CoreOutcome([(b"a", b"1"), (b"b", b"2")], [_reply(deferred, "both")])
+    )
     assert world.partition.records == [(b"a", b"1"), (b"b", b"2")]
     assert world.partition.append_times_ms == [1_000_100]
     assert deferred.result() == "both"

@@ -12,8 +12,8 @@ from coordinator_world import ListPartition
 from node_world import SoonScheduler
 from odradek_broker.coordinator.runtime import (
     LOAD_SLICE_RECORDS,
+    CoreOutcome,
     Instant,
-    Outcome,
     Reply,
     Runtime,
 )
@@ -44,27 +44,27 @@ class Words:
             raise DecodeError("no word")
         self.words.append(key.decode())
 
-    def loaded(self, now: Instant) -> Outcome:
-        return Outcome()
+    def loaded(self, now: Instant) -> CoreOutcome:
+        return CoreOutcome()
 
-    def take(self, word: str, deferred: Deferred[str], now: Instant) -> Outcome:
-        def settled(error: ErrorCode, then: Instant) -> Outcome:
+    def take(self, word: str, deferred: Deferred[str], now: Instant) -> CoreOutcome:
+        def settled(error: ErrorCode, then: Instant) -> CoreOutcome:
             self.asked_for.append(f"durable {word}")
             self.timers.set(f"late {word}", then.monotonic_ms + 50)
-            return Outcome()
+            return CoreOutcome()
 
         self.asked_for.append(word)
         self.timers.set(word, now.monotonic_ms + 100)
         reply = Reply(deferred, word, lambda error: error.name)
-        return Outcome([(word.encode(), None)], [reply], settled)
+        return CoreOutcome([(word.encode(), None)], [reply], settled)
 
-    def on_timer(self, name: str, now: Instant) -> Outcome:
+    def on_timer(self, name: str, now: Instant) -> CoreOutcome:
         self.expired.append(name)
         self.asked_for.append(f"expired {name}")
-        return Outcome()
+        return CoreOutcome()
 
-    def closed(self, error: ErrorCode) -> Outcome:
-        return Outcome()
+    def closed(self, error: ErrorCode) -> CoreOutcome:
+        return CoreOutcome()
 
 
 class Node:

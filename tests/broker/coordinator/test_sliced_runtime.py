@@ -9,7 +9,7 @@ import pytest
 
 from coordinator_world import ListPartition
 from node_world import SoonScheduler
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply, RuntimeState
+from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record, Reply, RuntimeState
 from odradek_broker.coordinator.sliced_runtime import SlicedRuntime
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
@@ -41,15 +41,15 @@ class Words:
     def replay_marker(self, producer_id: int, commit: bool) -> None:
         self.markers.append(len(self.words))
 
-    def loaded(self, now: Instant) -> Outcome:
-        return Outcome()
+    def loaded(self, now: Instant) -> CoreOutcome:
+        return CoreOutcome()
 
-    def on_timer(self, name: str, now: Instant) -> Outcome:
-        return Outcome(records=[(name.encode(), b"")])
+    def on_timer(self, name: str, now: Instant) -> CoreOutcome:
+        return CoreOutcome(records=[(name.encode(), b"")])
 
-    def closed(self, error: ErrorCode) -> Outcome:
+    def closed(self, error: ErrorCode) -> CoreOutcome:
         parked, self.parked = self.parked, []
-        return Outcome(replies=[Reply(each, "", lambda error: error.name) for each in parked])
+        return CoreOutcome(replies=[Reply(each, "", lambda error: error.name) for each in parked])
 
 
 class World:
@@ -75,14 +75,14 @@ class World:
         deferred: Deferred[str] = Deferred()
         records: list[Record] = [(word.encode(), b"") for word in words]
 
-        async def decide() -> Outcome:
+        async def decide() -> CoreOutcome:
             for _ in range(pauses):
                 await pause()
             if parks:
                 self.core.parked.append(deferred)
-                return Outcome(records=records)
+                return CoreOutcome(records=records)
             seen = ",".join(self.core.words)
-            return Outcome(records=records, replies=[Reply(deferred, seen, lambda e: e.name)])
+            return CoreOutcome(records=records, replies=[Reply(deferred, seen, lambda e: e.name)])
 
         self.runtime.run(lambda _: decide(), lambda error: deferred.resolve(error.name))
         return deferred
@@ -127,7 +127,7 @@ def test_n15_a_runtime_that_stops_in_a_pause_answers_everybody(world: World, par
 def test_a_decision_that_fails_after_a_pause_does_not_stop_others(world: World) -> None:
     refused: list[ErrorCode] = []
 
-    async def fail() -> Outcome:
+    async def fail() -> CoreOutcome:
         await pause()
         raise ValueError("a bug")
 

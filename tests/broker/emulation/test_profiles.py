@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek_broker.config.broker import parse_config
-from odradek_broker.config.types import ConfigError
+from odradek_broker.config.types import BrokerConfigError
 from odradek_broker.emulation.profiles import PROFILES
 from odradek_broker.emulation.served import served_apis
 from odradek_broker.server.emulated_handlers import _broken_rule, _values_of
@@ -67,7 +67,7 @@ def test_the_event_hubs_profile_lowers_the_idle_limit_of_connections() -> None:
 
 
 def test_the_error_for_an_unknown_profile_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"kafka-3\.9.*event-hubs"):
+    with pytest.raises(BrokerConfigError, match=r"kafka-3\.9.*event-hubs"):
         parse_config({"odradek.emulate": "kafka-0.8"})
 
 

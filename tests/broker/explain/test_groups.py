@@ -8,11 +8,11 @@ from group_world import GroupWorld, Settings
 from history_questions import now, sentences
 from odradek_broker.coordinator.groups.events import (
     ConversionReason,
+    MemberRemovalReason,
     OffsetDeletion,
     RebalanceCause,
     RebalanceReason,
     Removal,
-    RemovalReason,
 )
 from odradek_broker.explain.groups import (
     CONVERSIONS,
@@ -220,8 +220,10 @@ def test_o11_o15_deleted_offsets_and_a_deleted_group_are_shown() -> None:
     )
 
 
-@pytest.mark.parametrize("reason", [reason for reason in RemovalReason if reason not in LEAVES])
-def test_every_removal_has_a_reason_in_words(reason: RemovalReason) -> None:
+@pytest.mark.parametrize(
+    "reason", [reason for reason in MemberRemovalReason if reason not in LEAVES]
+)
+def test_every_removal_has_a_reason_in_words(reason: MemberRemovalReason) -> None:
     for removal in (Removal(reason), Removal(reason, 1_000)):
         words = why_removed(removal, Settings())
         assert words and not set("{}") & set(words)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek_broker.explain.history import LIST_MAX, TEXT_MAX, CurrentState, History
+from odradek_broker.explain.history import LIST_MAX, TEXT_MAX, History, SubjectState
 from odradek_broker.explain.sentences import EventKind, describe_client, duration_text, sentence
 from odradek_protocol.errors import ErrorCode
 from odradek_testkit.simulation.clock import SimulatedClock
@@ -208,7 +208,7 @@ def test_durations_are_written_with_readable_units() -> None:
 
 
 def test_a_state_is_shortened_like_an_event() -> None:
-    now = CurrentState.of(
+    now = SubjectState.of(
         EventKind.NOW_NOTHING,
         {"reason": "x" * 1_000},
         other=None,

@@ -18,7 +18,7 @@ from odradek_broker.share.events import (
     SessionBegan,
 )
 from odradek_broker.share.in_flight import GivenUpBecause
-from odradek_broker.share.share_partition import Acknowledgement
+from odradek_broker.share.share_partition import ShareAcknowledgementBatch
 from odradek_broker.share_state import ShareKey, StateBatch
 from odradek_protocol.errors import ErrorCode
 from share_world import ACCEPT, ASKED, GAP, GROUP, KEY, REJECT, RELEASE, RENEW, ShareWorld
@@ -292,7 +292,7 @@ def test_h242_acknowledge_types_are_kept_in_a_byte_for_each_offset() -> None:
     world = Told()
     world.acquired()
     types = [ACCEPT, REJECT, RELEASE, *[ACCEPT] * 7]
-    at_once(world.leader.acknowledge(KEY, "a", [Acknowledgement(0, 9, types)]))
+    at_once(world.leader.acknowledge(KEY, "a", [ShareAcknowledgementBatch(0, 9, types)]))
     assert world.story(1)[-1].startswith("a rejected it")
     assert world.story(2)[-1].startswith("a released it")
     assert world.story(9)[-1].startswith("a accepted it")

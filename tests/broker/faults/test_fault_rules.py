@@ -17,7 +17,14 @@ from odradek_broker.faults.orders import (
     ExpireSession,
     parse_order,
 )
-from odradek_broker.faults.rules import RULES_MAX, Action, Named, Rule, Rules, TooManyRules
+from odradek_broker.faults.rules import (
+    RULES_MAX,
+    FaultEffect,
+    FaultRule,
+    FaultRules,
+    Named,
+    TooManyRules,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
@@ -42,18 +49,18 @@ NOW_MS = 1_000
 NOTHING = Named()
 
 
-def rule(**order: Any) -> Rule:
+def rule(**order: Any) -> FaultRule:
     parsed = parse_order(order, NOW_MS)
-    assert isinstance(parsed, Rule)
+    assert isinstance(parsed, FaultRule)
     return parsed
 
 
-def meets(rules: Rules, api: ApiKey, named: Named = NOTHING, client_id: str = "c") -> bool:
+def meets(rules: FaultRules, api: ApiKey, named: Named = NOTHING, client_id: str = "c") -> bool:
     return rules.meet(api, named, client_id, NOW_MS) is not None
 
 
-def one(**order: Any) -> Rules:
-    rules = Rules()
+def one(**order: Any) -> FaultRules:
+    rules = FaultRules()
     rules.add(rule(**order), NOW_MS)
     return rules
 
@@ -110,31 +117,31 @@ def test_the_first_matching_fault_rule_applies() -> None:
     actions = []
     while (met := rules.meet(ApiKey.FETCH, NOTHING, None, NOW_MS)) is not None:
         actions.append(met.action)
-    assert actions == [Action.CUT, Action.DELAY]
+    assert actions == [FaultEffect.CUT, FaultEffect.DELAY]
 
 
 def test_requests_do_not_match_fault_rules_of_the_disk() -> None:
     rules = one(fault="full_disk", for_ms=10)
     assert not meets(rules, ApiKey.PRODUCE)
-    assert rules.meet_disk(Action.FULL_DISK, NOW_MS + 9)
-    assert not rules.meet_disk(Action.FULL_DISK, NOW_MS + 10)
-    assert not rules.meet_disk(Action.SLOW_DISK, NOW_MS)
+    assert rules.meet_disk(FaultEffect.FULL_DISK, NOW_MS + 9)
+    assert not rules.meet_disk(FaultEffect.FULL_DISK, NOW_MS + 10)
+    assert not rules.meet_disk(FaultEffect.SLOW_DISK, NOW_MS)
 
 
 def test_fault_rules_of_the_disk_count_times_and_skip() -> None:
     for_ever = one(fault="full_disk")
-    assert all(for_ever.meet_disk(Action.FULL_DISK, NOW_MS) for _ in range(9))
+    assert all(for_ever.meet_disk(FaultEffect.FULL_DISK, NOW_MS) for _ in range(9))
     (held,) = for_ever.all()
     assert (held.met, held.left) == (9, None)
     rules = one(fault="slow_disk", ms=5, skip=1, times=2)
-    found = [bool(rules.meet_disk(Action.SLOW_DISK, NOW_MS)) for _ in range(5)]
+    found = [bool(rules.meet_disk(FaultEffect.SLOW_DISK, NOW_MS)) for _ in range(5)]
     assert found == [False, True, True, False, False]
     (held,) = rules.all()
     assert (held.met, held.left, held.is_over(NOW_MS)) == (2, 0, True)
 
 
 def test_the_number_of_fault_rules_is_limited() -> None:
-    rules = Rules()
+    rules = FaultRules()
     for _ in range(RULES_MAX):
         rules.add(rule(fault="cut", api="Fetch"), NOW_MS)
     with pytest.raises(TooManyRules):
@@ -152,7 +159,7 @@ def test_the_number_of_fault_rules_is_limited() -> None:
 def test_lose_leader_and_move_coordinator_are_rules_of_fail() -> None:
     lost = rule(fault="lose_leader", topic="t", partition=0, times=4)
     assert (lost.action, lost.code, lost.left) == (
-        Action.FAIL,
+        FaultEffect.FAIL,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         4,
     )
@@ -180,7 +187,7 @@ def test_orders_to_expire_or_abort_are_no_rules() -> None:
 
 def test_lose_acknowledgement_matches_acknowledgements_of_a_share_group() -> None:
     lost = rule(fault="lose_acknowledgement", group="g", topic="t", partition=1)
-    assert (lost.action, lost.handled, lost.left) == (Action.CUT, True, 1)
+    assert (lost.action, lost.handled, lost.left) == (FaultEffect.CUT, True, 1)
     assert not rule(fault="lose_acknowledgement", group="g", handled=False).handled
 
     def meets(named: Named) -> bool:

@@ -8,7 +8,7 @@ from threading import Lock
 
 import pytest
 
-from odradek_broker.faults.rules import Action, DiskFaults, Rule, Rules
+from odradek_broker.faults.rules import DiskFaults, FaultEffect, FaultRule, FaultRules
 from odradek_broker.platform.machine import RealFiles
 from odradek_broker.platform.seams import BLOCK_BYTES
 
@@ -24,18 +24,18 @@ class StandingClock:
 
 
 def test_full_and_slow_disk_faults_affect_files(tmp_path: Path) -> None:
-    rules, slept, clock = Rules(), list[float](), StandingClock()
+    rules, slept, clock = FaultRules(), list[float](), StandingClock()
     disk = DiskFaults(rules, clock, slept.append, Lock())
     file = RealFiles(str(tmp_path)).with_files(disk.wrap, disk.wrap_blocks).open("f", create=True)
     assert file.append([b"one"]) == 3
     file.sync()
-    full = rules.add(Rule(Action.FULL_DISK), 0)
+    full = rules.add(FaultRule(FaultEffect.FULL_DISK), 0)
     with pytest.raises(OSError, match="No space left") as caught:
         file.append([b"two"])
     assert caught.value.errno == errno.ENOSPC
     assert (file.size(), file.read_at(0, 9)) == (3, b"one")
     rules.remove(full.number)
-    rules.add(Rule(Action.SLOW_DISK, delay_ms=250, until_ms=10), 0)
+    rules.add(FaultRule(FaultEffect.SLOW_DISK, delay_ms=250, until_ms=10), 0)
     assert file.append([b"two"]) == 3
     file.sync()
     clock.now_ms = 10
@@ -49,14 +49,14 @@ def test_full_and_slow_disk_faults_affect_files(tmp_path: Path) -> None:
 def test_a_slow_disk_fault_delays_block_writes_and_a_full_disk_fault_does_not(
     tmp_path: Path,
 ) -> None:
-    rules, slept = Rules(), list[float]()
+    rules, slept = FaultRules(), list[float]()
     disk = DiskFaults(rules, StandingClock(), slept.append, Lock())
     files = RealFiles(str(tmp_path)).with_files(disk.wrap, disk.wrap_blocks)
     (tmp_path / "blocks").write_bytes(bytes(2 * BLOCK_BYTES))
     file = files.open_blocks("blocks")
-    rules.add(Rule(Action.FULL_DISK), 0)
+    rules.add(FaultRule(FaultEffect.FULL_DISK), 0)
     file.write_at(BLOCK_BYTES, [b"one"])
-    slow = rules.add(Rule(Action.SLOW_DISK, delay_ms=250), 0)
+    slow = rules.add(FaultRule(FaultEffect.SLOW_DISK, delay_ms=250), 0)
     file.write_at(0, [b"two"])
     assert (slow.met, slept) == (1, [0.25])
     file.close()

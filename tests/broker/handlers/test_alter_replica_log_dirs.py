@@ -14,7 +14,7 @@ from odradek_protocol.schemas.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 
 #: The path of the world's data directory, as DescribeLogDirs reports it.
 HERE = "/data"
@@ -71,12 +71,12 @@ def test_an_offline_partition_and_an_unusable_directory_are_storage_errors(
         ("t", 0): ErrorCode.NONE,
         ("t", 1): ErrorCode.KAFKA_STORAGE_ERROR,
     }
-    world.files.fail(Failure("volume"))
+    world.files.fail(DiskFailure("volume"))
     assert moved(world, (HERE, "t", [0])) == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}
 
 
 def test_a_partition_that_could_not_be_created_is_not_available(world: NodeWorld) -> None:
-    world.files.fail(Failure("open", path_part="data/new-0/", for_ever=True))
+    world.files.fail(DiskFailure("open", path_part="data/new-0/", for_ever=True))
     world.create("new")
     world.flush()
     assert moved(world, (HERE, "new", [0])) == {("new", 0): ErrorCode.REPLICA_NOT_AVAILABLE}

@@ -17,7 +17,7 @@ from odradek_protocol.schemas.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
-from odradek_testkit.simulation.disk import VOLUME_BYTES, Failure
+from odradek_testkit.simulation.disk import VOLUME_BYTES, DiskFailure
 
 
 def asked(**partitions: list[int]) -> DescribeLogDirsRequest:
@@ -109,7 +109,7 @@ def test_a_partition_that_is_offline_is_left_out(world: NodeWorld) -> None:
 
 
 def test_an_unreadable_directory_is_a_storage_error(world: NodeWorld) -> None:
-    world.files.fail(Failure("volume"))
+    world.files.fail(DiskFailure("volume"))
     (found,) = call(world, EVERYTHING).results
     assert (found.error_code, found.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
     assert (found.total_bytes, found.usable_bytes) == (-1, -1)

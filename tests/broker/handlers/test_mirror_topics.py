@@ -12,7 +12,7 @@ from mirror_world import SOURCE, SourceLog
 from odradek_broker.coordinator.transactions.completion import ANSWERS, MarkerRequest
 from odradek_broker.coordinator.transactions.events import MarkerAnswer
 from odradek_broker.security.authorizer import Operation, ResourceType
-from odradek_broker.share.dead_letter_topics import DeadLetterTopics, NoTarget, Rules
+from odradek_broker.share.dead_letter_topics import DeadLetterSettings, DeadLetterTopics, NoTarget
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas import describe_history
@@ -266,7 +266,7 @@ async def test_i02_share_groups_write_no_dead_letters_to_a_mirror_topic(
     topics = DeadLetterTopics(
         node.metadata,
         node.partition,
-        lambda: Rules("dlq.", creates=False),
+        lambda: DeadLetterSettings("dlq.", creates=False),
         node.create_dead_letter_topic,
         node.metadata_log.durable,
     )

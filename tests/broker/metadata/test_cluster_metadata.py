@@ -21,11 +21,16 @@ from odradek_broker.metadata.cluster import (
     TRANSACTIONS_TOPIC,
     ClusterMetadata,
 )
-from odradek_broker.metadata.config_changes import Change, Operation, ResourceChanges, alter_configs
+from odradek_broker.metadata.config_changes import (
+    AlterConfigOp,
+    ResourceChanges,
+    SettingChange,
+    alter_configs,
+)
 from odradek_broker.metadata.errors import AdminError, MetadataError
 from odradek_broker.metadata.topics import (
     NewPartitions,
-    NewTopic,
+    RequestedTopic,
     TopicRef,
     check_topic_name,
     create_partitions,
@@ -116,7 +121,7 @@ def test_d4_a_restart_replays_to_the_same_state() -> None:
     node.create("a", 3, retention_ms="7")
     first = node.create("b")
     changes = ResourceChanges(
-        RESOURCE_BROKER, "", [Change("log.retention.ms", Operation.SET, "99")]
+        RESOURCE_BROKER, "", [SettingChange("log.retention.ms", AlterConfigOp.SET, "99")]
     )
     node.metadata_log.commit(alter_configs(node.metadata, [changes])[0])
     node.metadata_log.commit(delete_topics(node.metadata, [TopicRef("b")])[0])
@@ -127,7 +132,7 @@ def test_d4_a_restart_replays_to_the_same_state() -> None:
             node.metadata,
             [
                 ResourceChanges(
-                    RESOURCE_TOPIC, "a", [Change("retention.ms", Operation.DELETE, None)]
+                    RESOURCE_TOPIC, "a", [SettingChange("retention.ms", AlterConfigOp.DELETE, None)]
                 )
             ],
         )[0]
@@ -225,7 +230,7 @@ def test_illegal_topic_names_are_refused(name: str) -> None:
     assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def create(node: FakeNode, *wanted: NewTopic, **more: Any) -> list[ErrorCode]:
+def create(node: FakeNode, *wanted: RequestedTopic, **more: Any) -> list[ErrorCode]:
     records, results = create_topics(node.metadata, wanted, **more)
     node.metadata_log.commit(records)
     return [result.error for result in results]
@@ -233,7 +238,7 @@ def create(node: FakeNode, *wanted: NewTopic, **more: Any) -> list[ErrorCode]:
 
 def test_create_topics_takes_default_and_given_partition_counts() -> None:
     node = FakeNode(num_partitions="3")
-    assert create(node, NewTopic("a"), NewTopic("b", 2, 1)) == [ErrorCode.NONE] * 2
+    assert create(node, RequestedTopic("a"), RequestedTopic("b", 2, 1)) == [ErrorCode.NONE] * 2
     assert node.metadata.partition_count("a") == 3
     partition = node.metadata.topics["b"].partitions[1]
     assert (partition.leader, partition.replicas, partition.isr) == (1, [1], [1])
@@ -242,33 +247,35 @@ def test_create_topics_takes_default_and_given_partition_counts() -> None:
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
-        (NewTopic("there"), ErrorCode.TOPIC_ALREADY_EXISTS),
-        (NewTopic("a.b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (NewTopic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (NewTopic("__consumer_offsets"), ErrorCode.INVALID_REQUEST),
-        (NewTopic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
-        (NewTopic("t", 0), ErrorCode.INVALID_PARTITIONS),
-        (NewTopic("t", -2), ErrorCode.INVALID_PARTITIONS),
-        (NewTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (NewTopic("t", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (NewTopic("t", 99), ErrorCode.POLICY_VIOLATION),
-        (NewTopic("t", 1, -1, {0: [1]}), ErrorCode.INVALID_REQUEST),
-        (NewTopic("t", -1, 1, {0: [1]}), ErrorCode.INVALID_REQUEST),
-        (NewTopic("t", assignments={1: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("t", assignments={0: [2]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("t", assignments={0: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("t", assignments={0: [1, 1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("t", configs={"retention.ms": "x"}), ErrorCode.INVALID_CONFIG),
-        (NewTopic("t", configs={"no.such": "x"}), ErrorCode.INVALID_CONFIG),
-        (NewTopic("t", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
+        (RequestedTopic("there"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (RequestedTopic("a.b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (RequestedTopic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (RequestedTopic("__consumer_offsets"), ErrorCode.INVALID_REQUEST),
+        (RequestedTopic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
+        (RequestedTopic("t", 0), ErrorCode.INVALID_PARTITIONS),
+        (RequestedTopic("t", -2), ErrorCode.INVALID_PARTITIONS),
+        (RequestedTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (RequestedTopic("t", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (RequestedTopic("t", 99), ErrorCode.POLICY_VIOLATION),
+        (RequestedTopic("t", 1, -1, {0: [1]}), ErrorCode.INVALID_REQUEST),
+        (RequestedTopic("t", -1, 1, {0: [1]}), ErrorCode.INVALID_REQUEST),
+        (RequestedTopic("t", assignments={1: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (RequestedTopic("t", assignments={0: [2]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (RequestedTopic("t", assignments={0: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (RequestedTopic("t", assignments={0: [1, 1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (RequestedTopic("t", configs={"retention.ms": "x"}), ErrorCode.INVALID_CONFIG),
+        (RequestedTopic("t", configs={"no.such": "x"}), ErrorCode.INVALID_CONFIG),
+        (RequestedTopic("t", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_invalid_topics_are_refused_and_others_created(wanted: NewTopic, error: ErrorCode) -> None:
+def test_invalid_topics_are_refused_and_others_created(
+    wanted: RequestedTopic, error: ErrorCode
+) -> None:
     node = FakeNode(max_partitions="50")
     node.create("there")
     node.create("a_b")
-    records, results = create_topics(node.metadata, [wanted, NewTopic("good")])
+    records, results = create_topics(node.metadata, [wanted, RequestedTopic("good")])
     assert [result.error for result in results] == [error, ErrorCode.NONE]
     assert results[0].message
     assert [record for record in records if isinstance(record, TopicRecord)] == [records[0]]
@@ -284,7 +291,9 @@ def test_one_request_creates_at_most_ten_thousand_partitions() -> None:
     )
     refused = [ErrorCode.POLICY_VIOLATION] * 3
     assert [each.error_code for each in ask(node, wanted, 7).topics] == refused
-    assert create(node, NewTopic("b", 6_000), NewTopic("c", 4_000)) == [ErrorCode.NONE] * 2
+    assert (
+        create(node, RequestedTopic("b", 6_000), RequestedTopic("c", 4_000)) == [ErrorCode.NONE] * 2
+    )
     _, results = create_partitions(
         node.metadata, [NewPartitions("b", 16_001), NewPartitions("b2", 1)]
     )
@@ -297,14 +306,18 @@ def test_a_value_that_is_too_long_is_refused() -> None:
     key = "leader.replication.throttled.replicas"
     for length, error in ((30_000, ErrorCode.NONE), (40_000, ErrorCode.INVALID_CONFIG)):
         value = "0:" + "1" * (length - 2)
-        found, message = alter(node, RESOURCE_TOPIC, "t", Change(key, Operation.SET, value))
+        found, message = alter(
+            node, RESOURCE_TOPIC, "t", SettingChange(key, AlterConfigOp.SET, value)
+        )
         assert found is error
         assert message is None or len(message) < 1000
 
 
 def test_the_replication_factor_is_checked_before_the_partition_count() -> None:
     node = FakeNode()
-    errors = create(node, NewTopic("a", 0, 0), NewTopic("b", 0, 1), NewTopic("c", -2, -1))
+    errors = create(
+        node, RequestedTopic("a", 0, 0), RequestedTopic("b", 0, 1), RequestedTopic("c", -2, -1)
+    )
     assert errors == [
         ErrorCode.INVALID_REPLICATION_FACTOR,
         ErrorCode.INVALID_PARTITIONS,
@@ -314,7 +327,7 @@ def test_the_replication_factor_is_checked_before_the_partition_count() -> None:
 
 def test_a_topic_name_given_twice_is_refused_once() -> None:
     node = FakeNode()
-    assert create(node, NewTopic("a"), NewTopic("b"), NewTopic("a")) == [
+    assert create(node, RequestedTopic("a"), RequestedTopic("b"), RequestedTopic("a")) == [
         ErrorCode.INVALID_REQUEST,
         ErrorCode.NONE,
     ]
@@ -323,17 +336,17 @@ def test_a_topic_name_given_twice_is_refused_once() -> None:
 
 def test_topic_names_collide_with_existing_topics_and_not_within_a_request() -> None:
     node = FakeNode()
-    assert create(node, NewTopic("a.b"), NewTopic("a_b")) == [ErrorCode.NONE] * 2
-    assert create(node, NewTopic("a.b"), NewTopic("a.b_c")) == [
+    assert create(node, RequestedTopic("a.b"), RequestedTopic("a_b")) == [ErrorCode.NONE] * 2
+    assert create(node, RequestedTopic("a.b"), RequestedTopic("a.b_c")) == [
         ErrorCode.TOPIC_ALREADY_EXISTS,
         ErrorCode.NONE,
     ]
-    assert create(node, NewTopic("a_b.c")) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert create(node, RequestedTopic("a_b.c")) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
 def test_a_replication_factor_accepted_by_policy_gives_one_replica() -> None:
     node = FakeNode(replication_factor_policy="accept")
-    records, results = create_topics(node.metadata, [NewTopic("t", 1, 3)])
+    records, results = create_topics(node.metadata, [RequestedTopic("t", 1, 3)])
     assert (results[0].error, results[0].replication_factor) == (ErrorCode.NONE, 1)
     assert "one copy" in (results[0].message or "")
     assert any(isinstance(record, PartitionRecord) and record.replicas == [1] for record in records)
@@ -341,7 +354,7 @@ def test_a_replication_factor_accepted_by_policy_gives_one_replica() -> None:
 
 def test_a_manual_assignment_to_this_node_creates_the_topic() -> None:
     node = FakeNode()
-    assert create(node, NewTopic("t", assignments={1: [1], 0: [1]})) == [ErrorCode.NONE]
+    assert create(node, RequestedTopic("t", assignments={1: [1], 0: [1]})) == [ErrorCode.NONE]
     assert node.metadata.partition_count("t") == 2
 
 
@@ -506,7 +519,7 @@ def test_o01_h101_internal_topics_have_fifty_partitions_by_default() -> None:
 
 
 def alter(
-    node: FakeNode, resource_type: int, name: str, *changes: Change
+    node: FakeNode, resource_type: int, name: str, *changes: SettingChange
 ) -> tuple[ErrorCode, str | None]:
     records, results = alter_configs(node.metadata, [ResourceChanges(resource_type, name, changes)])
     node.metadata_log.commit(records)
@@ -518,15 +531,18 @@ def test_a_list_setting_is_set_appended_subtracted_and_deleted() -> None:
     node.create("t")
     key = "cleanup.policy"
     for operation, value, expected in (
-        (Operation.APPEND, "compact", {key: "delete,compact"}),
-        (Operation.APPEND, "compact", {key: "delete,compact"}),
-        (Operation.SUBTRACT, "delete", {key: "compact"}),
-        (Operation.SUBTRACT, "compact", {key: ""}),
-        (Operation.SET, "delete", {key: "delete"}),
-        (Operation.DELETE, None, {}),
-        (Operation.DELETE, None, {}),
+        (AlterConfigOp.APPEND, "compact", {key: "delete,compact"}),
+        (AlterConfigOp.APPEND, "compact", {key: "delete,compact"}),
+        (AlterConfigOp.SUBTRACT, "delete", {key: "compact"}),
+        (AlterConfigOp.SUBTRACT, "compact", {key: ""}),
+        (AlterConfigOp.SET, "delete", {key: "delete"}),
+        (AlterConfigOp.DELETE, None, {}),
+        (AlterConfigOp.DELETE, None, {}),
     ):
-        assert alter(node, RESOURCE_TOPIC, "t", Change(key, operation, value))[0] is ErrorCode.NONE
+        assert (
+            alter(node, RESOURCE_TOPIC, "t", SettingChange(key, operation, value))[0]
+            is ErrorCode.NONE
+        )
         assert node.metadata.topic_overrides("t") == expected
 
 
@@ -547,14 +563,15 @@ def test_n57_a_long_list_is_subtracted_in_linear_work(monkeypatch: pytest.Monkey
     key, many = "leader.replication.throttled.replicas", 1_000
     present = ",".join(f"{number}:1" for number in range(many))
     assert (
-        alter(node, RESOURCE_TOPIC, "t", Change(key, Operation.SET, present))[0] is ErrorCode.NONE
+        alter(node, RESOURCE_TOPIC, "t", SettingChange(key, AlterConfigOp.SET, present))[0]
+        is ErrorCode.NONE
     )
     monkeypatch.setattr(
         config_changes, "_parts", lambda text: list(map(_CountedText, text.split(",")))
     )
     others = ",".join(f"{number}:2" for number in range(many))
     assert (
-        alter(node, RESOURCE_TOPIC, "t", Change(key, Operation.SUBTRACT, others))[0]
+        alter(node, RESOURCE_TOPIC, "t", SettingChange(key, AlterConfigOp.SUBTRACT, others))[0]
         is ErrorCode.NONE
     )
     assert node.metadata.topic_overrides("t") == {key: present}
@@ -565,7 +582,7 @@ def test_a_stored_list_with_empty_parts_prevents_no_other_change() -> None:
     node = FakeNode()
     kept = ConfigRecord(resource_type=4, name="log.cleanup.policy", value="compact,")
     node.metadata_log.commit([kept])
-    change = Change("log.retention.ms", Operation.SET, "5")
+    change = SettingChange("log.retention.ms", AlterConfigOp.SET, "5")
     assert alter(node, RESOURCE_BROKER, "", change)[0] is ErrorCode.NONE
     assert node.metadata.config.log_cleanup_policy == ("compact",)
     assert node.metadata.config.log_retention_ms == 5
@@ -575,56 +592,91 @@ def test_a_change_to_the_same_value_makes_no_record() -> None:
     node = FakeNode()
     node.create("t", retention_ms="5")
     before = len(node.recorded)
-    alter(node, RESOURCE_TOPIC, "t", Change("retention.ms", Operation.SET, "5"))
+    alter(node, RESOURCE_TOPIC, "t", SettingChange("retention.ms", AlterConfigOp.SET, "5"))
     assert len(node.recorded) == before
 
 
 @pytest.mark.parametrize(
     ("resource_type", "name", "change", "error"),
     [
-        (2, "nobody", Change("retention.ms", 0, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (2, "t", Change("retention.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
-        (2, "t", Change("no.such", 0, "x"), ErrorCode.INVALID_CONFIG),
-        (2, "", Change("retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
-        (2, "a b", Change("retention.ms", 0, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (2, "t", Change("retention.ms", 2, "1"), ErrorCode.INVALID_CONFIG),
-        (2, "t", Change("retention.ms", 0, None), ErrorCode.INVALID_REQUEST),
-        (2, "t", Change("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
-        (2, "t", Change("cleanup.policy", 2, ""), ErrorCode.INVALID_CONFIG),
-        (2, "t", Change("cleanup.policy", 2, "burn"), ErrorCode.INVALID_CONFIG),
-        (4, "9", Change("log.retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
-        (4, "1", Change("num.partitions", 0, "1"), ErrorCode.INVALID_REQUEST),
-        (4, "1", Change("no.such", 0, "1"), ErrorCode.INVALID_CONFIG),
-        (4, "1", Change("no.such", 2, "1"), ErrorCode.INVALID_CONFIG),
-        (4, "1", Change("num.partitions", 2, "1"), ErrorCode.INVALID_CONFIG),
-        (4, "1", Change("metric.reporters", 2, "a"), ErrorCode.INVALID_REQUEST),
-        (4, "1", Change("log.cleanup.policy", 0, "delete,"), ErrorCode.INVALID_REQUEST),
-        (4, "1", Change("log.retention.ms", 0, "x"), ErrorCode.INVALID_REQUEST),
-        (4, "1", Change("log.retention.hours", 0, "1"), ErrorCode.INVALID_REQUEST),
-        (4, "1", Change("num.io.threads", 0, "0"), ErrorCode.INVALID_REQUEST),
-        (4, "1", Change("ssl.keystore.location", 0, "x"), ErrorCode.INVALID_REQUEST),
-        (4, "x", Change("log.retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
-        (32, "", Change("consumer.session.timeout.ms", 0, "50000"), ErrorCode.INVALID_REQUEST),
-        (32, "g", Change("consumer.session.timeout.ms", 0, "44999"), ErrorCode.INVALID_CONFIG),
-        (32, "g", Change("consumer.session.timeout.ms", 0, "60001"), ErrorCode.INVALID_CONFIG),
-        (32, "g", Change("consumer.heartbeat.interval.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
-        (32, "g", Change("consumer.session.timeout.ms", 2, "50000"), ErrorCode.INVALID_CONFIG),
-        (32, "g", Change("share.isolation.level", 0, "none"), ErrorCode.INVALID_CONFIG),
-        (32, "g", Change("share.session.timeout.ms", 0, "44999"), ErrorCode.INVALID_CONFIG),
-        (32, "g", Change("share.heartbeat.interval.ms", 0, "15001"), ErrorCode.INVALID_CONFIG),
-        (32, "g", Change("share.assignment.interval.ms", 0, "15001"), ErrorCode.INVALID_CONFIG),
-        (32, "g", Change("no.such", 0, "1"), ErrorCode.INVALID_CONFIG),
-        (16, "", Change("interval.ms", 0, "1000"), ErrorCode.INVALID_REQUEST),
-        (16, "s", Change("match", 0, "client_id=["), ErrorCode.INVALID_CONFIG),
-        (16, "s", Change("match", 0, "color=red"), ErrorCode.INVALID_CONFIG),
-        (16, "s", Change("metrics", 2, "a"), ErrorCode.INVALID_CONFIG),
-        (16, "s", Change("no.such", 0, "1"), ErrorCode.INVALID_REQUEST),
-        (8, "1", Change("root", 0, "INFO"), ErrorCode.INVALID_REQUEST),
+        (2, "nobody", SettingChange("retention.ms", 0, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, "t", SettingChange("retention.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (2, "t", SettingChange("no.such", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (2, "", SettingChange("retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (2, "a b", SettingChange("retention.ms", 0, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (2, "t", SettingChange("retention.ms", 2, "1"), ErrorCode.INVALID_CONFIG),
+        (2, "t", SettingChange("retention.ms", 0, None), ErrorCode.INVALID_REQUEST),
+        (2, "t", SettingChange("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
+        (2, "t", SettingChange("cleanup.policy", 2, ""), ErrorCode.INVALID_CONFIG),
+        (2, "t", SettingChange("cleanup.policy", 2, "burn"), ErrorCode.INVALID_CONFIG),
+        (4, "9", SettingChange("log.retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (4, "1", SettingChange("num.partitions", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (4, "1", SettingChange("no.such", 0, "1"), ErrorCode.INVALID_CONFIG),
+        (4, "1", SettingChange("no.such", 2, "1"), ErrorCode.INVALID_CONFIG),
+        (4, "1", SettingChange("num.partitions", 2, "1"), ErrorCode.INVALID_CONFIG),
+        (4, "1", SettingChange("metric.reporters", 2, "a"), ErrorCode.INVALID_REQUEST),
+        (4, "1", SettingChange("log.cleanup.policy", 0, "delete,"), ErrorCode.INVALID_REQUEST),
+        (4, "1", SettingChange("log.retention.ms", 0, "x"), ErrorCode.INVALID_REQUEST),
+        (4, "1", SettingChange("log.retention.hours", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (4, "1", SettingChange("num.io.threads", 0, "0"), ErrorCode.INVALID_REQUEST),
+        (4, "1", SettingChange("ssl.keystore.location", 0, "x"), ErrorCode.INVALID_REQUEST),
+        (4, "x", SettingChange("log.retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (
+            32,
+            "",
+            SettingChange("consumer.session.timeout.ms", 0, "50000"),
+            ErrorCode.INVALID_REQUEST,
+        ),
+        (
+            32,
+            "g",
+            SettingChange("consumer.session.timeout.ms", 0, "44999"),
+            ErrorCode.INVALID_CONFIG,
+        ),
+        (
+            32,
+            "g",
+            SettingChange("consumer.session.timeout.ms", 0, "60001"),
+            ErrorCode.INVALID_CONFIG,
+        ),
+        (
+            32,
+            "g",
+            SettingChange("consumer.heartbeat.interval.ms", 0, "x"),
+            ErrorCode.INVALID_CONFIG,
+        ),
+        (
+            32,
+            "g",
+            SettingChange("consumer.session.timeout.ms", 2, "50000"),
+            ErrorCode.INVALID_CONFIG,
+        ),
+        (32, "g", SettingChange("share.isolation.level", 0, "none"), ErrorCode.INVALID_CONFIG),
+        (32, "g", SettingChange("share.session.timeout.ms", 0, "44999"), ErrorCode.INVALID_CONFIG),
+        (
+            32,
+            "g",
+            SettingChange("share.heartbeat.interval.ms", 0, "15001"),
+            ErrorCode.INVALID_CONFIG,
+        ),
+        (
+            32,
+            "g",
+            SettingChange("share.assignment.interval.ms", 0, "15001"),
+            ErrorCode.INVALID_CONFIG,
+        ),
+        (32, "g", SettingChange("no.such", 0, "1"), ErrorCode.INVALID_CONFIG),
+        (16, "", SettingChange("interval.ms", 0, "1000"), ErrorCode.INVALID_REQUEST),
+        (16, "s", SettingChange("match", 0, "client_id=["), ErrorCode.INVALID_CONFIG),
+        (16, "s", SettingChange("match", 0, "color=red"), ErrorCode.INVALID_CONFIG),
+        (16, "s", SettingChange("metrics", 2, "a"), ErrorCode.INVALID_CONFIG),
+        (16, "s", SettingChange("no.such", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (8, "1", SettingChange("root", 0, "INFO"), ErrorCode.INVALID_REQUEST),
     ],
     ids=str,
 )
 def test_a_refused_change_of_a_resource_stops_its_other_changes(
-    resource_type: int, name: str, change: Change, error: ErrorCode
+    resource_type: int, name: str, change: SettingChange, error: ErrorCode
 ) -> None:
     node = FakeNode()
     node.create("t")
@@ -634,7 +686,7 @@ def test_a_refused_change_of_a_resource_stops_its_other_changes(
         4: ("message.max.bytes", "100"),
     }
     key, value = sound.get(resource_type, ("consumer.assignment.interval.ms", "5"))
-    good = Change(key, Operation.SET, value)
+    good = SettingChange(key, AlterConfigOp.SET, value)
     before = len(node.recorded)
     found, message = alter(node, resource_type, name, good, change)
     assert found is error and message
@@ -644,7 +696,7 @@ def test_a_refused_change_of_a_resource_stops_its_other_changes(
 def test_duplicate_resources_and_keys_are_refused() -> None:
     node = FakeNode()
     node.create("t")
-    change = Change("retention.ms", Operation.SET, "1")
+    change = SettingChange("retention.ms", AlterConfigOp.SET, "1")
     twice = ResourceChanges(RESOURCE_TOPIC, "t", [change])
     records, results = alter_configs(node.metadata, [twice, twice])
     assert [result.error for result in results] == [ErrorCode.INVALID_REQUEST] * 2
@@ -669,7 +721,7 @@ def test_a_setting_that_is_not_set_may_be_deleted_known_or_unknown(
     node = FakeNode()
     node.create("t")
     before = len(node.recorded)
-    assert alter(node, resource_type, name, Change(key, Operation.DELETE, None)) == (
+    assert alter(node, resource_type, name, SettingChange(key, AlterConfigOp.DELETE, None)) == (
         ErrorCode.NONE,
         None,
     )
@@ -678,9 +730,9 @@ def test_a_setting_that_is_not_set_may_be_deleted_known_or_unknown(
 
 def test_settings_of_groups_and_client_metrics_are_kept_and_replayed() -> None:
     node = FakeNode()
-    session = Change("consumer.session.timeout.ms", Operation.SET, " 50000 ")
+    session = SettingChange("consumer.session.timeout.ms", AlterConfigOp.SET, " 50000 ")
     assert alter(node, RESOURCE_GROUP, "g", session)[0] is ErrorCode.NONE
-    match = Change("match", Operation.SET, "client_id=a.*,client_source_port=90..")
+    match = SettingChange("match", AlterConfigOp.SET, "client_id=a.*,client_source_port=90..")
     assert alter(node, RESOURCE_CLIENT_METRICS, "s", match)[0] is ErrorCode.NONE
     metadata = node.metadata
     assert metadata.overrides(RESOURCE_GROUP, "g") == {"consumer.session.timeout.ms": "50000"}
@@ -700,7 +752,10 @@ def test_settings_that_fit_together_may_change_together_in_either_direction() ->
     least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
     node = FakeNode()
     for low, high in (("5", "10"), ("50", "100"), ("1", "2")):
-        changes = [Change(least, Operation.SET, low), Change(most, Operation.SET, high)]
+        changes = [
+            SettingChange(least, AlterConfigOp.SET, low),
+            SettingChange(most, AlterConfigOp.SET, high),
+        ]
         assert alter(node, RESOURCE_BROKER, "", *changes)[0] is ErrorCode.NONE
         config = node.metadata.config
         found = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
@@ -715,7 +770,7 @@ def test_settings_that_fit_together_may_change_together_in_either_direction() ->
 def test_dynamic_settings_that_no_longer_fit_do_not_stop_a_start() -> None:
     least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
     node = FakeNode()
-    assert alter(node, RESOURCE_BROKER, "", Change(least, Operation.SET, "5000"))[0] == 0
+    assert alter(node, RESOURCE_BROKER, "", SettingChange(least, AlterConfigOp.SET, "5000"))[0] == 0
     again = FakeNode(**{most.replace(".", "_"): "100"})
     for value in node.recorded:
         again.metadata.replay_bytes(value)
@@ -726,21 +781,21 @@ def test_dynamic_settings_that_no_longer_fit_do_not_stop_a_start() -> None:
 def test_the_number_of_groups_with_settings_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_resources, "_NAMES_MAX", 2)
     node = FakeNode()
-    change = Change("consumer.session.timeout.ms", Operation.SET, "50000")
+    change = SettingChange("consumer.session.timeout.ms", AlterConfigOp.SET, "50000")
     assert [alter(node, RESOURCE_GROUP, name, change)[0] for name in "abca"] == [
         ErrorCode.NONE,
         ErrorCode.NONE,
         ErrorCode.POLICY_VIOLATION,
         ErrorCode.NONE,
     ]
-    metrics = Change("interval.ms", Operation.SET, "1000")
+    metrics = SettingChange("interval.ms", AlterConfigOp.SET, "1000")
     assert alter(node, RESOURCE_CLIENT_METRICS, "s", metrics)[0] is ErrorCode.NONE
 
 
 def test_all_groups_of_a_request_count_towards_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_resources, "_NAMES_MAX", 2)
     node = FakeNode()
-    change = Change("consumer.session.timeout.ms", Operation.SET, "50000")
+    change = SettingChange("consumer.session.timeout.ms", AlterConfigOp.SET, "50000")
     wanted = [ResourceChanges(RESOURCE_GROUP, name, [change]) for name in "abc"]
     _, results = alter_configs(node.metadata, wanted)
     assert [result.error for result in results] == [
@@ -754,7 +809,7 @@ def test_all_groups_of_a_request_count_towards_the_limit(monkeypatch: pytest.Mon
     ("value", "error"), [("99", ErrorCode.INVALID_REQUEST), ("x", ErrorCode.INVALID_CONFIG)]
 )
 def test_the_interval_of_client_metrics_has_bounds(value: str, error: ErrorCode) -> None:
-    change = Change("interval.ms", Operation.SET, value)
+    change = SettingChange("interval.ms", AlterConfigOp.SET, value)
     assert alter(FakeNode(), RESOURCE_CLIENT_METRICS, "s", change)[0] is error
 
 
@@ -763,9 +818,9 @@ def test_a_group_heartbeat_interval_must_fit_its_session_timeout() -> None:
         group_consumer_max_heartbeat_interval_ms="50000",
         group_consumer_max_session_timeout_ms="60000",
     )
-    heartbeat = Change("consumer.heartbeat.interval.ms", Operation.SET, "46000")
+    heartbeat = SettingChange("consumer.heartbeat.interval.ms", AlterConfigOp.SET, "46000")
     assert alter(node, RESOURCE_GROUP, "g", heartbeat)[0] is ErrorCode.INVALID_CONFIG
-    session = Change("consumer.session.timeout.ms", Operation.SET, "50000")
+    session = SettingChange("consumer.session.timeout.ms", AlterConfigOp.SET, "50000")
     assert alter(node, RESOURCE_GROUP, "g", heartbeat, session)[0] is ErrorCode.NONE
 
 
@@ -784,19 +839,19 @@ def test_n45_min_insync_replicas_is_a_setting_of_all_brokers_from_the_start_on()
 @pytest.mark.parametrize(
     ("broker", "operation", "value", "error"),
     [
-        ("", Operation.SET, "2", ErrorCode.NONE),
-        ("", Operation.SET, "0", ErrorCode.INVALID_REQUEST),
-        ("", Operation.DELETE, None, ErrorCode.INVALID_CONFIG),
-        ("1", Operation.SET, "1", ErrorCode.INVALID_CONFIG),
-        ("1", Operation.SET, "0", ErrorCode.INVALID_REQUEST),
-        ("1", Operation.DELETE, None, ErrorCode.INVALID_CONFIG),
+        ("", AlterConfigOp.SET, "2", ErrorCode.NONE),
+        ("", AlterConfigOp.SET, "0", ErrorCode.INVALID_REQUEST),
+        ("", AlterConfigOp.DELETE, None, ErrorCode.INVALID_CONFIG),
+        ("1", AlterConfigOp.SET, "1", ErrorCode.INVALID_CONFIG),
+        ("1", AlterConfigOp.SET, "0", ErrorCode.INVALID_REQUEST),
+        ("1", AlterConfigOp.DELETE, None, ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_n45_min_insync_replicas_is_changed_for_all_brokers_and_never_removed(
-    broker: str, operation: Operation, value: str | None, error: ErrorCode
+    broker: str, operation: AlterConfigOp, value: str | None, error: ErrorCode
 ) -> None:
     node = FakeNode()
-    change = Change("min.insync.replicas", operation, value)
+    change = SettingChange("min.insync.replicas", operation, value)
     assert alter(node, RESOURCE_BROKER, broker, change)[0] is error
     (entry,) = node.metadata.topic_configs.describe({}, ["min.insync.replicas"])
     assert entry.value == ("2" if error is ErrorCode.NONE else "1")
@@ -810,9 +865,9 @@ def test_a_topic_setting_overrides_the_brokers_dynamic_setting() -> None:
     node.create("a")
     node.create("b", retention_ms="7")
     assert node.metadata.log_config("a").retention_ms == 1
-    alter(node, RESOURCE_BROKER, "", Change("log.retention.ms", Operation.SET, "2"))
+    alter(node, RESOURCE_BROKER, "", SettingChange("log.retention.ms", AlterConfigOp.SET, "2"))
     assert node.metadata.log_config("a").retention_ms == 2
-    alter(node, RESOURCE_BROKER, "1", Change("log.retention.ms", Operation.SET, "3"))
+    alter(node, RESOURCE_BROKER, "1", SettingChange("log.retention.ms", AlterConfigOp.SET, "3"))
     assert node.metadata.log_config("a").retention_ms == 3
     assert node.metadata.log_config("b").retention_ms == 7
     (entry,) = node.metadata.topic_configs.describe({}, ["retention.ms"])
@@ -822,7 +877,7 @@ def test_a_topic_setting_overrides_the_brokers_dynamic_setting() -> None:
         ConfigSource.STATIC_BROKER,
         ConfigSource.DEFAULT,
     ]
-    alter(node, RESOURCE_BROKER, "1", Change("log.retention.ms", Operation.DELETE, None))
+    alter(node, RESOURCE_BROKER, "1", SettingChange("log.retention.ms", AlterConfigOp.DELETE, None))
     assert node.metadata.log_config("a").retention_ms == 2
 
 
@@ -836,14 +891,14 @@ def test_a80_a_kerberos_setting_is_accepted_for_a_single_broker_only(
 ) -> None:
     node = FakeNode()
     key = "sasl.kerberos.min.time.before.relogin"
-    changes = [Change(key, 0, "61000")]
+    changes = [SettingChange(key, 0, "61000")]
     records, (result,) = alter_configs(
         node.metadata, [ResourceChanges(RESOURCE_BROKER, name, changes)]
     )
     assert result.error is error
     assert len(records) == (error is ErrorCode.NONE)
     (bad,) = alter_configs(
-        node.metadata, [ResourceChanges(RESOURCE_BROKER, "1", [Change(key, 0, "soon")])]
+        node.metadata, [ResourceChanges(RESOURCE_BROKER, "1", [SettingChange(key, 0, "soon")])]
     )[1]
     assert bad.error is ErrorCode.INVALID_REQUEST
 

@@ -23,9 +23,9 @@ from odradek_broker.metadata.scram import credential_record
 from odradek_broker.metadata.snapshots import (
     HEADER_BATCH_BYTES_MAX,
     RECORDS_PER_BATCH,
-    CorruptSnapshot,
-    Snapshot,
-    SnapshotId,
+    CorruptMetadataSnapshot,
+    MetadataSnapshot,
+    MetadataSnapshotId,
     decode_header,
     decode_snapshot,
     encode_snapshot,
@@ -53,7 +53,7 @@ from odradek_protocol.stored.cluster_metadata import (
     decode_record,
     encode_record,
 )
-from odradek_testkit.simulation.disk import Crashed, Failure
+from odradek_testkit.simulation.disk import Crashed, DiskFailure
 
 DIRECTORY = f"data/{METADATA_TOPIC}-0"
 #: Settings with which each maintenance takes a snapshot and trims the log before it.
@@ -111,7 +111,7 @@ def _encode(values: list[bytes]) -> bytes:
 def test_a_snapshot_file_is_read_back(count: int) -> None:
     values = [b"%d" % number for number in range(count)]
     data = _encode(values)
-    assert decode_snapshot(data) == Snapshot(NOW_MS, values)
+    assert decode_snapshot(data) == MetadataSnapshot(NOW_MS, values)
     assert decode_header(data[:HEADER_BATCH_BYTES_MAX]) == NOW_MS
     headers = [header for _, header in iter_batches(data)]
     assert [header.is_control for header in headers[:1] + headers[-1:]] == [True, True]
@@ -128,25 +128,25 @@ def test_every_damage_of_a_snapshot_is_found() -> None:
     values = [b"one", b"two", b"three"]
     data = _encode(values)
     for size in range(len(data)):
-        with pytest.raises(CorruptSnapshot):
+        with pytest.raises(CorruptMetadataSnapshot):
             decode_snapshot(data[:size])
     for position in range(len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 0x41
         try:
             found = decode_snapshot(bytes(damaged))
-        except CorruptSnapshot:
+        except CorruptMetadataSnapshot:
             continue
         # The checksum does not cover base offset and leader epoch, which no reader uses.
-        assert found == Snapshot(NOW_MS, values)
-    with pytest.raises(CorruptSnapshot):
+        assert found == MetadataSnapshot(NOW_MS, values)
+    with pytest.raises(CorruptMetadataSnapshot):
         decode_snapshot(data + b"x")
-    with pytest.raises(CorruptSnapshot):
+    with pytest.raises(CorruptMetadataSnapshot):
         decode_snapshot(data + data)
 
 
 def test_snapshot_file_names_are_kafkas() -> None:
-    snapshot = SnapshotId(10, 1)
+    snapshot = MetadataSnapshotId(10, 1)
     assert snapshot.file_name == "00000000000000000010-0000000001.checkpoint"
     assert parse_file_name(snapshot.file_name) == snapshot
     for name in ("bootstrap.checkpoint", "10-1.checkpoint", f"{snapshot.file_name}.part"):
@@ -341,7 +341,7 @@ def test_l39_a_snapshot_is_taken_after_enough_bytes() -> None:
     end = world.logs.get(METADATA_TOPIC, 0)
     assert end is not None
     take_snapshot(world)
-    assert checkpoints(world) == [SnapshotId(end.log_end_offset, 0).file_name]
+    assert checkpoints(world) == [MetadataSnapshotId(end.log_end_offset, 0).file_name]
 
 
 def test_l39_a_snapshot_is_taken_after_its_interval_if_records_came() -> None:
@@ -460,7 +460,7 @@ def test_an_unreadable_snapshot_is_kept_for_the_next_start() -> None:
     before = state_of(world.node.metadata)
     newest = checkpoints(world)[-1]
     world.files.crash(keep_page_cache=True)
-    world.files.fail(Failure("read", path_part=newest))
+    world.files.fail(DiskFailure("read", path_part=newest))
     assert len(world.start().problems) == 1
     assert state_of(world.node.metadata) == before
     assert newest in checkpoints(world)
@@ -523,7 +523,7 @@ def test_a_snapshot_that_failed_is_written_at_a_later_maintenance(kind: str) -> 
     world = NodeWorld(**EAGER)
     make_topics(world, "a")
     path = "" if kind == "sync_dir" else ".checkpoint"
-    world.files.fail(Failure(kind, path_part=path))
+    world.files.fail(DiskFailure(kind, path_part=path))
     world.maintain_later()
     world.soon.run()
     (problem,) = world.maintain_later()
@@ -541,7 +541,7 @@ def test_l39_no_snapshot_is_taken_before_a_topic_removal_is_finished() -> None:
     world = NodeWorld(**EAGER)
     make_topics(world, "a", "b")
     world.produce("b", 3)
-    world.files.fail(Failure("rename", path_part="b-0", for_ever=True))
+    world.files.fail(DiskFailure("rename", path_part="b-0", for_ever=True))
     world.delete("b")
     world.flush()
     world.maintain_later()
@@ -615,7 +615,7 @@ def test_d4_a_crash_at_any_disk_operation_loses_no_change(power_cut: bool) -> No
 def test_a_full_disk_while_a_snapshot_is_due_refuses_changes_and_loses_none(code: int) -> None:
     world = NodeWorld(**EAGER)
     make_topics(world, "a")
-    world.files.fail(Failure("append", nth=code + 1, path_part=METADATA_TOPIC, for_ever=True))
+    world.files.fail(DiskFailure("append", nth=code + 1, path_part=METADATA_TOPIC, for_ever=True))
     with pytest.raises(StorageError):
         for number in range(code + 1):
             make_topics(world, f"b{number}")

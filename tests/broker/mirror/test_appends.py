@@ -11,15 +11,15 @@ import pytest
 from held_thread import HeldThread
 from logs import NOW_MS, make_batch
 from mirror_world import SOURCE, MirrorWorld, SourceLog, base_offsets, same_state
-from odradek_broker.config.types import ConfigError
+from odradek_broker.config.types import BrokerConfigError
 from odradek_broker.explain.sentences import EventKind
 from odradek_broker.metadata.config_changes import (
-    Change,
-    Operation,
+    AlterConfigOp,
     ResourceChanges,
+    SettingChange,
     alter_configs,
 )
-from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.storage.validation import AT_ONCE_BYTES
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import Codec
@@ -28,7 +28,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.records.layout import CRC_START, HEADER_BYTES
 from odradek_protocol.schemas.append_mirror_records import MirroredPartitionResult
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 
 E = ErrorCode
 
@@ -86,17 +86,19 @@ def test_i01_the_mirror_source_can_be_set_at_the_creation_only(world: MirrorWorl
     assert metadata.topic_overrides("t")["mirror.source"] == SOURCE
     other = "kafka:BBBBBBBBBBBBBBBBBBBBBB"
     changes = {
-        "another": ([Change("mirror.source", Operation.SET, other)], False),
-        "none": ([Change("mirror.source", Operation.DELETE, None)], False),
-        "empty": ([Change("mirror.source", Operation.SET, "")], False),
-        "left out": ([Change("retention.ms", Operation.SET, "5")], True),
+        "another": ([SettingChange("mirror.source", AlterConfigOp.SET, other)], False),
+        "none": ([SettingChange("mirror.source", AlterConfigOp.DELETE, None)], False),
+        "empty": ([SettingChange("mirror.source", AlterConfigOp.SET, "")], False),
+        "left out": ([SettingChange("retention.ms", AlterConfigOp.SET, "5")], True),
     }
     for name, (wanted, replaces) in changes.items():
         asked = ResourceChanges(RESOURCE_TOPIC, "t", wanted, replaces)
         records, (result,) = alter_configs(metadata, [asked])
         assert (records, result.error) == ([], E.INVALID_CONFIG), name
         assert "odradek mirror promote" in (result.message or "")
-    more = ResourceChanges(RESOURCE_TOPIC, "t", [Change("retention.ms", Operation.SET, "5")])
+    more = ResourceChanges(
+        RESOURCE_TOPIC, "t", [SettingChange("retention.ms", AlterConfigOp.SET, "5")]
+    )
     records, (result,) = alter_configs(metadata, [more])
     assert len(records) == 1 and result.error is E.NONE
 
@@ -104,7 +106,7 @@ def test_i01_the_mirror_source_can_be_set_at_the_creation_only(world: MirrorWorl
 def test_i01_an_ordinary_topic_does_not_become_a_mirror(world: MirrorWorld) -> None:
     world.create("plain")
     asked = ResourceChanges(
-        RESOURCE_TOPIC, "plain", [Change("mirror.source", Operation.SET, SOURCE)]
+        RESOURCE_TOPIC, "plain", [SettingChange("mirror.source", AlterConfigOp.SET, SOURCE)]
     )
     records, (result,) = alter_configs(world.node.metadata, [asked])
     assert (records, result.error) == ([], E.INVALID_CONFIG)
@@ -114,10 +116,10 @@ def test_i01_an_ordinary_topic_does_not_become_a_mirror(world: MirrorWorld) -> N
     "source", ["kafka", "kafka:short", ":AAAAAAAAAAAAAAAAAAAAAA", "a b:" + "A" * 22]
 )
 def test_i01_an_invalid_mirror_source_is_refused(world: MirrorWorld, source: str) -> None:
-    wanted = NewTopic("u", 1, configs={"mirror.source": source})
+    wanted = RequestedTopic("u", 1, configs={"mirror.source": source})
     _, (result,) = create_topics(world.node.metadata, [wanted])
     assert result.error is E.INVALID_CONFIG and "CLUSTER_ID:TOPIC_ID" in (result.message or "")
-    with pytest.raises(ConfigError):
+    with pytest.raises(BrokerConfigError):
         world.node.metadata.topic_configs.validate({"mirror.source": source})
 
 
@@ -478,7 +480,7 @@ def test_i07_the_epoch_of_a_partition_named_often_is_raised_once(world: MirrorWo
 
 
 def test_i07_a_leader_epoch_that_was_not_recorded_is_not_in_the_history(world: MirrorWorld) -> None:
-    world.files.fail(Failure("append", code=errno.ENOSPC, for_ever=True))
+    world.files.fail(DiskFailure("append", code=errno.ENOSPC, for_ever=True))
     for _ in range(3):
         assert world.send(batch(0), epoch=7).result()[0].error_code == E.KAFKA_STORAGE_ERROR
     assert not world.node.mirror_history.about("t").events

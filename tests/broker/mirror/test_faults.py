@@ -15,7 +15,7 @@ from mirror_world import MirrorWorld, SourceLog, base_offsets, same_state
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import read_records
 from odradek_protocol.records.batch import iter_batches
-from odradek_testkit.simulation.disk import Crashed, Failure
+from odradek_testkit.simulation.disk import Crashed, DiskFailure
 
 E = ErrorCode
 _ROUNDS = 6
@@ -159,7 +159,7 @@ def test_i09_a_mirror_continues_after_a_full_disk_has_room_again(
     world.follow(source)
     kept = source.end
     grow(source, 1)
-    world.files.fail(Failure(kind, code=errno.ENOSPC, path_part="t-0", for_ever=True))
+    world.files.fail(DiskFailure(kind, code=errno.ENOSPC, path_part="t-0", for_ever=True))
     result = world.append(source.read(kept), epoch=source.leader_epoch, high_watermark=source.end)
     assert result.error_code == E.KAFKA_STORAGE_ERROR, result
     assert result.log_end_offset in (-1, kept)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek_broker.config.addresses import parse_counts
-from odradek_broker.config.broker import BrokerConfig, ConfigError, parse_config
+from odradek_broker.config.broker import BrokerConfig, BrokerConfigError, parse_config
 from odradek_broker.quotas.connections import ConnectionQuotas
 from odradek_broker.quotas.rates import Windows
 from odradek_testkit.simulation.clock import SimulatedClock
@@ -68,7 +68,7 @@ def test_q12_a_changed_limit_counts_open_connections() -> None:
     ],
 )
 def test_q12_invalid_overrides_of_the_limit_per_ip_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="ADDRESS:COUNT"):
+    with pytest.raises(BrokerConfigError, match="ADDRESS:COUNT"):
         parse_config({"max.connections.per.ip.overrides": text})
 
 

@@ -14,7 +14,7 @@ from odradek_broker.quotas.client_quotas import QuotaKey, quota_entity
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
 from odradek_broker.server.dispatch import Dispatcher
-from odradek_broker.server.session import Session
+from odradek_broker.server.session import ConnectionSession
 from odradek_broker.server.session_limits import SessionLimits
 from odradek_protocol import codec, frames
 from odradek_protocol.frames import SCRATCH_BYTES, FrameReceiver
@@ -91,13 +91,15 @@ class Broker:
         self.world.create("orders")
         self.dispatcher = Dispatcher(self.node, 1_000_000)
         self.limits = SessionLimits(100, 1_000_000, 10_000_000)
-        self.sessions: list[Session] = []
+        self.sessions: list[ConnectionSession] = []
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
 
-    def accept(self) -> Session:
+    def accept(self) -> ConnectionSession:
         receiver = FrameReceiver(1_000_000, self.scratch)
         metrics = self.node.metrics
-        session = Session(self.dispatcher, 1, receiver, self.limits, metrics, self.sessions.remove)
+        session = ConnectionSession(
+            self.dispatcher, 1, receiver, self.limits, metrics, self.sessions.remove
+        )
         self.sessions.append(session)
         return session
 

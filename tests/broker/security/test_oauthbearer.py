@@ -18,7 +18,7 @@ from odradek_broker.security.oauthbearer import (
     TokenRefused,
     UnsecuredValidator,
 )
-from odradek_broker.security.sasl import Authenticated, Challenge, Refused
+from odradek_broker.security.sasl import Authenticated, Challenge, SaslFailure
 from odradek_broker.server.host import StartError
 from odradek_broker.server.jwks import JwksError, JwksKeys, parse_jwks
 from odradek_protocol.codec import encode_bytes
@@ -184,14 +184,14 @@ def test_a46_a_refused_token_is_answered_with_an_error_challenge() -> None:
     told = exchange.step(OAuthBearerMessage(signed(exp=NOW_S - 100)).encode())
     assert told == Challenge(b'{"status":"invalid_token"}')
     ended = exchange.step(ABORT)
-    assert ended == Refused("OAUTHBEARER: it has expired", '{"status":"invalid_token"}')
+    assert ended == SaslFailure("OAUTHBEARER: it has expired", '{"status":"invalid_token"}')
 
 
 def test_a46_an_exchange_accepts_no_second_token() -> None:
     exchange = OAuthBearerMechanism(validator()).begin("host")
     exchange.step(OAuthBearerMessage(signed(exp=NOW_S - 100)).encode())
-    assert isinstance(exchange.step(OAuthBearerMessage(signed()).encode()), Refused)
-    assert isinstance(OAuthBearerMechanism(validator()).begin("host").step(ABORT), Refused)
+    assert isinstance(exchange.step(OAuthBearerMessage(signed()).encode()), SaslFailure)
+    assert isinstance(OAuthBearerMechanism(validator()).begin("host").step(ABORT), SaslFailure)
 
 
 def test_a46_another_authorization_id_is_refused() -> None:
@@ -199,12 +199,12 @@ def test_a46_another_authorization_id_is_refused() -> None:
     same = mechanism.begin("host").step(OAuthBearerMessage(signed(), "alice").encode())
     assert isinstance(same, Authenticated)
     other = mechanism.begin("host").step(OAuthBearerMessage(signed(), "bob").encode())
-    assert isinstance(other, Refused)
+    assert isinstance(other, SaslFailure)
     assert other.client_message is not None
     assert "(bob)" in other.client_message
     # Old versions of the answer have no room for 32,768 bytes.
     long = mechanism.begin("host").step(OAuthBearerMessage(signed(), "b" * 40_000).encode())
-    assert isinstance(long, Refused)
+    assert isinstance(long, SaslFailure)
     encode_bytes(SaslAuthenticateResponse(error_message=long.client_message, auth_bytes=b""), 1)
 
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from at_once import at_once
 from broker_in_loop import RunningBroker, StartBroker
 from large_requests import CountedBroker
-from odradek_broker.config.broker import ConfigError, parse_config
+from odradek_broker.config.broker import BrokerConfigError, parse_config
 from odradek_broker.request import RequestContext
 from odradek_broker.security.acls import Acl, AclIndex
 from odradek_broker.security.authorizer import (
@@ -78,9 +78,9 @@ def acl(
 
 
 def test_a60_an_authorizer_class_other_than_kafkas_standard_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"StandardAuthorizer.*classes of Java"):
+    with pytest.raises(BrokerConfigError, match=r"StandardAuthorizer.*classes of Java"):
         parse_config({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"})
-    with pytest.raises(ConfigError, match="User:alice;User:bob"):
+    with pytest.raises(BrokerConfigError, match="User:alice;User:bob"):
         parse_config({"super.users": "alice"})
 
 

@@ -19,7 +19,7 @@ from odradek_broker.security.passwords import PasswordHash, hash_password
 from odradek_broker.security.plain_users import parse_users
 from odradek_broker.security.sasl import OTHER_USER
 from odradek_broker.server import sasl_listeners
-from odradek_broker.server.authentication import TRANSITIONS, Event, State
+from odradek_broker.server.authentication import TRANSITIONS, SaslEvent, SaslState
 from odradek_broker.server.host import StartError
 from odradek_broker.server.sasl_listeners import UnauthenticatedConnections
 from odradek_broker.server.session import SessionState
@@ -64,14 +64,14 @@ async def with_users(start_broker: StartBroker, **more: str) -> RunningBroker:
 
 
 def test_n25_every_state_is_reachable_and_the_failed_state_is_final() -> None:
-    assert not any(state is State.FAILED for state, _ in TRANSITIONS)
-    for state in State:
-        if state is not State.FAILED:
-            assert TRANSITIONS[state, Event.FAILED] is State.FAILED
-    known = {State.INITIAL}
-    for _ in State:
-        known |= {TRANSITIONS[each] for each in product(known, Event) if each in TRANSITIONS}
-    assert known == set(State)
+    assert not any(state is SaslState.FAILED for state, _ in TRANSITIONS)
+    for state in SaslState:
+        if state is not SaslState.FAILED:
+            assert TRANSITIONS[state, SaslEvent.FAILED] is SaslState.FAILED
+    known = {SaslState.INITIAL}
+    for _ in SaslState:
+        known |= {TRANSITIONS[each] for each in product(known, SaslEvent) if each in TRANSITIONS}
+    assert known == set(SaslState)
 
 
 @pytest.mark.parametrize("versions_first", [False, True])

@@ -25,7 +25,7 @@ from odradek_broker.storage.cleaner.job import (
     GroupCleaned,
 )
 from odradek_broker.storage.cleaner.policy import log_to_clean
-from odradek_broker.storage.cleaner.runner import CleaningFailed, Failure
+from odradek_broker.storage.cleaner.runner import CleaningFailed, CleaningFailure
 from odradek_broker.storage.log import PartitionLog
 from waiting import until
 
@@ -91,7 +91,7 @@ async def test_a_killed_cleaner_process_is_started_again(tmp_path: Path) -> None
     assert first is not None
     os.kill(first, signal.SIGKILL)
     answer = await go_on(process)
-    assert isinstance(answer, CleaningFailed) and answer.failure is Failure.DIED
+    assert isinstance(answer, CleaningFailed) and answer.failure is CleaningFailure.DIED
     await clean_all(process, log)
     assert process.pid not in (None, first)
     process.close()
@@ -113,7 +113,7 @@ async def test_the_cleaner_process_reports_a_damaged_segment(tmp_path: Path) -> 
     path.write_bytes(content)
     process = CleanerProcess(asyncio.get_running_loop())
     answer = await begin(process, job_of(log))
-    assert isinstance(answer, CleaningFailed) and answer.failure is Failure.DAMAGED
+    assert isinstance(answer, CleaningFailed) and answer.failure is CleaningFailure.DAMAGED
     process.close()
 
 

@@ -31,7 +31,7 @@ from odradek_protocol.schemas.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 from produce_worlds import (
     DENIED,
     TOPICS,
@@ -133,7 +133,7 @@ def wait(duration_ms: int) -> Step:
 
 def fail(kind: str, **more: Any) -> Step:
     def step(world: ProduceWorld) -> None:
-        world.files.fail(Failure(kind, **more))
+        world.files.fail(DiskFailure(kind, **more))
 
     return step
 

@@ -14,7 +14,7 @@ import pytest
 from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.config.broker import parse_config
 from odradek_broker.faults.orders import BadOrder
-from odradek_broker.faults.rules import Rules
+from odradek_broker.faults.rules import FaultRules
 from odradek_broker.platform.machine import RealFile
 from odradek_broker.server import fault_control, http_messages
 from odradek_broker.server.dispatch import HANDLERS
@@ -42,7 +42,7 @@ async def tested(tmp_path: Path) -> AsyncIterator[RunningBroker]:
             "log.dirs": str(tmp_path / "data"),
         }
     )
-    rules = Rules()
+    rules = FaultRules()
     server = Server(config, RealHost(ordered=rules), rules)
     broker = RunningBroker(server, *await server.start())
     yield broker
@@ -257,7 +257,7 @@ def test_fault_orders_are_accepted_from_the_brokers_machine_only(
     if status is None:
         assert http_messages.check_order(request) == 0
         return
-    with pytest.raises(http_messages.Refused) as refused:
+    with pytest.raises(http_messages.HttpError) as refused:
         http_messages.check_order(request)
     assert refused.value.status == status
 

@@ -23,7 +23,7 @@ from odradek_broker.metrics.exposition import Exposition
 from odradek_broker.metrics.families import PAUSE, Families, Gauge
 from odradek_broker.server import http, http_connections
 from odradek_broker.server.http import HttpServer, names_of
-from odradek_broker.server.http_messages import Refused, check_host, check_order, parse_head
+from odradek_broker.server.http_messages import HttpError, check_host, check_order, parse_head
 from odradek_protocol.http_hosts import OwnHosts, host_name, is_address
 from waiting import until
 
@@ -348,7 +348,7 @@ def test_n60_no_head_gets_past_the_check_of_the_host(
         request = parse_head(head[: head.index(b"\r\n\r\n") + 4], "127.0.0.1")
         check_host(request, OwnHosts(), "{name}")
         check_order(request)
-    except Refused as refused:
+    except HttpError as refused:
         assert refused.status in (400, 403, 413, 415, 421)
         return
     sent = head.lower().split(b"\r\n\r\n")[0].split(b"\r\n")
@@ -365,9 +365,9 @@ def test_a_head_is_checked_in_one_pass() -> None:
         b"!" * 400_000,
         b"X: " + b"\t " * 200_000 + b"\x7f",
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(HttpError):
             parse_head(b"GET / HTTP/1.1\r\n" + line + b"\r\n\r\n", "")
-    with pytest.raises(Refused):
+    with pytest.raises(HttpError):
         parse_head(b"GET http://" + b"x" * 400_000 + b"/\n HTTP/1.1\r\nHost: x\r\n\r\n", "")
 
 

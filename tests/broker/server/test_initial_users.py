@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from broker_in_loop import StartBroker
 from cli_runner import Commands
-from odradek_broker.config.types import ConfigError
+from odradek_broker.config.types import BrokerConfigError
 from odradek_broker.platform.machine import RealBlockFile, RealFile, RealRandomness
 from odradek_broker.server.host import StartError
 from odradek_broker.server.initial_users import initial_user_records
@@ -115,7 +115,7 @@ def test_a48_each_initial_credential_has_its_own_salt() -> None:
 async def test_a48_initial_users_with_a_password_in_the_setting_are_refused(
     start_broker: StartBroker, text: str
 ) -> None:
-    with pytest.raises(ConfigError, match=r"NAME=env:VARIABLE or NAME=file:PATH"):
+    with pytest.raises(BrokerConfigError, match=r"NAME=env:VARIABLE or NAME=file:PATH"):
         await start_broker(keys=LISTENER | MECHANISMS | {USERS: text})
 
 

@@ -21,7 +21,7 @@ from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.request import CloseConnection
 from odradek_broker.server.dispatch import _resolve
 from odradek_broker.server.host import divide_files
-from odradek_broker.server.session import Pause, Session
+from odradek_broker.server.session import ConnectionSession, Pause
 from odradek_protocol import frames, repeated_lines
 from odradek_protocol.constants import RESOURCE_BROKER
 from odradek_protocol.errors import ErrorCode
@@ -199,7 +199,7 @@ async def test_n14_no_request_is_read_from_a_peer_that_reads_no_answers(
         client.send(request, 11)
     await client.writer.drain()
 
-    def stalled() -> list[Session]:
+    def stalled() -> list[ConnectionSession]:
         return [one for one in broker.server.sessions if Pause.PEER_DOES_NOT_READ in one._pauses]
 
     await until(stalled)

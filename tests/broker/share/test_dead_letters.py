@@ -15,24 +15,24 @@ from held_thread import HeldThread
 from logs import append, make_batch
 from odradek_broker import slices
 from odradek_broker.explain.sentences import sentence
-from odradek_broker.share.dead_letter_topics import Reading, given_up_records
-from odradek_broker.share.dead_letters import DeadLetter, Source, letters_in
+from odradek_broker.share.dead_letter_topics import LogReading, given_up_records
+from odradek_broker.share.dead_letters import DeadLetter, DeadLetterOrigin, letters_in
 from odradek_broker.share.events import DeadLettered, NotDeadLettered, SessionEnd
 from odradek_broker.share.in_flight import GivenUp, GivenUpBecause
-from odradek_broker.share.manager import Outcome
-from odradek_broker.share.share_partition import Acknowledgement
+from odradek_broker.share.manager import AcknowledgementOutcome
+from odradek_broker.share.share_partition import ShareAcknowledgementBatch
 from odradek_broker.share_state import DeadLetterPosition
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import BatchBuilder, read_header
 from odradek_protocol.records.batch import set_create_time
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 
 LOCK_MS = 30_000
 
 
-def _rejected(world: DeadLetterWorld, first: int = 0, last: int = 0) -> Outcome:
+def _rejected(world: DeadLetterWorld, first: int = 0, last: int = 0) -> AcknowledgementOutcome:
     answer = world.acknowledge(first, last, REJECT)
     world.settle()
     return answer.result()
@@ -42,7 +42,7 @@ def test_h202_a_rejected_record_is_dead_lettered_with_its_contents() -> None:
     world = DeadLetterWorld()
     world.jobs(3)
     world.acquired()
-    assert _rejected(world, 1, 1) == Outcome()
+    assert _rejected(world, 1, 1) == AcknowledgementOutcome()
     (letter,) = world.letters()
     source = world.letters(topic=SOURCE)[1]
     assert (letter.key, letter.value) == (source.key, source.value)
@@ -64,7 +64,7 @@ def test_h202_the_letter_of_a_redelivered_letter_has_only_its_own_names() -> Non
     (job,) = world.letters(topic=SOURCE)
     copied = job._replace(headers=(("__dlq.odradek.topic.id", b"x"),))
     letter = DeadLetter(0, 1, GivenUpBecause.REJECTED, 5, copied)
-    headers = letter.headers(Source("workers", SOURCE, bytes(16), 0))
+    headers = letter.headers(DeadLetterOrigin("workers", SOURCE, bytes(16), 0))
     assert len(headers) == len(dict(headers)) == 8
 
 
@@ -138,7 +138,7 @@ def test_h202_offsets_without_a_record_have_no_dead_letter() -> None:
     world.settle()
     world.jobs(1)
     world.acquired()
-    assert _rejected(world, 0, 2) == Outcome()
+    assert _rejected(world, 0, 2) == AcknowledgementOutcome()
     assert world.letter_offsets() == [0, 2]
 
 
@@ -156,7 +156,7 @@ def _without_letters(world: DeadLetterWorld) -> str:
     """Reject a record that gets no dead letter; returns the reason."""
     world.jobs(1)
     world.acquired()
-    assert _rejected(world) == Outcome()
+    assert _rejected(world) == AcknowledgementOutcome()
     assert world.acquired() == [], "the record is archived all the same"
     (event,) = [each for each in world.events if isinstance(each, NotDeadLettered)]
     assert (event.first_offset, event.last_offset) == (0, 0)
@@ -188,7 +188,7 @@ def test_h203_the_dead_letter_topic_is_created_if_it_is_allowed() -> None:
     world = DeadLetterWorld(letters=False, errors_deadletterqueue_auto_create_topics_enable="true")
     world.jobs(1)
     world.acquired()
-    assert _rejected(world) == Outcome()
+    assert _rejected(world) == AcknowledgementOutcome()
     assert world.letter_offsets() == [0]
     assert world.node.metadata.takes_dead_letters(LETTERS)
 
@@ -198,7 +198,7 @@ def test_h204_a_copy_that_is_too_large_is_left_out_of_the_dead_letter() -> None:
     world.create_letters(max_message_bytes="400")
     world.jobs(1, bytes(1_000))
     world.acquired()
-    assert _rejected(world) == Outcome()
+    assert _rejected(world) == AcknowledgementOutcome()
     (letter,) = world.letters()
     assert letter.value is None
     assert dict(letter.headers)["__dlq.errors.offset"] == b"0"
@@ -217,7 +217,7 @@ def test_h204_deleted_records_have_dead_letters_without_a_copy() -> None:
     partition = world.node.partition(SOURCE, 0)
     assert partition is not None
     partition.log.trimming.delete_records(2)
-    assert _rejected(world, 0, 1) == Outcome()
+    assert _rejected(world, 0, 1) == AcknowledgementOutcome()
     assert [each.value for each in world.letters()] == [None, None]
 
 
@@ -226,7 +226,7 @@ def test_h204_many_dead_letters_are_split_into_batches_that_fit() -> None:
     world.create_letters(max_message_bytes="2000")
     world.jobs(50, bytes(100))
     world.acquired()
-    assert _rejected(world, 0, 49) == Outcome()
+    assert _rejected(world, 0, 49) == AcknowledgementOutcome()
     assert world.letter_offsets() == list(range(50))
     told = [each for each in world.events if isinstance(each, DeadLettered)]
     assert len(told) > 1
@@ -246,7 +246,7 @@ def test_h204_records_that_are_rejected_one_by_one_are_read_together() -> None:
     reads = 0
     found = []
     for each in given_up_records(partition.log, given_up, copy=True):
-        if isinstance(each, Reading):
+        if isinstance(each, LogReading):
             reads += 1
             each.read()
         else:
@@ -255,9 +255,9 @@ def test_h204_records_that_are_rejected_one_by_one_are_read_together() -> None:
     assert found == list(range(0, 300, 2))
     types = [REJECT if offset % 2 == 0 else ACCEPT for offset in range(300)]
     leader = world.node.share_partitions
-    answer = at_once(leader.acknowledge(world.key, "a", [Acknowledgement(0, 299, types)]))
+    answer = at_once(leader.acknowledge(world.key, "a", [ShareAcknowledgementBatch(0, 299, types)]))
     world.settle()
-    assert answer.result() == Outcome()
+    assert answer.result() == AcknowledgementOutcome()
     assert world.letter_offsets() == list(range(0, 300, 2))
 
 
@@ -279,12 +279,12 @@ def test_h205_a_deleted_dead_letter_topic_leaves_records_only_archived() -> None
         assert world.step()
     world.delete(LETTERS)
     world.settle()
-    assert answer.result() == Outcome()
+    assert answer.result() == AcknowledgementOutcome()
     assert world.acquired() == []
 
 
-def _full(path_part: str) -> Failure:
-    return Failure("append", code=errno.ENOSPC, path_part=path_part, for_ever=True)
+def _full(path_part: str) -> DiskFailure:
+    return DiskFailure("append", code=errno.ENOSPC, path_part=path_part, for_ever=True)
 
 
 def test_h205_a_full_disk_refuses_the_acknowledgement_and_keeps_the_record() -> None:
@@ -296,7 +296,7 @@ def test_h205_a_full_disk_refuses_the_acknowledgement_and_keeps_the_record() -> 
     world.settle()
     assert answer.result().error is ErrorCode.KAFKA_STORAGE_ERROR
     world.files.heal()
-    assert _rejected(world) == Outcome(), "the member still has the record"
+    assert _rejected(world) == AcknowledgementOutcome(), "the member still has the record"
     assert world.letter_offsets() == [0]
 
 
@@ -329,7 +329,10 @@ def test_h205_a_dead_lettered_record_does_not_return_if_its_state_is_not_stored(
     world.files.heal()
     answers = [world.acknowledge(offset, offset, ACCEPT) for offset in (0, 2)]
     world.settle()
-    assert [each.result() for each in answers] == [Outcome(), Outcome()]
+    assert [each.result() for each in answers] == [
+        AcknowledgementOutcome(),
+        AcknowledgementOutcome(),
+    ]
     world.cut_power(0, keep_page_cache=False)
     assert world.acquired() == []
     assert world.letter_offsets() == [1]
@@ -343,7 +346,7 @@ def test_h205_a_repeated_acceptance_is_confirmed_when_the_state_is_stored() -> N
     world.jobs(2)
     world.acquired()
     leader = world.node.share_partitions
-    asked = [Acknowledgement(0, 1, [ACCEPT, REJECT])]
+    asked = [ShareAcknowledgementBatch(0, 1, [ACCEPT, REJECT])]
     both = at_once(leader.acknowledge(world.key, "a", asked))
     while not world.letters():
         assert world.step()
@@ -357,7 +360,7 @@ def test_h205_a_repeated_acceptance_is_confirmed_when_the_state_is_stored() -> N
     again = world.acknowledge(0, 0, ACCEPT)
     assert not again.done
     world.settle()
-    assert again.result() == Outcome()
+    assert again.result() == AcknowledgementOutcome()
     world.cut_power(0, keep_page_cache=False)
     assert world.acquired() == []
 
@@ -369,7 +372,7 @@ def test_h205_a_failed_disk_leaves_a_dead_letter_undecided_until_the_start() -> 
     answer = world.acknowledge(0, 0, REJECT)
     while not world.letters():
         assert world.step()
-    world.files.fail(Failure("sync", path_part=LETTERS, for_ever=True))
+    world.files.fail(DiskFailure("sync", path_part=LETTERS, for_ever=True))
     world.settle()
     assert answer.result().error is ErrorCode.KAFKA_STORAGE_ERROR
     world.pass_time(LOCK_MS)
@@ -430,7 +433,7 @@ def test_h207_the_history_of_a_record_names_its_dead_letter_or_the_problem() -> 
 def test_h206_dead_letters_of_other_groups_do_not_finish_a_record() -> None:
     """A dead letter finishes a record if it names the group and the partition of the record, and
     has no producer id."""
-    source = Source("workers", SOURCE, bytes(16), 0)
+    source = DeadLetterOrigin("workers", SOURCE, bytes(16), 0)
     letter = DeadLetter(0, 1, GivenUpBecause.REJECTED)
     builder = BatchBuilder()
     builder.append(0, None, None, letter.headers(source))
@@ -459,7 +462,7 @@ def test_h203_each_record_of_a_damaged_batch_has_one_dead_letter() -> None:
     found = []
     given_up = [GivenUp(0, 10_024, 1, GivenUpBecause.REJECTED)]
     for each in given_up_records(partition.log, given_up, copy=True):
-        if isinstance(each, Reading):
+        if isinstance(each, LogReading):
             each.read()
         else:
             found.append(each)
@@ -503,7 +506,7 @@ def test_n57_records_of_dead_letters_are_read_in_the_thread() -> None:
     assert not answer.done
     assert world.letters() == []
     assert world.let() == 1
-    assert answer.result() == Outcome()
+    assert answer.result() == AcknowledgementOutcome()
     assert world.letter_offsets() == [3, 4, 5]
     assert [each.value for each in world.letters()] == [bytes(100)] * 3
 
@@ -537,7 +540,7 @@ def test_h170_a_search_that_finds_the_thread_busy_is_tried_again_by_the_next_fet
     world = DeadLetterWorld()
     world.jobs(1)
     world.acquired()
-    assert _rejected(world) == Outcome()
+    assert _rejected(world) == AcknowledgementOutcome()
     leader = world.node.share_partitions
     (led,) = leader.loaded()
     position = DeadLetterPosition(world.node.metadata.topic_id(LETTERS), 0, 0)

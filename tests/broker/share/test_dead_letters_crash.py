@@ -12,9 +12,9 @@ import budget
 from dead_letter_world import ACCEPT, GROUP, LETTERS, OTHERS, REJECT, RELEASE, DeadLetterWorld
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
-from odradek_broker.share.manager import Outcome
+from odradek_broker.share.manager import AcknowledgementOutcome
 from odradek_protocol.errors import ErrorCode
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 
 RECORDS = 6
 POISON = (1, 2, 4)
@@ -35,7 +35,7 @@ def _work_off(world: DeadLetterWorld) -> None:
     raise AssertionError("the group is never done")
 
 
-def _first_steps(world: DeadLetterWorld) -> list[tuple[range, Deferred[Outcome]]]:
+def _first_steps(world: DeadLetterWorld) -> list[tuple[range, Deferred[AcknowledgementOutcome]]]:
     """Acknowledge without waiting; returns the rejected offsets with the answers."""
     world.jobs(RECORDS)
     world.acquired()
@@ -100,7 +100,7 @@ def test_h206_a_record_has_one_dead_letter_after_random_crashes(seed: int) -> No
     accepted: set[tuple[str, int]] = set()
 
     def answer(group: str, offset: int, kind: int) -> None:
-        def answered(outcome: Outcome) -> None:
+        def answered(outcome: AcknowledgementOutcome) -> None:
             if outcome.error is ErrorCode.NONE and kind != RELEASE:
                 (told if kind == REJECT else accepted).add((group, offset))
 
@@ -117,7 +117,7 @@ def test_h206_a_record_has_one_dead_letter_after_random_crashes(seed: int) -> No
             path_part = rng.choice([LETTERS, SHARE_STATE_TOPIC])
             nth = rng.randrange(1, 4)
             world.files.fail(
-                Failure("append", nth, code=errno.ENOSPC, path_part=path_part, for_ever=True)
+                DiskFailure("append", nth, code=errno.ENOSPC, path_part=path_part, for_ever=True)
             )
         for group in (GROUP, OTHERS):
             for first, last, _ in world.acquired("a", rng.choice([1, 3, 500]), group):

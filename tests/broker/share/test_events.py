@@ -21,8 +21,8 @@ from odradek_broker.share.events import (
     SessionEnd,
     archived_by,
 )
-from odradek_broker.share.in_flight import RemovalReason, Removed
-from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
+from odradek_broker.share.in_flight import ArchiveReason, Removed
+from odradek_broker.share.share_partition import AcknowledgeType, ShareAcknowledgementBatch
 from odradek_broker.share.statistics import ShareStatistics
 from odradek_broker.share_state import ShareKey, StateBatch
 from odradek_protocol.errors import ErrorCode
@@ -51,7 +51,7 @@ def test_h240_each_acquisition_and_acknowledgement_has_one_event() -> None:
     assert isinstance(loaded, Loaded) and loaded.start_offset == 0
     assert acquired == RecordsAcquired(KEY, "a", [Acquired(0, 499, 1)], LOCK_MS)
     assert accepted == RecordsAcknowledged(
-        KEY, "a", [Acknowledgement(0, 499, [ACCEPT])], [StateBatch(0, 499, 2, 1)], E.NONE
+        KEY, "a", [ShareAcknowledgementBatch(0, 499, [ACCEPT])], [StateBatch(0, 499, 2, 1)], E.NONE
     )
 
 
@@ -137,13 +137,13 @@ def test_h240_aborted_and_deleted_records_have_events() -> None:
     world.end_transaction(7, commit=False)
     world.acquired()
     assert [each.removed for each in told(world, RecordsRemoved)] == [
-        Removed(10, 14, RemovalReason.ABORTED)
+        Removed(10, 14, ArchiveReason.ABORTED)
     ]
     world.acknowledge(0, 4, RELEASE)
     world.delete_records(3)
     world.acquired()
     assert told(world, LogStartMoved) == [LogStartMoved(KEY, 0, 3)]
-    assert told(world, RecordsRemoved)[1].removed == Removed(0, 2, RemovalReason.LOG_START)
+    assert told(world, RecordsRemoved)[1].removed == Removed(0, 2, ArchiveReason.LOG_START)
     assert archived(world) == {"aborted": 5, "log_start": 3}
 
 
@@ -219,10 +219,10 @@ def test_h253_archived_records_are_counted_by_their_reason() -> None:
 def test_h253_each_offset_of_a_mixed_acknowledgement_has_its_reason() -> None:
     types = [ACCEPT, REJECT, REJECT, RELEASE, RELEASE, GAP]
     stored = [StateBatch(10, 10, 2, 5), StateBatch(11, 15, 4, 5)]
-    found = archived_by([Acknowledgement(10, 15, types)], stored)
+    found = archived_by([ShareAcknowledgementBatch(10, 15, types)], stored)
     assert found == {REJECT: 2, RELEASE: 2, GAP: 1}
     # Nothing is stored for the first three offsets, which are before the start offset.
-    found = archived_by([Acknowledgement(10, 15, types)], [StateBatch(13, 15, 4, 5)])
+    found = archived_by([ShareAcknowledgementBatch(10, 15, types)], [StateBatch(13, 15, 4, 5)])
     assert found == {RELEASE: 2, GAP: 1}
 
 

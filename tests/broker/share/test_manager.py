@@ -7,7 +7,7 @@ import pytest
 from logs import append, make_batch
 from many_cases import looped
 from odradek_broker import slices
-from odradek_broker.share.manager import Outcome
+from odradek_broker.share.manager import AcknowledgementOutcome
 from odradek_broker.share_state import ShareState, StateBatch
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.validation import AT_ONCE_BYTES
@@ -137,7 +137,7 @@ def test_h172_an_acknowledgement_is_answered_when_it_is_durable() -> None:
     answer = world.acknowledge(0, 9, REJECT)
     assert not answer.done
     world.states.flush()
-    assert answer.result() == Outcome()
+    assert answer.result() == AcknowledgementOutcome()
     assert world.states.writes == [(0, (StateBatch(0, 9, 4, 1),))]
 
 
@@ -146,11 +146,11 @@ def test_h159_an_acknowledgement_that_cannot_be_stored_is_an_error() -> None:
     world.produce(10)
     world.acquired()
     world.states.error = E.COORDINATOR_NOT_AVAILABLE
-    told = Outcome(E.COORDINATOR_NOT_AVAILABLE, "not written")
+    told = AcknowledgementOutcome(E.COORDINATOR_NOT_AVAILABLE, "not written")
     assert world.acknowledge(0, 9, ACCEPT).result() == told
     world.states.error = E.NONE
     assert world.acquired("b") == []
-    assert world.acknowledge(0, 9, ACCEPT).result() == Outcome()
+    assert world.acknowledge(0, 9, ACCEPT).result() == AcknowledgementOutcome()
 
 
 def test_h171_a_fenced_write_loads_the_state_again() -> None:
@@ -253,7 +253,7 @@ def test_h160_the_timer_follows_a_renewed_lock() -> None:
     world.produce(10)
     world.acquired()
     world.pass_time(LOCK_MS - 1)
-    assert world.acknowledge(0, 9, RENEW).result() == Outcome()
+    assert world.acknowledge(0, 9, RENEW).result() == AcknowledgementOutcome()
     world.pass_time(LOCK_MS - 1)
     assert world.acquired("b") == []
     world.pass_time(1)

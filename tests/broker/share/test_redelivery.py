@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.share.events import SessionEnd
-from odradek_broker.share.in_flight import ShareSettings
+from odradek_broker.share.in_flight import ShareLimits
 from odradek_broker.share_state import StateBatch
 from odradek_protocol.errors import ErrorCode
 from share_world import ACCEPT, RELEASE, ShareWorld, acquired
@@ -22,7 +22,7 @@ def _world(delay_ms: int = 1_000, most_ms: int = 60_000) -> ShareWorld:
 
 
 def test_h200_the_redelivery_pause_doubles_up_to_its_maximum() -> None:
-    settings = ShareSettings(30_000, 10, 2000, True, False, 1_000, 5_000)
+    settings = ShareLimits(30_000, 10, 2000, True, False, 1_000, 5_000)
     pauses = [settings.redelivery_pause_ms(count) for count in range(1, 6)]
     assert pauses == [1_000, 2_000, 4_000, 5_000, 5_000]
     assert settings._replace(redelivery_delay_max_ms=10).redelivery_pause_ms(3) == 1_000

@@ -9,7 +9,7 @@ from odradek_broker.share.events import SessionEnd
 from odradek_broker.share.sessions import (
     FINAL_EPOCH,
     AskedPartition,
-    SharePlan,
+    ShareFetchContext,
     ShareSessions,
 )
 from odradek_broker.share_state import ShareKey
@@ -76,7 +76,7 @@ class World:
         forgotten: tuple[int, ...] = (),
         connection: int = 1,
         acknowledges: bool = False,
-    ) -> SharePlan | ErrorCode:
+    ) -> ShareFetchContext | ErrorCode:
         asked = [AskedPartition(topic_id, each) for each in partitions]
         return self.sessions.plan(
             group,
@@ -89,10 +89,10 @@ class World:
         )
 
 
-def _told(plan: SharePlan | ErrorCode, records: int = -1, error: int = -1) -> list[int]:
+def _told(plan: ShareFetchContext | ErrorCode, records: int = -1, error: int = -1) -> list[int]:
     """The partitions in an answer, if partition `records` has records and partition `error` an
     error."""
-    assert isinstance(plan, SharePlan) and plan.session is not None
+    assert isinstance(plan, ShareFetchContext) and plan.session is not None
     session = plan.session
     return [
         each.asked.partition
@@ -134,7 +134,7 @@ def test_h181_a_session_remembers_its_partitions() -> None:
     assert world.fetch(1, 2, forgotten=(0,)) == [2, 1]
     assert world.fetch(2) == [1, 2]
     plan = world.plan(3, 5, topic_id=U)
-    assert isinstance(plan, SharePlan)
+    assert isinstance(plan, ShareFetchContext)
     assert [each.topic for each in plan.partitions] == ["t", "t", None]
 
 
@@ -154,7 +154,7 @@ def test_h182_a_partition_that_had_records_is_read_last() -> None:
     world.fetch(0, 0, 1, 2)
     plan = world.plan(3 - 2)
     assert _told(plan, records=0) == [0]
-    assert isinstance(plan, SharePlan) and plan.session is not None
+    assert isinstance(plan, ShareFetchContext) and plan.session is not None
     assert [each.partition for each in plan.session.partitions] == [1, 2, 0]
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from many_cases import looped
-from odradek_broker.share.acquisition import Limits, LogBatch, acquire
+from odradek_broker.share.acquisition import AcquisitionLimits, LogBatch, acquire
 from odradek_broker.share.in_flight import (
     FINISHED,
     NEXT,
-    Change,
     IllegalStep,
+    InFlightRun,
     RecordState,
-    Run,
-    ShareSettings,
+    ShareLimits,
+    StateChange,
 )
 from odradek_broker.share.share_partition import (
-    Acknowledgement,
+    AcknowledgementRefused,
     InvalidState,
-    Refused,
+    ShareAcknowledgementBatch,
     SharePartition,
 )
 from odradek_broker.share_state import StateBatch
@@ -27,7 +27,7 @@ from odradek_protocol.errors import ErrorCode
 E, S = ErrorCode, RecordState
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 LOCK_MS = 30_000
-SETTINGS = ShareSettings(LOCK_MS, 5, 2000, renew=True)
+SETTINGS = ShareLimits(LOCK_MS, 5, 2000, renew=True)
 NOT_ACQUIRED = "The batch cannot be acknowledged. The batch is not in the acquired state."
 
 
@@ -38,7 +38,7 @@ class World:
         self,
         *batches: tuple[int, int],
         start: int = 0,
-        settings: ShareSettings = SETTINGS,
+        settings: ShareLimits = SETTINGS,
         stored: list[StateBatch] | None = None,
     ) -> None:
         self.log = [LogBatch(first, last) for first, last in batches]
@@ -66,7 +66,7 @@ class World:
         acquired += acquire(
             self.partition,
             member,
-            Limits(max_records, batch_size, strict),
+            AcquisitionLimits(max_records, batch_size, strict),
             offset,
             read,
             [batch for batch in read if batch in self.aborted],
@@ -75,12 +75,12 @@ class World:
         )
         return acquired
 
-    def begin(self, *acks: tuple[int, int, int | list[int]], member: str = "a") -> Change:
+    def begin(self, *acks: tuple[int, int, int | list[int]], member: str = "a") -> StateChange:
         """Acknowledge, but do not finish the write of the change."""
         return self.partition.acknowledge(
             member,
             [
-                Acknowledgement(first, last, [types] if isinstance(types, int) else types)
+                ShareAcknowledgementBatch(first, last, [types] if isinstance(types, int) else types)
                 for first, last, types in acks
             ],
             self.now_ms,
@@ -114,7 +114,7 @@ class World:
         self, *acks: tuple[int, int, int | list[int]], member: str = "a"
     ) -> tuple[ErrorCode, str]:
         """The error and the message of refused acknowledgements."""
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(AcknowledgementRefused) as caught:
             self.begin(*acks, member=member)
         return caught.value.error, caught.value.message
 
@@ -123,7 +123,7 @@ def test_h150_a_record_takes_the_steps_of_the_table_only() -> None:
     assert {S.ACKNOWLEDGED, S.ARCHIVED} == FINISHED
     for before in S:
         for after in S:
-            run = Run(0, 9, before, 1)
+            run = InFlightRun(0, 9, before, 1)
             if after in NEXT[before]:
                 run.step(after)
                 assert run.state is after

@@ -22,9 +22,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import budget
-from odradek_broker.share.acquisition import Limits, LogBatch, acquire
-from odradek_broker.share.in_flight import FINISHED, Change, RecordState, ShareSettings
-from odradek_broker.share.share_partition import Acknowledgement, Refused, SharePartition
+from odradek_broker.share.acquisition import AcquisitionLimits, LogBatch, acquire
+from odradek_broker.share.in_flight import FINISHED, RecordState, ShareLimits, StateChange
+from odradek_broker.share.share_partition import (
+    AcknowledgementRefused,
+    ShareAcknowledgementBatch,
+    SharePartition,
+)
 from odradek_broker.share_state import StateBatch
 
 S = RecordState
@@ -47,7 +51,7 @@ class Record:
     gone: bool = False
     due_ms: int = 0
 
-    def give_back(self, limit: int, now_ms: int, settings: ShareSettings) -> None:
+    def give_back(self, limit: int, now_ms: int, settings: ShareLimits) -> None:
         too_often = self.count >= limit or self.gone
         self.state = S.ARCHIVED if too_often else S.AVAILABLE
         self.member = ""
@@ -58,7 +62,7 @@ class Record:
 class Write:
     """A change that is being written, and the offsets of its records in the model."""
 
-    change: Change
+    change: StateChange
     start_offset: int
     member: str
     limit: int
@@ -75,7 +79,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         pause_ms=st.sampled_from([0, 0, 30, 250]),
     )
     def start(self, limit: int, locks: int, sizes: list[int], pause_ms: int) -> None:
-        self.settings = ShareSettings(
+        self.settings = ShareLimits(
             LOCK_MS,
             limit,
             locks,
@@ -96,7 +100,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.partition = SharePartition(0)
         for size in sizes:
             self._append(size)
-        self._fetch("a", Limits(500, 500), 100)
+        self._fetch("a", AcquisitionLimits(500, 500), 100)
 
     # --- The log ---
 
@@ -139,9 +143,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self, member: str, max_records: int, batch_size: int, strict: bool, batches_max: int
     ) -> None:
         if self.partition.may_acquire(self.settings):
-            self._fetch(member, Limits(max_records, batch_size, strict), batches_max)
+            self._fetch(member, AcquisitionLimits(max_records, batch_size, strict), batches_max)
 
-    def _fetch(self, member: str, limits: Limits, batches_max: int) -> bool:
+    def _fetch(self, member: str, limits: AcquisitionLimits, batches_max: int) -> bool:
         """Fetch once, like a broker. Returns True if records were acquired, or if an offset of the
         share partition moved."""
         offset = self.partition.next_fetch_offset()
@@ -243,7 +247,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         wanted = [types[number % len(types)] for number in range(last - first + 1)]
         if len(set(wanted)) == 1:
             wanted = wanted[:1]
-        asked = Acknowledgement(first, last, wanted)
+        asked = ShareAcknowledgementBatch(first, last, wanted)
         change = self.partition.acknowledge(member, [asked], self.now_ms, self.settings)
         changed = []
         for number in range(first, last + 1):
@@ -271,10 +275,10 @@ class SharePartitionMachine(RuleBasedStateMachine):
         in_flight = [number for number in wanted if self._known(number)]
         if all(number in mine for number in in_flight) and in_flight[-1:] == [at + length - 1]:
             return
-        asked = Acknowledgement(at, at + length - 1, [ACCEPT])
+        asked = ShareAcknowledgementBatch(at, at + length - 1, [ACCEPT])
         try:
             change = self.partition.acknowledge(member, [asked], self.now_ms, self.settings)
-        except Refused:
+        except AcknowledgementRefused:
             return
         assert change.stored == []
 
@@ -290,7 +294,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 changed.append(number)
         self._write(change, member, changed, durable)
 
-    def _write(self, change: Change, member: str, records: list[int], durable: bool | None) -> None:
+    def _write(
+        self, change: StateChange, member: str, records: list[int], durable: bool | None
+    ) -> None:
         write = Write(
             change,
             self.partition.start_offset,
@@ -418,7 +424,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         for _ in range(1_000):
             moved = False
             if self.partition.may_acquire(self.settings):
-                moved = self._fetch("a", Limits(500, 500), 100)
+                moved = self._fetch("a", AcquisitionLimits(500, 500), 100)
             for member in "abc":
                 for number in self._has(member):
                     self.acknowledge(member, self._has(member).index(number), 1, [ACCEPT], True)

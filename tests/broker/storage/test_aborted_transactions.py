@@ -39,7 +39,7 @@ from odradek_broker.storage.segment_state import SEGMENT_STATE, decode_segment_s
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
-from odradek_testkit.simulation.disk import Failure, MemoryFiles
+from odradek_testkit.simulation.disk import DiskFailure, MemoryFiles
 from raw_client import RawClient, batch_of, produce_request
 from waiting import until
 
@@ -290,7 +290,7 @@ def test_l08_a_read_error_during_an_index_rebuild_is_reported(
     ruin(log, files)
     with pytest.raises(IndexesBeingRebuilt):
         aborted(log)
-    files.fail(Failure("read", code=errno.EIO, path_part=".log"))
+    files.fail(DiskFailure("read", code=errno.EIO, path_part=".log"))
     workers.run()
     with pytest.raises(StorageError) as caught:
         aborted(log)
@@ -308,7 +308,7 @@ def test_too_many_open_files_fail_an_index_rebuild_only_once(
     ruin(log, files)
     with pytest.raises(IndexesBeingRebuilt):
         aborted(log)
-    files.fail(Failure("read", code=errno.EMFILE, path_part=".log"))
+    files.fail(DiskFailure("read", code=errno.EMFILE, path_part=".log"))
     workers.run()
     with pytest.raises(StorageError) as caught:
         aborted(log)
@@ -341,7 +341,7 @@ def test_l08_an_abort_on_a_full_disk_is_indexed_once_there_is_room(
         append_marker(log, commit=False, producer_id=1)
         expected = [(1, 0), (2, 3)]
     log.durability.flush()
-    files.fail(Failure(kind, code=code, path_part="txnindex", for_ever=True))
+    files.fail(DiskFailure(kind, code=code, path_part="txnindex", for_ever=True))
     append_marker(log, commit=False, producer_id=2)
     log.durability.flush()
     assert not log.offline
@@ -369,7 +369,7 @@ def test_d5_a_power_cut_does_not_restore_an_index_without_the_last_abort(
     append_marker(log, commit=False, producer_id=1)
     log.durability.flush()
     files.sync_dir(DIRECTORY)
-    files.fail(Failure("append", code=errno.ENOSPC, path_part="txnindex"))
+    files.fail(DiskFailure("append", code=errno.ENOSPC, path_part="txnindex"))
     append_marker(log, commit=False, producer_id=2)
     log.durability.flush()
     assert log.last_stable_offset == 8
@@ -386,8 +386,8 @@ def test_l08_an_index_that_cannot_be_written_or_removed_takes_the_log_offline(
     append(log, make_batch(3, producer_id=1, transactional=True))
     append(log, make_batch(3, producer_id=2, transactional=True))
     append_marker(log, commit=False, producer_id=1)
-    files.fail(Failure("append", path_part="txnindex"))
-    files.fail(Failure("remove", path_part="txnindex"))
+    files.fail(DiskFailure("append", path_part="txnindex"))
+    files.fail(DiskFailure("remove", path_part="txnindex"))
     with pytest.raises(AppendRejected):
         append_marker(log, commit=False, producer_id=2)
     assert log.offline
@@ -420,7 +420,7 @@ def test_l20_an_index_rebuild_starts_again_after_retention(
         aborted(log)
     log.trimming.delete_records(3)
     assert log.trimming.apply_retention(NOW_MS) == 1
-    files.fail(Failure("read", code=errno.ENOENT, path_part=".log"))
+    files.fail(DiskFailure("read", code=errno.ENOENT, path_part=".log"))
     workers.run()
     with pytest.raises(IndexesBeingRebuilt):
         aborted(log, 3)

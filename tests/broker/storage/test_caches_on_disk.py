@@ -17,7 +17,7 @@ from filling_files import FillingFiles
 from logs import NOW_MS, append, make_batch
 from node_world import NodeWorld
 from odradek_broker.metadata.cluster import METADATA_TOPIC
-from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.partition import StoredRecord
 from odradek_broker.storage.checkpoints import LEADER_EPOCHS
 from odradek_broker.storage.errors import StorageError
@@ -70,7 +70,7 @@ class CachesWorld(NodeWorld):
             "retention.bytes": "900",
             "delete.retention.ms": "0",
         }
-        made, _ = create_topics(self.node.metadata, [NewTopic("t", 1, configs=configs)])
+        made, _ = create_topics(self.node.metadata, [RequestedTopic("t", 1, configs=configs)])
         self.node.metadata_log.commit(made)
         self.settle()
         self.sequences: dict[int, int] = {}

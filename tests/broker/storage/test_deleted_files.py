@@ -10,7 +10,7 @@ import pytest
 from logs import NOW_MS
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.handles import HandleCache
-from odradek_testkit.simulation.disk import Failure, MemoryFiles
+from odradek_testkit.simulation.disk import DiskFailure, MemoryFiles
 
 
 class _CountingFiles(MemoryFiles):
@@ -96,7 +96,7 @@ def test_a_failed_removal_is_reported_and_repeated(files: _CountingFiles) -> Non
     deleted = DeletedFiles(HandleCache(files))
     _add(deleted, 100, "a", 0, 1)
     deleted.add_directory(100, "data/b")
-    files.fail(Failure("remove", path_part="data/a/1"))
+    files.fail(DiskFailure("remove", path_part="data/a/1"))
     deleted.remove_due(100)
     assert ["data/a/1" in problem for problem in deleted.take_problems()] == [True]
     assert deleted.take_problems() == []
@@ -109,7 +109,7 @@ def test_a_failed_removal_is_reported_and_repeated(files: _CountingFiles) -> Non
 def test_l20_no_file_is_removed_if_the_sync_of_its_directory_fails(files: _CountingFiles) -> None:
     deleted = DeletedFiles(HandleCache(files))
     _add(deleted, 100, "a", 0)
-    files.fail(Failure("sync_dir"))
+    files.fail(DiskFailure("sync_dir"))
     deleted.remove_due(100)
     assert len(files.list("data/a")) == 3
     assert len(deleted.take_problems()) == 1

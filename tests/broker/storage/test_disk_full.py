@@ -13,7 +13,7 @@ from logs import append, make_batch
 from node_world import NodeWorld
 from odradek_broker.storage.errors import AppendRejected
 from odradek_protocol.errors import ErrorCode
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 from raw_client import RawClient, batch_of, produce_request
 
 
@@ -52,8 +52,8 @@ FULL = "No space left on device"
 FIRST = "00000000000000000000.log"
 
 
-def fill(world: NodeWorld) -> Failure:
-    return world.files.fail(Failure("append", code=errno.ENOSPC, for_ever=True))
+def fill(world: NodeWorld) -> DiskFailure:
+    return world.files.fail(DiskFailure("append", code=errno.ENOSPC, for_ever=True))
 
 
 def test_l08_a_full_disk_is_reported_once_and_each_error_names_the_cause(world: NodeWorld) -> None:
@@ -105,14 +105,14 @@ def test_l08_a_full_disk_needs_room_for_the_largest_failed_batch(world: NodeWorl
 
 def test_too_many_open_files_are_no_full_disk(world: NodeWorld) -> None:
     told = Told(world)
-    world.files.fail(Failure("append", code=errno.EMFILE, for_ever=True))
+    world.files.fail(DiskFailure("append", code=errno.EMFILE, for_ever=True))
     refused(world)
     assert (told.lines, world.logs.directories[0].disk.problem) == ([], "")
 
 
 def test_d5_a_partition_that_goes_offline_is_reported(world: NodeWorld) -> None:
     told = Told(world)
-    world.files.fail(Failure("sync", path_part="t-0"))
+    world.files.fail(DiskFailure("sync", path_part="t-0"))
     found = world.node.partition("t", 0)
     assert found is not None
     append(found.log, make_batch(1))

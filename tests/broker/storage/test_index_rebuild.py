@@ -38,7 +38,7 @@ from odradek_protocol.schemas.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from odradek_testkit.simulation.disk import Failure, MemoryFiles
+from odradek_testkit.simulation.disk import DiskFailure, MemoryFiles
 from raw_client import RawClient, batch_of, produce_request
 from waiting import until
 
@@ -259,7 +259,7 @@ def test_l33_a_failed_index_scan_is_repeated(log: PartitionLog, files: MemoryFil
     ruin_indexes(log, files)
     with pytest.raises(IndexesBeingRebuilt):
         at_time(log, 2)
-    files.fail(Failure("read", code=errno.EIO, path_part=".log"))
+    files.fail(DiskFailure("read", code=errno.EIO, path_part=".log"))
     workers.run()
     with pytest.raises(IndexesBeingRebuilt):
         at_time(log, 2)

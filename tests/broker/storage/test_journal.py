@@ -27,13 +27,13 @@ from odradek_broker.storage.journal_format import (
     encode_header,
 )
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
-from odradek_log_tools.dump import Selection, dump_file
+from odradek_log_tools.dump import RowWindow, dump_file
 from odradek_log_tools.file_names import FileKind, FileName, parse_file
 from odradek_log_tools.segment_file import Damaged
 from odradek_log_tools.verify.data_directory import DataDirectoryCheck
 from odradek_log_tools.verify.findings import Finding, Findings
 from odradek_protocol.records import iter_batches
-from odradek_testkit.simulation.disk import Crashed, Failure, MemoryFiles
+from odradek_testkit.simulation.disk import Crashed, DiskFailure, MemoryFiles
 
 IDS = [bytes([number]) * 16 for number in range(1, 30)]
 
@@ -61,7 +61,7 @@ def syncs_of(world: World, act: Callable[[], None]) -> list[str]:
     found: list[str] = []
     trip = world.files.trip
 
-    def counting(kind: str, path: str) -> Failure | None:
+    def counting(kind: str, path: str) -> DiskFailure | None:
         if kind in ("sync", "write_at"):
             found.append(path)
         return trip(kind, path)
@@ -359,7 +359,7 @@ def test_l50_a_failed_journal_write_takes_the_whole_directory_offline(world: Wor
     append(logs[0])
     world.flush(logs[0])
     append(logs[1])
-    world.files.fail(Failure("write_at"))
+    world.files.fail(DiskFailure("write_at"))
     world.flush(logs[1])
     assert [log.offline for log in logs] == [True] * 3
     assert [log.high_watermark for log in logs] == [2, 1, 1]
@@ -378,7 +378,7 @@ def test_l50_files_are_synced_after_a_journal_write_without_room(world: World) -
     journal = world.directory.journal
     append(logs[0], make_batch(1, value=b"before"))
     world.flush(logs[0])
-    world.files.fail(Failure("write_at", code=errno.ENOSPC, torn_bytes=512))
+    world.files.fail(DiskFailure("write_at", code=errno.ENOSPC, torn_bytes=512))
     for log in logs:
         append(log, make_batch(1, value=b"no room"))
     world.flush(*logs)
@@ -404,10 +404,10 @@ def test_l50_files_are_synced_after_a_journal_write_without_room(world: World) -
 
 def test_l50_a_journal_without_room_is_removed_and_created_again(world: World) -> None:
     log = world.create("t", IDS[0])
-    world.files.fail(Failure("write_at", code=errno.ENOSPC))
+    world.files.fail(DiskFailure("write_at", code=errno.ENOSPC))
     append(log, make_batch(1, value=b"no room"))
     world.flush(log)
-    world.files.fail(Failure("append", code=errno.ENOSPC, path_part=PATH, for_ever=True))
+    world.files.fail(DiskFailure("append", code=errno.ENOSPC, path_part=PATH, for_ever=True))
     world.checkpoint()
     assert not world.directory.journal.prepare()
     assert not world.files.exists(PATH)
@@ -432,7 +432,7 @@ def test_l50_journal_blocks_after_a_failed_one_make_no_record_durable() -> None:
     begin, arguments = world.steps.calls.pop(0)
     begin(*arguments)
     assert world.directory.journal.unwritten == 2
-    world.files.fail(Failure("write_at", code=errno.ENOSPC))
+    world.files.fail(DiskFailure("write_at", code=errno.ENOSPC))
     world.steps.run()
     assert [log.durability.synced_offset for log in logs] == [2] * 16
     assert [log.high_watermark for log in logs] == [2] * 16
@@ -451,7 +451,7 @@ def test_l50_a_failed_journal_write_during_a_stop_takes_all_logs_offline() -> No
     begin(*arguments)
     assert world.directory.journal.unwritten == 2
     world.logs.stop_journals()
-    world.files.fail(Failure("write_at"))
+    world.files.fail(DiskFailure("write_at"))
     world.steps.run()
     assert [log.offline for log in logs] == [True] * 16
     assert [log.high_watermark for log in logs] == [1] * 16
@@ -461,7 +461,7 @@ def test_l51_a_file_that_cannot_be_synced_keeps_its_journal_part(world: World) -
     log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
     append(log, make_batch(1, value=b"kept"))
     world.flush(log)
-    world.files.fail(Failure("sync", path_part="t-0/", for_ever=True))
+    world.files.fail(DiskFailure("sync", path_part="t-0/", for_ever=True))
     for _ in range(200):
         append(other, make_batch(1, value=bytes(1000)))
         world.flush(other)
@@ -596,7 +596,7 @@ def test_the_used_bytes_of_the_journal_stay_within_its_limit(world: World) -> No
 
 def test_l50_files_are_synced_if_the_journal_cannot_be_created() -> None:
     files = MemoryFiles()
-    files.fail(Failure("append", path_part=JOURNAL, code=errno.ENOSPC, for_ever=True))
+    files.fail(DiskFailure("append", path_part=JOURNAL, code=errno.ENOSPC, for_ever=True))
     world = World(files)
     world.start()
     log = world.create("t", IDS[0])
@@ -628,7 +628,7 @@ def test_l52_the_journal_is_kept_for_a_log_that_cannot_be_opened(world: World) -
         append(each)
         world.flush(each)
     world.files.crash()
-    world.files.fail(Failure("append", path_part="t-0/0", for_ever=True))
+    world.files.fail(DiskFailure("append", path_part="t-0/0", for_ever=True))
     world.start()
     broken, other_found = world.logs.get("t", 0), world.logs.get("t", 1)
     assert broken is not None
@@ -758,7 +758,7 @@ def test_l52_log_verify_and_log_dump_read_the_journal(world: World) -> None:
     append(log)
     world.flush(log)
     world.files.crash()
-    selection = Selection()
+    selection = RowWindow()
     rows = list(dump_file(world.files, PATH, FileName(FileKind.JOURNAL, None, ""), "", selection))
     assert [row["kind"] for row in rows] == ["journal", "journal-entry"]
     assert rows[1]["topic_id"] == encode_topic_id(IDS[0])
@@ -893,7 +893,7 @@ def test_l50_l51_l52_a_crash_at_every_operation_keeps_acknowledged_records(
         files.crash_at = crash_at
         for _ in range(3 * full):
             files.fail(
-                Failure(
+                DiskFailure(
                     "write_at",
                     rng.randint(1, 40),
                     code=errno.ENOSPC,

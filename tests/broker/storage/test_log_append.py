@@ -27,7 +27,7 @@ from odradek_broker.storage.validation import DecompressionBudget
 from odradek_protocol.compression import Codec, compress
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import read_header, update_crc, verify_crc
-from odradek_testkit.simulation.disk import Failure, MemoryFiles
+from odradek_testkit.simulation.disk import DiskFailure, MemoryFiles
 
 LOG_FILE = f"{DIRECTORY}/{0:020d}.log"
 
@@ -407,7 +407,7 @@ def test_p18_a_failed_write_leaves_the_producer_state_unchanged(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     append(log, make_batch(3, producer_id=5, sequence=0))
-    files.fail(Failure("append", path_part=".log", code=errno.ENOSPC, torn_bytes=20))
+    files.fail(DiskFailure("append", path_part=".log", code=errno.ENOSPC, torn_bytes=20))
     refused(log, make_batch(1, producer_id=5, sequence=3))
     # The producer's retry is neither a duplicate nor out of order.
     assert append(log, make_batch(1, producer_id=5, sequence=3)).base_offset == 3
@@ -466,7 +466,7 @@ def test_l08_a_failed_write_is_truncated(
 ) -> None:
     append(log, make_batch(2))
     before = files.content(LOG_FILE)
-    failure = Failure("append", path_part=".log", code=errno.ENOSPC, torn_bytes=torn_bytes)
+    failure = DiskFailure("append", path_part=".log", code=errno.ENOSPC, torn_bytes=torn_bytes)
     files.fail(failure)
     rejection = refused(log, make_batch(2))
     assert rejection.error is ErrorCode.KAFKA_STORAGE_ERROR
@@ -483,8 +483,8 @@ def test_l08_failed_truncation_takes_the_partition_offline(
     told: list[PartitionLog] = []
     log.on_offline = told.append
     append(log)
-    files.fail(Failure("append", path_part=".log", torn_bytes=9))
-    files.fail(Failure("truncate"))
+    files.fail(DiskFailure("append", path_part=".log", torn_bytes=9))
+    files.fail(DiskFailure("truncate"))
     with pytest.raises(AppendRejected) as caught:
         append(log)
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
@@ -508,8 +508,10 @@ def test_l08_a_truncation_that_finds_no_room_is_repeated(
     log = make_log(files)
     append(log)
     whole = files.content(LOG_FILE)
-    files.fail(Failure("append", code=code, path_part=".log", torn_bytes=torn_bytes, for_ever=True))
-    files.fail(Failure("truncate", code=code, for_ever=True))
+    files.fail(
+        DiskFailure("append", code=code, path_part=".log", torn_bytes=torn_bytes, for_ever=True)
+    )
+    files.fail(DiskFailure("truncate", code=code, for_ever=True))
     for _ in range(3):
         assert refused(log, make_batch(1)).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert not log.offline
@@ -532,8 +534,8 @@ def test_l08_a_truncation_that_finds_no_room_is_repeated(
 def test_l08_a_stop_with_a_torn_write_is_not_clean(files: MemoryFiles) -> None:
     log = make_log(files)
     append(log)
-    files.fail(Failure("append", code=errno.ENOSPC, path_part=".log", torn_bytes=9))
-    files.fail(Failure("truncate", code=errno.ENOSPC, for_ever=True))
+    files.fail(DiskFailure("append", code=errno.ENOSPC, path_part=".log", torn_bytes=9))
+    files.fail(DiskFailure("truncate", code=errno.ENOSPC, for_ever=True))
     refused(log, make_batch(1))
     with pytest.raises(OSError, match="truncat"):
         log.close(clean=True)
@@ -542,7 +544,7 @@ def test_l08_a_stop_with_a_torn_write_is_not_clean(files: MemoryFiles) -> None:
 def test_l08_failed_roll_keeps_the_old_segment(files: MemoryFiles) -> None:
     log = make_log(files, segment_bytes=200)
     append(log)
-    files.fail(Failure("open", path_part=".log", code=errno.EMFILE))
+    files.fail(DiskFailure("open", path_part=".log", code=errno.EMFILE))
     big = make_batch(1, value=b"x" * 100)
     assert refused(log, big).error is ErrorCode.KAFKA_STORAGE_ERROR
     append(log, make_batch(1, value=b"x" * 100))
@@ -552,7 +554,7 @@ def test_l08_failed_roll_keeps_the_old_segment(files: MemoryFiles) -> None:
 
 def test_failed_index_write_is_no_failed_append(files: MemoryFiles) -> None:
     log = make_log(files, segment_bytes=1000, index_interval_bytes=0)
-    files.fail(Failure("append", path_part="index", for_ever=True))
+    files.fail(DiskFailure("append", path_part="index", for_ever=True))
     for _ in range(50):
         append(log)
     assert len(log.segments) > 3

@@ -21,7 +21,7 @@ from odradek_broker.storage.errors import AppendRejected, DataDirectoryError, Da
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager
 from odradek_protocol.errors import ErrorCode
-from odradek_testkit.simulation.disk import Failure, MemoryFiles
+from odradek_testkit.simulation.disk import DiskFailure, MemoryFiles
 
 BOTH = "data,more"
 
@@ -69,7 +69,7 @@ def offline(world: NodeWorld) -> list[str]:
 def break_disk(world: NodeWorld, directory: str) -> None:
     """Let every disk operation in the directory fail."""
     for kind in ("append", "sync", "sync_dir", "open", "rename", "read", "remove", "volume"):
-        world.files.fail(Failure(kind, path_part=directory, for_ever=True))
+        world.files.fail(DiskFailure(kind, path_part=directory, for_ever=True))
 
 
 def lose(world: NodeWorld, directory: str = "more", index: int = 1) -> None:
@@ -267,7 +267,7 @@ def test_l41_new_partitions_go_to_the_directory_with_the_fewest(world: NodeWorld
 
 
 def test_l41_a_full_directory_gets_no_partition_while_another_has_room(world: NodeWorld) -> None:
-    world.files.fail(Failure("append", code=errno.ENOSPC, path_part="more", for_ever=True))
+    world.files.fail(DiskFailure("append", code=errno.ENOSPC, path_part="more", for_ever=True))
     with pytest.raises(AppendRejected):
         append(partition(world, "t", 1).log, make_batch(1))
     world.create("u", 3)
@@ -287,7 +287,7 @@ def test_l41_a_full_directory_gets_no_partition_while_another_has_room(world: No
 def test_l41_a_failed_creation_leaves_no_files_in_its_directory(
     world: NodeWorld,
 ) -> None:
-    world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/u-0", for_ever=True))
+    world.files.fail(DiskFailure("open", code=errno.ENOSPC, path_part="data/u-0", for_ever=True))
     world.create("u", 1)
     world.flush()
     assert world.node.partition("u", 0) is None
@@ -336,7 +336,7 @@ def test_l42_one_error_of_a_working_disk_takes_only_its_partition_offline(world:
     """The failed fsync takes its partition offline (L-40). The check of the directory finds no
     failure."""
     log = partition(world, "t", 1).log
-    world.files.fail(Failure("sync", path_part="more/t-1"))
+    world.files.fail(DiskFailure("sync", path_part="more/t-1"))
     append(log, make_batch(1))
     world.asked[log.durability] = None
     world.flush()
@@ -348,7 +348,7 @@ def test_l42_one_error_of_a_working_disk_takes_only_its_partition_offline(world:
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EMFILE])
 def test_l42_a_disk_that_can_be_read_has_not_failed(world: NodeWorld, code: int) -> None:
     world.logs.directories[1].disk.doubted = True
-    world.files.fail(Failure("open", code=code, path_part="more", for_ever=True))
+    world.files.fail(DiskFailure("open", code=code, path_part="more", for_ever=True))
     for _ in range(2):
         world.node.maintain()
     assert (offline(world), world.logs.directories[1].failure) == ([], "")
@@ -369,7 +369,7 @@ def test_l42_the_directory_of_the_metadata_log_never_fails_as_a_whole(world: Nod
     lose(world, "data", index=0)
     assert (offline(world), world.logs.directories[0].failure, world.fatal) == ([], "", [])
     world.files.heal()
-    world.files.fail(Failure("sync", path_part="data/__cluster_metadata"))
+    world.files.fail(DiskFailure("sync", path_part="data/__cluster_metadata"))
     world.create("u")
     world.flush()
     assert world.fatal == ["the metadata log cannot be written: KAFKA_STORAGE_ERROR"]
@@ -454,7 +454,7 @@ def test_l43_partitions_of_a_directory_that_fails_at_the_start_are_offline(
 ) -> None:
     world.logs.close()
     world.files.crash(keep_page_cache=True)
-    world.files.fail(Failure("read", path_part="more/meta.properties", for_ever=True))
+    world.files.fail(DiskFailure("read", path_part="more/meta.properties", for_ever=True))
     world.start()
     assert offline(world) == ["t-1", "t-3"]
     assert world.logs.directories[1].failure
@@ -472,7 +472,7 @@ def test_l43_partitions_of_a_directory_that_fails_at_the_start_are_offline(
 def test_l43_the_directory_of_the_metadata_log_must_work_at_the_start(world: NodeWorld) -> None:
     world.logs.close()
     world.files.crash(keep_page_cache=True)
-    world.files.fail(Failure("read", path_part="data/meta.properties", for_ever=True))
+    world.files.fail(DiskFailure("read", path_part="data/meta.properties", for_ever=True))
     with pytest.raises(DataDirectoryError, match=r"data/meta\.properties cannot be read"):
         world.start()
 
@@ -481,7 +481,7 @@ def test_l43_a_start_fails_without_a_usable_directory_for_partitions() -> None:
     world = NodeWorld(log_dirs="data", metadata_log_dir="meta")
     world.logs.close()
     world.files.crash(keep_page_cache=True)
-    world.files.fail(Failure("read", path_part="data/meta.properties", for_ever=True))
+    world.files.fail(DiskFailure("read", path_part="data/meta.properties", for_ever=True))
     with pytest.raises(DataDirectoryError, match=r"none of log\.dirs can be used"):
         world.start()
 

@@ -23,7 +23,7 @@ from odradek_broker.storage.handles import LOOKS_MAX, HandleCache
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.segment import Segment
-from odradek_testkit.simulation.disk import Failure, MemoryFiles
+from odradek_testkit.simulation.disk import DiskFailure, MemoryFiles
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_d5_failed_fsync_is_never_retried(log: PartitionLog, files: MemoryFiles)
     told: list[PartitionLog] = []
     log.on_offline = told.append
     append(log)
-    files.fail(Failure("sync", path_part=".log"))
+    files.fail(DiskFailure("sync", path_part=".log"))
     ticket = log.durability.begin_flush()
     assert ticket is not None
     with pytest.raises(OSError) as caught:
@@ -122,7 +122,7 @@ def test_d5_a_failed_directory_sync_takes_the_partition_offline(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     append(log)
-    files.fail(Failure("sync_dir"))
+    files.fail(DiskFailure("sync_dir"))
     with pytest.raises(PartitionOffline):
         log.durability.flush()
     assert log.high_watermark == 0

@@ -33,7 +33,7 @@ from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.layout import LENGTH_AT
-from odradek_testkit.simulation.disk import Failure, MemoryFiles
+from odradek_testkit.simulation.disk import DiskFailure, MemoryFiles
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_l40_a_failed_read_is_reported_and_the_next_one_may_succeed(
     disk = log._options.disk
     disk.on_unreadable = lambda name, reason: told.append(name)
     before = read(log, 0)
-    files.fail(Failure("read", for_ever=True))
+    files.fail(DiskFailure("read", for_ever=True))
     for _ in range(3):
         with pytest.raises(StorageError) as caught:
             read(log, 0)

@@ -29,7 +29,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager, MaintenanceReport
 from odradek_broker.storage.startup import StartReport, one_by_one
 from odradek_protocol.errors import ErrorCode
-from odradek_testkit.simulation.disk import Failure, MemoryFiles
+from odradek_testkit.simulation.disk import DiskFailure, MemoryFiles
 
 ID_A, ID_B = bytes(range(16)), bytes(range(1, 17))
 
@@ -250,7 +250,7 @@ def test_failed_close_leaves_no_clean_mark(files: MemoryFiles, two_topics: LogMa
     log = two_topics.get("a", 0)
     assert log is not None
     append(log)
-    files.fail(Failure("sync", path_part="a-0"))
+    files.fail(DiskFailure("sync", path_part="a-0"))
     problems = two_topics.close()
     assert "a-0" in problems[0]
     assert not files.exists("data/.kafka_cleanshutdown")
@@ -314,7 +314,7 @@ def test_d5_only_a_log_whose_recovery_cannot_be_synced_is_offline(
     for log in two_topics:
         append(log)
     crash(files)
-    files.fail(Failure("sync", path_part="a-1/"))
+    files.fail(DiskFailure("sync", path_part="a-1/"))
     manager, report = start(files)
     offline = manager.get("a", 1)
     assert offline is not None and offline.offline
@@ -370,7 +370,7 @@ def test_l35_damaged_checkpoints_are_computed_again(
 
 def test_a_damaged_log_does_not_stop_the_others(files: MemoryFiles, two_topics: LogManager) -> None:
     crash(files)
-    files.fail(Failure("truncate", path_part="a-1"))
+    files.fail(DiskFailure("truncate", path_part="a-1"))
     files.put("data/a-1/00000000000000000000.log", b"torn")
     manager, report = start(files)
     assert "a-1" in report.problems[0]
@@ -434,7 +434,7 @@ def test_lost_topic_id_is_written_again(files: MemoryFiles, two_topics: LogManag
 
 def test_failed_create_can_be_tried_again(files: MemoryFiles) -> None:
     manager, _ = start(files)
-    files.fail(Failure("open", path_part=".log"))
+    files.fail(DiskFailure("open", path_part=".log"))
     with pytest.raises(StorageError):
         manager.create("x", 0, ID_A)
     assert manager.get("x", 0) is None
@@ -521,7 +521,7 @@ def test_l30_a_start_that_cannot_sync_a_log_keeps_its_recovery_point(
     log.roll(NOW_MS)
     append(log, make_batch(3))
     crash(files)
-    files.fail(Failure("sync", path_part=".log"))
+    files.fail(DiskFailure("sync", path_part=".log"))
     manager, _ = start(files)
     found = manager.get("a", 0)
     assert found is not None and found.offline
@@ -539,7 +539,7 @@ def test_a_creation_fails_if_old_checkpoints_cannot_be_removed(
     assert log is not None
     assert two_topics.delete_records([(log, 1)]) == [1]
     two_topics.delete("a", 0)
-    files.fail(Failure("sync", path_part="log-start"))
+    files.fail(DiskFailure("sync", path_part="log-start"))
     with pytest.raises(StorageError):
         two_topics.create("a", 0, ID_B)
     files.heal()
@@ -635,7 +635,7 @@ def test_l10_a_start_fails_if_the_log_start_checkpoint_is_unreadable(
     assert log is not None
     log.trimming.delete_records(2)
     two_topics.close()
-    files.fail(Failure("read", path_part="log-start-offset-checkpoint"))
+    files.fail(DiskFailure("read", path_part="log-start-offset-checkpoint"))
     with pytest.raises(DataDirectoryError, match="log-start-offset-checkpoint cannot be read"):
         start(files)
     crash(files)  # ends the process of the failed start
@@ -652,7 +652,7 @@ def test_l20_retention_covers_all_logs_and_reports_problems(
         log.config = LogConfig(retention_ms=1000)
     report = two_topics.apply_retention(NOW_MS + 5000)
     assert report == MaintenanceReport({"a-0": 1, "a-1": 1, "b-c-0": 1}, [])
-    files.fail(Failure("rename"))
+    files.fail(DiskFailure("rename"))
     first = two_topics.get("a", 0)
     assert first is not None
     append(first)

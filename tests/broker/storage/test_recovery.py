@@ -25,7 +25,7 @@ from odradek_broker.storage.errors import AppendRejected, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_options import LogStart
 from odradek_protocol.errors import ErrorCode
-from odradek_testkit.simulation.disk import Crashed, Failure, MemoryFiles
+from odradek_testkit.simulation.disk import Crashed, DiskFailure, MemoryFiles
 
 
 @pytest.fixture
@@ -546,7 +546,7 @@ def test_l40_a_log_that_could_not_be_opened_is_opened_again(files: MemoryFiles) 
     log = make_log(files)
     append(log)
     log.close(clean=True)
-    files.fail(Failure("read", for_ever=True))
+    files.fail(DiskFailure("read", for_ever=True))
     log = PartitionLog(
         "t", 0, bytes(16), DIRECTORY, log.config, log._options, LogStart(0, 1, 1, True)
     )
@@ -567,7 +567,7 @@ def test_d5_a_failed_fsync_at_the_start_keeps_the_partition_offline(files: Memor
     append(log)
     log.close(clean=False)
     log = PartitionLog("t", 0, bytes(16), DIRECTORY, log.config, log._options, LogStart())
-    files.fail(Failure("sync"))
+    files.fail(DiskFailure("sync"))
     with pytest.raises(StorageError):
         log.load(NOW_MS)
     assert not log.open_again(NOW_MS)

@@ -31,7 +31,7 @@ from odradek_broker.storage.segment_state import (
     encode_segment_state,
 )
 from odradek_protocol.checksums import crc32c
-from odradek_testkit.simulation.disk import Crashed, Failure, MemoryFiles
+from odradek_testkit.simulation.disk import Crashed, DiskFailure, MemoryFiles
 
 SETTINGS: dict[str, Any] = {"durability": "fsync", "index_interval_bytes": 100}
 LARGE = bytes(1_000_000)
@@ -255,7 +255,7 @@ def test_l30_a_snapshot_is_wanted_if_much_would_be_scanned(files: MemoryFiles) -
 def test_l30_a_snapshot_that_cannot_be_written_does_not_harm_recovery(files: MemoryFiles) -> None:
     log, point = written(files)
     log.durability.flush()
-    files.fail(Failure("append", path_part="snapshot"))
+    files.fail(DiskFailure("append", path_part="snapshot"))
     log.durability.take_snapshot(point)
     expected = known(log)
     recovered = after_kill(files, log.durability.recovery_point)

@@ -25,7 +25,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_options import LogStart
 from odradek_broker.storage.retention import SegmentFacts, segments_to_delete
 from odradek_protocol.errors import ErrorCode
-from odradek_testkit.simulation.disk import Failure, MemoryFiles
+from odradek_testkit.simulation.disk import DiskFailure, MemoryFiles
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -242,7 +242,7 @@ def test_p28_producers_of_deleted_segments_are_known_after_a_crash(
 
 def test_a_failed_rename_during_retention_leaves_a_working_log(files: MemoryFiles) -> None:
     log = segmented(files, retention_ms=0)
-    files.fail(Failure("rename", nth=4))
+    files.fail(DiskFailure("rename", nth=4))
     with pytest.raises(OSError):
         log.trimming.apply_retention(NOW_MS + 99 * DAY_MS)
     assert log.trimming.apply_retention(NOW_MS + 99 * DAY_MS) > 0

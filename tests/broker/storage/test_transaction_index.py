@@ -15,7 +15,7 @@ from odradek_broker.platform.seams import Files
 from odradek_broker.storage.transaction_index import (
     ABORTED_ENTRY,
     ENTRY_BYTES,
-    AbortedTransaction,
+    AbortedTxn,
     CorruptTransactionIndex,
     TransactionIndex,
 )
@@ -24,10 +24,10 @@ PATH = "00000000000000000000.txnindex"
 # (producer id, first offset, offset of the marker, last stable offset); the second transaction
 # began before the first.
 ENTRIES = [
-    AbortedTransaction(1, 10, 20, 5),
-    AbortedTransaction(2, 5, 30, 15),
-    AbortedTransaction(3, 15, 31, 32),
-    AbortedTransaction(4, 40, 50, 51),
+    AbortedTxn(1, 10, 20, 5),
+    AbortedTxn(2, 5, 30, 15),
+    AbortedTxn(3, 15, 31, 32),
+    AbortedTxn(4, 40, 50, 51),
 ]
 
 
@@ -52,7 +52,7 @@ def test_l04_entry_is_34_bytes_as_declared(index: TransactionIndex, tmp_path: Pa
         declared = ABORTED_ENTRY.parse(content[number * 34 :])
         assert declared.version == 0
         assert (
-            AbortedTransaction(
+            AbortedTxn(
                 declared.producer_id,
                 declared.first_offset,
                 declared.last_offset,
@@ -79,14 +79,14 @@ def test_l04_a_reopened_index_has_the_same_entries(index: TransactionIndex, file
     again = TransactionIndex(files, PATH)
     assert list(again.entries()) == ENTRIES
     assert (len(again), again.last_offset) == (4, 50)
-    again.append(AbortedTransaction(9, 60, 61, 62))
+    again.append(AbortedTxn(9, 60, 61, 62))
     assert list(again.entries())[-1].producer_id == 9
 
 
 def test_l04_markers_must_be_appended_in_order(index: TransactionIndex) -> None:
     for marker in (50, 49):
         with pytest.raises(ValueError, match="comes after one with 50"):
-            index.append(AbortedTransaction(9, 45, marker, 51))
+            index.append(AbortedTxn(9, 45, marker, 51))
     assert list(index.entries()) == ENTRIES
 
 
@@ -134,7 +134,7 @@ def test_f09_a_search_tells_that_later_segments_have_no_match(index: Transaction
 def test_f09_a_search_agrees_with_a_plain_scan(
     files: Files, transactions: list[tuple[int, int]], bounds: tuple[int, int]
 ) -> None:
-    entries: list[AbortedTransaction] = []
+    entries: list[AbortedTxn] = []
     offset = 0
     open_since: dict[int, int] = {}
     for producer_id, step in transactions:
@@ -144,7 +144,7 @@ def test_f09_a_search_agrees_with_a_plain_scan(
             continue
         first = open_since.pop(producer_id)
         lso = min(open_since.values(), default=offset + 1)
-        entries.append(AbortedTransaction(producer_id, first, offset, lso))
+        entries.append(AbortedTxn(producer_id, first, offset, lso))
     index = TransactionIndex.create(files, PATH)
     for entry in entries:
         index.append(entry)
@@ -164,7 +164,7 @@ def test_l36_truncation_drops_markers_at_and_above(
     index.truncate_to(offset)
     assert list(index.entries()) == ENTRIES[:kept]
     assert index.last_offset == (ENTRIES[kept - 1].last_offset if kept else -1)
-    index.append(AbortedTransaction(9, 60, 61, 62))
+    index.append(AbortedTxn(9, 60, 61, 62))
     index.close()
     assert list(TransactionIndex(files, PATH).entries())[:-1] == ENTRIES[:kept]
 
@@ -194,7 +194,7 @@ def test_l33_a_damaged_transaction_index_is_detected_and_recreated(
 def test_l08_failed_append_adds_nothing(
     index: TransactionIndex, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = AbortedTransaction(9, 60, 61, 62)
+    entry = AbortedTxn(9, 60, 61, 62)
     true_append = RealFile.append
 
     def torn(self: RealFile, buffers: list[bytes]) -> int:
@@ -213,7 +213,7 @@ def test_l08_failed_append_adds_nothing(
 
 def test_many_entries_are_read_in_pieces(files: Files) -> None:
     index = TransactionIndex(files, PATH)
-    entries = [AbortedTransaction(n, 2 * n, 2 * n + 1, 2 * n + 2) for n in range(1500)]
+    entries = [AbortedTxn(n, 2 * n, 2 * n + 1, 2 * n + 2) for n in range(1500)]
     for entry in entries:
         index.append(entry)
     assert list(index.entries()) == entries

@@ -10,8 +10,8 @@ from odradek_broker.telemetry.instances import KEPT_MS_MIN, ClientInstance, Clie
 from odradek_broker.telemetry.subscriptions import (
     MATCHED_CHARACTERS_MAX,
     ClientAttributes,
-    Subscriptions,
-    Wanted,
+    MetricsSubscriptions,
+    WantedMetrics,
 )
 from odradek_protocol.errors import ErrorCode
 
@@ -24,7 +24,7 @@ BYTES_MAX = 1000
 
 class World:
     def __init__(self, interval_ms: int = 1000) -> None:
-        self.subscriptions = Subscriptions()
+        self.subscriptions = MetricsSubscriptions()
         self.subscriptions.update("s", {"metrics": "*", "interval.ms": str(interval_ms)})
         self.ended: list[bytes] = []
         self.all = ClientInstances(
@@ -157,18 +157,18 @@ def test_m15_the_client_instances_of_a_connection_are_limited(
 
 
 def test_m03_matching_subscriptions_are_merged() -> None:
-    subscriptions = Subscriptions()
-    assert subscriptions.of(CLIENT) == Wanted((), DEFAULT_INTERVAL_MS)
+    subscriptions = MetricsSubscriptions()
+    assert subscriptions.of(CLIENT) == WantedMetrics((), DEFAULT_INTERVAL_MS)
     subscriptions.update("a", {"metrics": "b.,a.", "interval.ms": "5000"})
     subscriptions.update("b", {"metrics": "c."})
-    assert subscriptions.of(CLIENT) == Wanted(("a.", "b.", "c."), 5000)
+    assert subscriptions.of(CLIENT) == WantedMetrics(("a.", "b.", "c."), 5000)
     subscriptions.update("c", {"metrics": "*", "match": "client_id=other"})
     assert subscriptions.of(CLIENT).metrics == ("a.", "b.", "c.")
     subscriptions.update("c", {"metrics": "*", "match": "client_id=orders-.*"})
-    assert subscriptions.of(CLIENT) == Wanted(("*",), 5000)
+    assert subscriptions.of(CLIENT) == WantedMetrics(("*",), 5000)
     subscriptions.update("a", {})
     subscriptions.update("c", {})
-    assert subscriptions.of(CLIENT) == Wanted(("c.",), DEFAULT_INTERVAL_MS)
+    assert subscriptions.of(CLIENT) == WantedMetrics(("c.",), DEFAULT_INTERVAL_MS)
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,13 @@ def test_m03_matching_subscriptions_are_merged() -> None:
     ],
 )
 def test_m04_a_match_pattern_must_match_the_whole_attribute(match: str, matches: bool) -> None:
-    subscriptions = Subscriptions()
+    subscriptions = MetricsSubscriptions()
     subscriptions.update("s", {"metrics": "*", "match": match})
     assert (subscriptions.of(CLIENT).metrics == ("*",)) is matches
 
 
 def test_m04_an_empty_attribute_may_match_and_a_very_long_one_matches_nothing() -> None:
-    subscriptions = Subscriptions()
+    subscriptions = MetricsSubscriptions()
     subscriptions.update("s", {"metrics": "*", "match": "client_id=.*"})
     for client_id, matches in (
         ("", True),
@@ -205,7 +205,7 @@ def test_m04_an_empty_attribute_may_match_and_a_very_long_one_matches_nothing() 
 
 def test_m05_the_subscription_id_depends_on_metrics_interval_and_client() -> None:
     ids = {
-        Wanted(metrics, interval_ms).subscription_id(client)
+        WantedMetrics(metrics, interval_ms).subscription_id(client)
         for metrics in ((), ("*",), ("a.",), ("a.", "b."))
         for interval_ms in (1000, 2000)
         for client in (ID, OTHER)

@@ -18,8 +18,8 @@ from odradek_broker.telemetry.otlp import (
     FIELDS_MAX,
     NAME_BYTES_MAX,
     TEXT_CHARACTERS_MAX,
-    Kind,
     MetricsError,
+    MetricType,
     Points,
     read_metrics,
 )
@@ -56,7 +56,7 @@ def test_m20_names_and_labels_are_made_valid_for_prometheus() -> None:
     sent, mine = read(data).points
     assert (sent.name, sent.kind, sent.delta) == (
         "kafka_client_producer_record_send_total",
-        Kind.COUNTER,
+        MetricType.COUNTER,
         True,
     )
     assert (sent.value, sent.time_ns, sent.source) == (3.0, 5, SENT)
@@ -69,7 +69,7 @@ def test_m20_names_and_labels_are_made_valid_for_prometheus() -> None:
         "rate": "0.5",
         "topic": "orders",
     }
-    assert (mine.name, mine.kind, mine.value) == ("kafka_client_my_app_gr_e", Kind.GAUGE, 2.5)
+    assert (mine.name, mine.kind, mine.value) == ("kafka_client_my_app_gr_e", MetricType.GAUGE, 2.5)
     assert dict(mine.labels) == {"attribute_1st": "x", "group_id": "readers"}
 
 
@@ -82,7 +82,11 @@ def test_m20_names_of_counters_end_with_total() -> None:
     )
     first, second = read(data).points
     assert (first.name, first.delta) == ("kafka_client_a_count_total", False)
-    assert (second.name, second.kind, second.delta) == ("kafka_client_b_size", Kind.GAUGE, True)
+    assert (second.name, second.kind, second.delta) == (
+        "kafka_client_b_size",
+        MetricType.GAUGE,
+        True,
+    )
 
 
 def test_m20_the_count_and_sum_of_a_histogram_are_kept() -> None:

@@ -7,12 +7,12 @@ import math
 import pytest
 
 import odradek_broker.telemetry.series as module
-from odradek_broker.telemetry.otlp import Kind, Point, Points
+from odradek_broker.telemetry.otlp import MetricType, Point, Points
 from odradek_broker.telemetry.series import (
     GONE_KEPT_MS,
     PUSHES_WITHOUT_MAX,
     ClientSeries,
-    Limits,
+    SeriesLimits,
 )
 from odradek_broker.telemetry.subscriptions import ClientAttributes
 
@@ -22,7 +22,7 @@ CLIENT = ClientAttributes("id", "client", "software", "1", "127.0.0.1", "9")
 
 class World:
     def __init__(self, series: int = 100, per_client: int = 50) -> None:
-        self.limits = Limits(series, per_client)
+        self.limits = SeriesLimits(series, per_client)
         self.all = ClientSeries(lambda: self.limits)
         self.now_ms = 0
 
@@ -38,7 +38,7 @@ def point(
     name: str,
     value: float,
     *,
-    kind: Kind = Kind.COUNTER,
+    kind: MetricType = MetricType.COUNTER,
     delta: bool = True,
     time_ns: int = 0,
 ) -> Point:
@@ -47,8 +47,8 @@ def point(
 
 def test_m21_deltas_are_added_up_and_other_values_replaced() -> None:
     world = World()
-    world.push(A, point("c", 3), point("g", 5, kind=Kind.GAUGE, delta=False))
-    world.push(A, point("c", 4), point("g", 2, kind=Kind.GAUGE, delta=False))
+    world.push(A, point("c", 3), point("g", 5, kind=MetricType.GAUGE, delta=False))
+    world.push(A, point("c", 4), point("g", 2, kind=MetricType.GAUGE, delta=False))
     assert world.values() == {"c": 7, "g": 2}
     world.push(A, point("c", 100, delta=False))
     assert world.values()["c"] == 100
@@ -61,7 +61,7 @@ def test_m21_repeated_pushes_and_impossible_deltas_are_ignored() -> None:
     for value in (math.nan, math.inf, -1.0):
         world.push(A, point("c", value, time_ns=2))
     assert world.values() == {"c": 3}
-    world.push(A, point("up_down", -2, kind=Kind.GAUGE))
+    world.push(A, point("up_down", -2, kind=MetricType.GAUGE))
     assert world.values()["up_down"] == -2
 
 

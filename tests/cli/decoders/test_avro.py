@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.decoders import CannotDecode, Limits
-from odradek_records.decoders.avro import SchemaError, parse_schema, read_container
+from odradek_records.decoders.avro import AvroSchemaError, parse_schema, read_container
 
 ORDER = {
     "type": "record",
@@ -257,7 +257,7 @@ def test_bytes_that_do_not_fit_the_schema_name_the_place(schema: Any, data: str,
     ],
 )
 def test_invalid_schemas_name_the_place(text: str, why: str) -> None:
-    with pytest.raises(SchemaError) as refused:
+    with pytest.raises(AvroSchemaError) as refused:
         parse_schema(text)
     assert why in str(refused.value)
 

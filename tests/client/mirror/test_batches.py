@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek_mirror.batches import SMALL_BATCH_BYTES, Copied, Span, copy_batches
+from odradek_mirror.batches import SMALL_BATCH_BYTES, ConsecutiveOffsets, Copied, copy_batches
 from odradek_protocol.compression import Codec
 from odradek_protocol.records import BatchBuilder
 from odradek_protocol.records.batch import (
@@ -123,8 +123,8 @@ def test_compaction_gaps_separate_spans() -> None:
     data = with_gaps(batch(0, [BIG, b"b", b"c", b"d"]), {0, 3}) + batch(4, [BIG])
     found = check(bytes(data))
     assert [list(each.spans) for each in found.batches] == [
-        [Span(0, 1), Span(3, 1)],
-        [Span(4, 1)],
+        [ConsecutiveOffsets(0, 1), ConsecutiveOffsets(3, 1)],
+        [ConsecutiveOffsets(4, 1)],
     ]
 
 

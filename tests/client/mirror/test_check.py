@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pytest
 
 from odradek_mirror.comparison import (
+    ComparedBatch,
     Difference,
     MappedOffsets,
     PartitionComparison,
     Places,
     SameOffsets,
     Side,
-    StoredBatch,
 )
-from odradek_mirror.offset_map import Run
+from odradek_mirror.offset_map import MappedRun
 from odradek_protocol.compression import Codec
 from odradek_protocol.records.batch import iter_batches, stamp
 from odradek_protocol.records.builder import BatchBuilder
@@ -28,23 +28,23 @@ TEN: list[Content] = [(b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),), 1000 + n) fo
 
 def batch(
     base: int, rows: Sequence[Content], codec: Codec = Codec.NONE, epoch: int = 0
-) -> StoredBatch:
+) -> ComparedBatch:
     builder = BatchBuilder(codec)
     for key, value, headers, timestamp_ms in rows:
         builder.append(timestamp_ms, key, value, headers)
     octets = builder.build()
     stamp(octets, 0, base, epoch)
     ((_, header),) = iter_batches(octets)
-    return StoredBatch(header, memoryview(octets))
+    return ComparedBatch(header, memoryview(octets))
 
 
-def batches(rows: Sequence[Content], size: int = 3, base: int = 0) -> list[StoredBatch]:
+def batches(rows: Sequence[Content], size: int = 3, base: int = 0) -> list[ComparedBatch]:
     return [batch(base + at, rows[at : at + size]) for at in range(0, len(rows), size)]
 
 
 def compared(
-    source: list[StoredBatch],
-    target: list[StoredBatch],
+    source: list[ComparedBatch],
+    target: list[ComparedBatch],
     places: Places | None = None,
     *,
     ends: tuple[int, int] = (10, 10),
@@ -94,7 +94,7 @@ def test_a_changed_record_is_named_with_its_offsets_and_differing_fields(
     made = compared(batches(TEN), batches(other))
     assert made.differences == [Difference(kind, 1, 4, 4)]
     # The difference is found although the batches of the two sides have different sizes.
-    places = MappedOffsets([Run(0, 0, 10)])
+    places = MappedOffsets([MappedRun(0, 0, 10)])
     made = compared(batches(TEN), batches(other, 4), places)
     assert made.differences == [Difference(kind, 1, 4, 4)]
     assert made.records == [10, 10]
@@ -128,7 +128,7 @@ def test_only_offsets_of_both_sides_are_compared() -> None:
 
 def test_equal_records_in_other_batches_differ_with_the_same_offsets_only() -> None:
     for other in (batches(TEN, 4), [batch(0, TEN, Codec.GZIP)], [batch(0, TEN, epoch=3)]):
-        places = MappedOffsets([Run(0, 0, 10)])
+        places = MappedOffsets([MappedRun(0, 0, 10)])
         assert compared(batches(TEN), other, places).differences == []
     (found,) = compared([batch(0, TEN)], [batch(0, TEN, epoch=3)]).differences
     assert found == Difference("batch (leader epoch)", 1, 0, 0)
@@ -149,7 +149,7 @@ def test_compacted_topics_may_lack_records_on_either_side_but_not_differ() -> No
 
 
 def test_records_are_compared_at_the_offsets_of_the_offset_map() -> None:
-    runs = [Run(0, 0, 4), Run(6, 5, 4)]
+    runs = [MappedRun(0, 0, 4), MappedRun(6, 5, 4)]
     source = [batch(0, TEN[:4]), batch(6, TEN[6:])]
     target = [batch(0, TEN[:4]), batch(5, TEN[6:])]
     places = MappedOffsets(runs)
@@ -166,7 +166,7 @@ def test_records_are_compared_at_the_offsets_of_the_offset_map() -> None:
 
 
 def test_deleted_records_are_no_difference_with_an_offset_map() -> None:
-    places = MappedOffsets([Run(0, 0, 10)])
+    places = MappedOffsets([MappedRun(0, 0, 10)])
     made = compared(batches(TEN), batches(TEN[5:], base=5), places, starts=(0, 5))
     assert (made.differences, made.deleted_at_target) == ([], 5)
     made = compared(batches(TEN[5:], base=5), batches(TEN), places, starts=(5, 0))
@@ -174,6 +174,6 @@ def test_deleted_records_are_no_difference_with_an_offset_map() -> None:
 
 
 def test_records_copied_after_the_ends_were_listed_are_not_compared() -> None:
-    places = MappedOffsets([Run(0, 0, 10)])
+    places = MappedOffsets([MappedRun(0, 0, 10)])
     made = compared(batches(TEN), batches(TEN[:6]), places, ends=(10, 6))
     assert (made.differences, made.records) == ([], [6, 6])

@@ -16,7 +16,7 @@ from odradek import Admin, Producer
 from odradek.broker import SubprocessBroker
 from odradek_client.errors import ConnectionLost
 from odradek_client.structs import TopicPartition
-from odradek_mirror.exactly_once import MirrorFenced, Step
+from odradek_mirror.exactly_once import CrashPoint, MirrorFenced
 from odradek_mirror.map_topic import MapTopicUnfit, map_topic, read_map
 from odradek_mirror.offset_map import MapDamaged
 from odradek_mirror.out_state import MirrorRefused
@@ -157,9 +157,9 @@ async def test_i30_a_new_partition_during_a_transaction_duplicates_no_record(
         await made.check(2)
 
 
-@pytest.mark.parametrize("step", budget.of_which(Step, [Step.WRITTEN]))
+@pytest.mark.parametrize("step", budget.of_which(CrashPoint, [CrashPoint.WRITTEN]))
 async def test_i30_a_killed_mirror_continues_without_loss_or_duplicates(
-    source: str, target: str, unique_topic: str, step: Step
+    source: str, target: str, unique_topic: str, step: CrashPoint
 ) -> None:
     await make_topic(source, unique_topic)
     await fill(source, unique_topic, count=100)
@@ -192,8 +192,8 @@ async def test_i33_a_transaction_that_the_target_aborts_is_repeated(
     await fill(source, unique_topic, count=100)
     aborted: list[bool] = []
 
-    def reached(step: Step) -> None:
-        if step is Step.WRITTEN and not aborted:
+    def reached(step: CrashPoint) -> None:
+        if step is CrashPoint.WRITTEN and not aborted:
             aborted.append(True)
             broker.faults.abort_transaction(map_topic(unique_topic))
 
@@ -436,8 +436,8 @@ async def test_a_mirror_waits_for_a_target_that_restarts(source: str, unique_top
     with SubprocessBroker(settings=SETTINGS) as own:
         restarted: list[bool] = []
 
-        def reached(step: Step) -> None:
-            if step is Step.MAPPED and not restarted:
+        def reached(step: CrashPoint) -> None:
+            if step is CrashPoint.MAPPED and not restarted:
                 restarted.append(True)
                 own.kill()
                 own.restart()
@@ -454,7 +454,7 @@ async def test_i30_uncommitted_copies_are_not_readable(
 ) -> None:
     await make_topic(source, unique_topic, 1)
     await fill(source, unique_topic, 1, 50)
-    assert await asyncio.to_thread(killed, source, target, unique_topic, Step.MAPPED)
+    assert await asyncio.to_thread(killed, source, target, unique_topic, CrashPoint.MAPPED)
     assert await read_all(target, unique_topic, 1) == [[]]
     async with Admin(bootstrap_servers=target) as admin:
         assert (await read_map(admin, unique_topic)).partitions == {}

@@ -22,8 +22,8 @@ from odradek_client.errors import (
     RequestTimedOut,
     UnsupportedByBroker,
 )
-from odradek_mirror.plan import MirrorOptions, Selection, Side, gather, make_plan
-from odradek_mirror.settings import GroupSettings, SettingsCopier, SettingsNotes
+from odradek_mirror.plan import ClusterFacts, MirrorOptions, TopicSelection, gather, make_plan
+from odradek_mirror.settings import GroupOverrides, SettingsCopier, SettingsNotes
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 DEFAULTS = {SESSION: "45000", HEARTBEAT: "5000"}
@@ -101,7 +101,7 @@ class Notes:
         self.stored |= copied
 
 
-class TopicSettings(GroupSettings):
+class TopicSettings(GroupOverrides):
     """A topic of the source with its settings."""
 
     @property
@@ -118,7 +118,7 @@ class World:
         self.notes = Notes()
         self.restart()
 
-    def restart(self, selection: Selection = Selection()) -> None:  # noqa: B008
+    def restart(self, selection: TopicSelection = TopicSelection()) -> None:  # noqa: B008
         """Begin another run."""
         target = cast(Admin, self.target)
         self._copier = SettingsCopier(target, self.told.append, self.notes, selection)
@@ -129,7 +129,7 @@ class World:
 
     async def copy(self, is_whole: bool = True, **groups: Mapping[str, str]) -> None:
         """Copy the settings in `groups`, as if the groups of the source had them."""
-        named = [GroupSettings(name, settings) for name, settings in groups.items()]
+        named = [GroupOverrides(name, settings) for name, settings in groups.items()]
         await self._copier.copy_groups(named, is_whole=is_whole)
 
 
@@ -220,20 +220,22 @@ class Source(Cluster):
         return [GroupListing(name, "", "Empty", "classic", 1) for name in ("billing", "plain")]
 
 
-async def side(source: Source, **options: Any) -> Side:
-    return await gather(cast(Admin, source), Selection(**options), source=True)
+async def side(source: Source, **options: Any) -> ClusterFacts:
+    return await gather(cast(Admin, source), TopicSelection(**options), source=True)
 
 
 async def plan(source: Source) -> Any:
-    return make_plan(await side(source), Side("B", 1, True, {}, {}), MirrorOptions(follow=True))
+    return make_plan(
+        await side(source), ClusterFacts("B", 1, True, {}, {}), MirrorOptions(follow=True)
+    )
 
 
 async def test_i43_a_plan_has_groups_that_have_only_settings() -> None:
     source = Source(billing={SESSION: "60000"}, nothing={}, workers={HEARTBEAT: "6000"})
     made = await plan(source)
     assert made.group_settings == (
-        GroupSettings("billing", {SESSION: "60000"}),
-        GroupSettings("workers", {HEARTBEAT: "6000"}),
+        GroupOverrides("billing", {SESSION: "60000"}),
+        GroupOverrides("workers", {HEARTBEAT: "6000"}),
     )
     assert (made.has_all_group_settings, made.notes) == (True, ())
 
@@ -247,7 +249,7 @@ async def test_i43_known_groups_are_described_if_settings_cannot_be_listed(
     source = Source(billing={SESSION: "60000"}, workers={HEARTBEAT: "6000"})
     source.listing = error
     made = await plan(source)
-    assert made.group_settings == (GroupSettings("billing", {SESSION: "60000"}),)
+    assert made.group_settings == (GroupOverrides("billing", {SESSION: "60000"}),)
     assert not made.has_all_group_settings
     (note,) = made.notes
     assert note == (
@@ -256,7 +258,7 @@ async def test_i43_known_groups_are_described_if_settings_cannot_be_listed(
     )
     source.listing, source.describing = None, {"billing": error}
     made = await plan(source)
-    assert made.group_settings == (GroupSettings("workers", {HEARTBEAT: "6000"}),)
+    assert made.group_settings == (GroupOverrides("workers", {HEARTBEAT: "6000"}),)
     assert made.notes == (f"settings of some groups are not copied: {error}",)
 
 
@@ -311,7 +313,7 @@ async def test_i43_a_run_for_other_groups_leaves_the_groups_of_the_last_run() ->
     world = World()
     await world.begin()
     await world.copy(billing={SESSION: "60000"})
-    world.restart(Selection(groups=re.compile("other")))
+    world.restart(TopicSelection(groups=re.compile("other")))
     await world.begin()
     await world.copy()
     assert world.target.groups == {"billing": {SESSION: "60000"}}
@@ -346,9 +348,12 @@ async def test_i43_a_mirror_with_another_source_leaves_the_settings_of_the_first
     """Groups that the second source does not have are not taken for groups without settings."""
     resource = ConfigResource.group(unique_topic)
     async with Admin(bootstrap_servers=live_bootstrap) as admin:
-        for source, groups in (("A", [GroupSettings(unique_topic, {SESSION: "50000"})]), ("B", [])):
+        for source, groups in (
+            ("A", [GroupOverrides(unique_topic, {SESSION: "50000"})]),
+            ("B", []),
+        ):
             notes = SettingsNotes(admin, unique_topic, source)
-            copier = SettingsCopier(admin, lambda _: None, notes, Selection())
+            copier = SettingsCopier(admin, lambda _: None, notes, TopicSelection())
             await copier.begin([])
             await copier.copy_groups(groups, is_whole=True)
         found = (await admin.describe_configs(resource))[resource]

@@ -13,11 +13,11 @@ from odradek_client.admin.topics import PartitionDescription, TopicDescription
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 from odradek_mirror.group_offsets import marks, verdict
 from odradek_mirror.plan import (
-    Action,
+    ClusterFacts,
     MirrorOptions,
     Mode,
-    Selection,
-    Side,
+    TopicAction,
+    TopicSelection,
     make_plan,
     mirror_source,
 )
@@ -35,11 +35,11 @@ def _entry(name: str, value: str, source: ConfigSource = ConfigSource.TOPIC) -> 
 
 def _side(
     cluster: str, partitions: int = 0, end: int = 0, mirror_of: str = "", *, able: bool = True
-) -> Side:
+) -> ClusterFacts:
     parts = [PartitionDescription(n, 1, 0, [1], [1], []) for n in range(partitions)]
     topics = {"orders": TopicDescription("orders", ID, False, parts)} if partitions else {}
     settings = {"orders": {"mirror.source": _entry("mirror.source", mirror_of)}}
-    return Side(
+    return ClusterFacts(
         cluster,
         1,
         able,
@@ -53,9 +53,9 @@ def test_a_plan_creates_extends_and_continues() -> None:
     source = _side("A", 2, 10)
     ours = mirror_source("A", ID)
     for target, action in (
-        (_side("B"), Action.CREATE),
-        (_side("B", 1, 4, ours), Action.EXTEND),
-        (_side("B", 2, 4, ours), Action.CONTINUE),
+        (_side("B"), TopicAction.CREATE),
+        (_side("B", 1, 4, ours), TopicAction.EXTEND),
+        (_side("B", 2, 4, ours), TopicAction.CONTINUE),
     ):
         plan = make_plan(source, target, MirrorOptions())
         assert (plan.mode, plan.problems) == (Mode.SAME_OFFSETS, ())
@@ -82,7 +82,10 @@ def test_a_plan_names_the_problems_of_a_target() -> None:
 
 
 def test_a_selection_that_matches_no_group_is_noted() -> None:
-    source, options = _side("A", 2, 10), MirrorOptions(Selection(groups=re.compile("billing-*")))
+    source, options = (
+        _side("A", 2, 10),
+        MirrorOptions(TopicSelection(groups=re.compile("billing-*"))),
+    )
     (note,) = make_plan(source, _side("B"), options).notes
     assert "no group of the source is selected" in note
     assert make_plan(source, _side("B"), MirrorOptions()).notes == ()
@@ -92,18 +95,18 @@ def test_a_selection_that_matches_no_group_is_noted() -> None:
 
 def test_internal_topics_are_left_out_with_a_reason_if_selected_by_name() -> None:
     for name, reason in (("__mine", "begin with __"), ("odradek-mirror-x", "belong to mirrors")):
-        named = Selection(topics=re.compile(f"orders|{name}"))
+        named = TopicSelection(topics=re.compile(f"orders|{name}"))
         assert not named.has_topic(name)
         source = replace(_side("A", 1, 10), left_out={name: named.left_out(name) or ""})
         (note,) = make_plan(source, _side("B"), MirrorOptions(named)).notes
         assert repr(name) in note
         assert reason in note
-        assert Selection().left_out(name) is None
-        assert Selection(topics=re.compile("orders")).left_out(name) is None
+        assert TopicSelection().left_out(name) is None
+        assert TopicSelection(topics=re.compile("orders")).left_out(name) is None
 
 
 def test_timestamps_that_the_target_replaces_are_reported() -> None:
-    def side(cluster: str, partitions: int, kind: str) -> Side:
+    def side(cluster: str, partitions: int, kind: str) -> ClusterFacts:
         entry = _entry("message.timestamp.type", kind)
         settings = {"orders": {entry.name: entry}}
         return replace(_side(cluster, partitions, 10, able=False), settings=settings)
@@ -195,7 +198,7 @@ def test_acls_of_copied_topics_groups_and_transactional_ids_are_copied() -> None
         acl(AclResourceType.TRANSACTIONAL_ID, "payments"),
     ]
     others = [acl(AclResourceType.TOPIC, "flights"), acl(AclResourceType.CLUSTER, "kafka-cluster")]
-    names = Selection(topics=re.compile("orders"))
+    names = TopicSelection(topics=re.compile("orders"))
     assert acls_to_copy([*copied, *others], names) == copied
 
 

@@ -27,19 +27,19 @@ from odradek_mirror import plan as plans
 from odradek_mirror import run as runs
 from odradek_mirror.out_state import MirrorRefused
 from odradek_mirror.plan import (
-    Action,
+    ClusterFacts,
     MirrorOptions,
+    MirrorPlan,
     Mode,
-    Plan,
-    Selection,
-    Side,
+    TopicAction,
     TopicPlan,
+    TopicSelection,
     gather_both,
     make_plan,
     mirror_source,
 )
-from odradek_mirror.progress import Progress, Snapshot
-from odradek_mirror.run import Job, MirrorFailed, run
+from odradek_mirror.progress import Progress, ProgressSnapshot
+from odradek_mirror.run import MirrorFailed, MirrorJob, run
 from task_killer import Ending, TaskKiller
 from waiting import DEADLINE_S
 
@@ -161,13 +161,13 @@ class ScriptedGroups:
         self._left = left or {}
         self.copies = 0
 
-    async def copy(self, plan: Plan) -> dict[str, str]:
+    async def copy(self, plan: MirrorPlan) -> dict[str, str]:
         self.copies += 1
         if isinstance(self._left, OdradekError):
             raise self._left
         return self._left
 
-    async def delete_unneeded(self, plan: Plan) -> None: ...
+    async def delete_unneeded(self, plan: MirrorPlan) -> None: ...
 
 
 class NoNotes:
@@ -188,9 +188,11 @@ class World:
         self.source, self.target = Cluster(described("orders")), Cluster()
         self.copier = FakeCopier()
         self.told: list[str] = []
-        self.shown: list[Snapshot] = []
+        self.shown: list[ProgressSnapshot] = []
         self.groups = groups or ScriptedGroups()
-        self.plan = Plan(Mode.SAME_OFFSETS, "A", "B", (topic("orders"),), ("billing",), (), ())
+        self.plan = MirrorPlan(
+            Mode.SAME_OFFSETS, "A", "B", (topic("orders"),), ("billing",), (), ()
+        )
         self.looks = 0
         self.options = MirrorOptions(follow=follow, refresh_s=0.0, timeout_s=0.0)
         monkeypatch.setattr(runs, "GroupCopier", lambda *_, **__: self.groups)
@@ -203,8 +205,8 @@ class World:
         self.looks += 1
         return None, None
 
-    async def run(self) -> Snapshot:
-        job = Job(
+    async def run(self) -> ProgressSnapshot:
+        job = MirrorJob(
             source=cast(Admin, self.source),
             target=cast(Admin, self.target),
             options=self.options,
@@ -232,7 +234,7 @@ class World:
 
 
 def topic(
-    name: str, action: Action = Action.CONTINUE, retention_ms: str | None = None
+    name: str, action: TopicAction = TopicAction.CONTINUE, retention_ms: str | None = None
 ) -> TopicPlan:
     settings = {} if retention_ms is None else {"retention.ms": retention_ms}
     return TopicPlan(name, action, ID, 1, settings, (), 10, 0)
@@ -293,7 +295,7 @@ async def test_i41_a_refused_topic_does_not_end_the_others(monkeypatch: pytest.M
     world = World(monkeypatch, follow=True)
 
     def add_topics() -> None:
-        new = (topic("bad", Action.CREATE), topic("good", Action.CREATE))
+        new = (topic("bad", TopicAction.CREATE), topic("good", TopicAction.CREATE))
         world.plan = replace(world.plan, topics=(topic("orders"), *new))
 
     world.copier.on_step = add_topics
@@ -375,7 +377,7 @@ async def test_a_progress_line_names_the_groups_that_are_waited_for(
     monkeypatch.setattr(runs, "_PROGRESS_EVERY_S", 0.01)
     world = World(monkeypatch, follow=True)
 
-    async def sleep(_: Plan) -> dict[str, str]:
+    async def sleep(_: MirrorPlan) -> dict[str, str]:
         await asyncio.sleep(3600)
         return {}
 
@@ -414,13 +416,13 @@ async def test_i40_the_target_is_listed_before_the_source(
         }
     }
 
-    async def gather(cluster: str, _: Selection, *, source: bool) -> Side:
+    async def gather(cluster: str, _: TopicSelection, *, source: bool) -> ClusterFacts:
         nonlocal end
         topics = {"orders": described("orders")}
-        side = Side(cluster, 1, True, topics, {} if source else settings, {TP: (0, end)})
+        side = ClusterFacts(cluster, 1, True, topics, {} if source else settings, {TP: (0, end)})
         end += 5
         return side
 
     monkeypatch.setattr(plans, "gather", gather)
-    sides = await gather_both(cast(Any, "A"), cast(Any, "B"), Selection())
+    sides = await gather_both(cast(Any, "A"), cast(Any, "B"), TopicSelection())
     assert make_plan(*sides, MirrorOptions()).problems == ()

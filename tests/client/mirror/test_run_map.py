@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek_client.structs import TopicPartition
-from odradek_mirror.batches import Span, spans_of
+from odradek_mirror.batches import ConsecutiveOffsets, spans_of
 from odradek_mirror.offset_map import (
     RUNS_PER_RECORD,
-    Entry,
     MapDamaged,
+    MapEntry,
+    MappedRun,
     NotCopied,
     PartitionMap,
     Position,
-    Run,
     decode_entry,
     decode_key,
     encode_key,
@@ -36,7 +36,7 @@ def a_map(start: int = 0) -> PartitionMap:
     return PartitionMap(start, SOURCE_ID, TARGET_ID)
 
 
-def copy(found: PartitionMap, runs: list[Run], next_offset: int) -> list[Entry]:
+def copy(found: PartitionMap, runs: list[MappedRun], next_offset: int) -> list[MapEntry]:
     entries = found.entries_after(TP, runs, next_offset)
     for entry in entries:
         found.add(entry)
@@ -52,7 +52,7 @@ class Model:
         self.target_next = 0
         self.targets: dict[int, int] = {}
 
-    def transaction(self, gaps: list[tuple[int, int]], behind: int) -> tuple[list[Run], int]:
+    def transaction(self, gaps: list[tuple[int, int]], behind: int) -> tuple[list[MappedRun], int]:
         """Copy a transaction. Each of `gaps` is a pair: the number of offsets without a record, and
         the number of records after them.
 
@@ -62,7 +62,7 @@ class Model:
         runs = []
         for gap, count in gaps:
             self.next += gap
-            runs.append(Run(self.next, self.target_next, count))
+            runs.append(MappedRun(self.next, self.target_next, count))
             for _ in range(count):
                 self.targets[self.next] = self.target_next
                 self.next += 1
@@ -128,14 +128,18 @@ def test_the_runs_of_a_split_batch_map_every_offset(
 
 def test_spans_are_as_long_as_possible() -> None:
     assert list(spans_of([])) == []
-    assert list(spans_of([4, 5, 6, 8, 10, 11])) == [Span(4, 3), Span(8, 1), Span(10, 2)]
+    assert list(spans_of([4, 5, 6, 8, 10, 11])) == [
+        ConsecutiveOffsets(4, 3),
+        ConsecutiveOffsets(8, 1),
+        ConsecutiveOffsets(10, 2),
+    ]
 
 
 def test_i36_a_map_record_takes_more_runs_until_it_is_full() -> None:
     found = a_map()
     keys = set()
     for number in range(RUNS_PER_RECORD + 1):
-        (entry,) = copy(found, [Run(number * 2, number * 2, 1)], number * 2 + 2)
+        (entry,) = copy(found, [MappedRun(number * 2, number * 2, 1)], number * 2 + 2)
         keys.add(entry.start)
     assert keys == {0, RUNS_PER_RECORD * 2}
     assert found.run_count == RUNS_PER_RECORD + 1
@@ -144,7 +148,7 @@ def test_i36_a_map_record_takes_more_runs_until_it_is_full() -> None:
 def test_a_transaction_with_many_runs_has_several_map_records() -> None:
     found = a_map()
     count = RUNS_PER_RECORD * 2 + 5
-    entries = copy(found, [Run(number * 2, number, 1) for number in range(count)], count * 2)
+    entries = copy(found, [MappedRun(number * 2, number, 1) for number in range(count)], count * 2)
     assert [len(entry.runs) for entry in entries] == [RUNS_PER_RECORD, RUNS_PER_RECORD, 5]
     assert [entry.start for entry in entries[1:]] == [e.position.next for e in entries[:-1]]
     assert found.translate(count * 2 - 2) == count - 1
@@ -156,7 +160,7 @@ def test_a_transaction_without_records_moves_the_position() -> None:
     (entry,) = copy(found, [], 9)
     assert (entry.start, entry.runs, entry.position.next) == (7, [], 9)
     assert found.translate(9) == 0
-    copy(found, [Run(9, 40, 2)], 11)
+    copy(found, [MappedRun(9, 40, 2)], 11)
     assert (found.translate(9), found.translate(11)) == (40, 42)
     with pytest.raises(ValueError, match="back from 11 to 10"):
         found.entries_after(TP, [], 10)
@@ -165,7 +169,7 @@ def test_a_transaction_without_records_moves_the_position() -> None:
 def test_i36_map_records_below_the_start_of_the_source_are_forgotten() -> None:
     found = a_map()
     for number in range(RUNS_PER_RECORD * 3):
-        copy(found, [Run(number * 2, number * 3, 1)], number * 2 + 2)
+        copy(found, [MappedRun(number * 2, number * 3, 1)], number * 2 + 2)
     length = RUNS_PER_RECORD * 2
     assert found.starts_below(length - 1) == []
     assert found.starts_below(length) == [0]
@@ -176,16 +180,16 @@ def test_i36_map_records_below_the_start_of_the_source_are_forgotten() -> None:
     number = RUNS_PER_RECORD * 2 + 7
     assert found.translate(number * 2) == number * 3
     assert found.translate(0) == RUNS_PER_RECORD * 2 * 3, "the first that is known"
-    copy(found, [Run(length * 3, 1000, 1)], length * 3 + 1)
+    copy(found, [MappedRun(length * 3, 1000, 1)], length * 3 + 1)
     assert found.translate(length * 3) == 1000
 
 
 def test_a_map_record_that_does_not_continue_the_last_one_is_refused() -> None:
     found = a_map()
-    copy(found, [Run(0, 0, 5)], 5)
+    copy(found, [MappedRun(0, 0, 5)], 5)
     position = Position(12, 9, SOURCE_ID, TARGET_ID)
     with pytest.raises(MapDamaged, match=r"orders-3 from offset 7 does not continue.*ends at 5"):
-        found.add(Entry(TP, 7, [Run(7, 6, 3)], position))
+        found.add(MapEntry(TP, 7, [MappedRun(7, 6, 3)], position))
 
 
 GOOD = {

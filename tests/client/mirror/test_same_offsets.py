@@ -15,7 +15,7 @@ from odradek_client.admin.topics import PartitionDescription, TopicDescription
 from odradek_client.errors import RequestTimedOut, TaskCancelled
 from odradek_client.structs import OffsetAndTimestamp, TopicPartition
 from odradek_mirror import same_offsets
-from odradek_mirror.plan import Action, TopicPlan
+from odradek_mirror.plan import TopicAction, TopicPlan
 from odradek_mirror.progress import Progress
 from odradek_mirror.same_offsets import SameOffsetsCopier, parts_of
 from odradek_mirror.source import FetchedPartition
@@ -341,7 +341,7 @@ def looking_copier(source: Source) -> SameOffsetsCopier:
     return copier
 
 
-TOPIC = TopicPlan("orders", Action.CONTINUE, b"", 2, {}, (), 0, 0)
+TOPIC = TopicPlan("orders", TopicAction.CONTINUE, b"", 2, {}, (), 0, 0)
 
 
 @pytest.mark.parametrize("source", [Source(1, None), Source(1, 2, down=frozenset({2}))])

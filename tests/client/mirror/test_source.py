@@ -16,8 +16,8 @@ from odradek_client.structs import TopicPartition
 from odradek_mirror import source
 from odradek_mirror.source import (
     FetchedPartition,
-    SourceError,
     SourceReader,
+    SourceReadingEnded,
     SourceRecordsDeleted,
     SourceTopicDeleted,
     SourceTopicRecreated,
@@ -53,13 +53,13 @@ async def _read(
     return news
 
 
-async def _error(reader: SourceReader) -> SourceError:
+async def _error(reader: SourceReader) -> SourceReadingEnded:
     """Poll until a partition has an error; returns the error."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             try:
                 await reader.poll(100)
-            except SourceError as error:
+            except SourceReadingEnded as error:
                 return error
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from odradek_client.producer.accumulator import Accumulator, PartitionQueue
-from odradek_client.producer.batch import Delivery, ProducerBatch, ProducerIdentity
+from odradek_client.producer.batch import Delivery, ProducerBatch, ProducerIdAndEpoch
 from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
 from odradek_protocol.records import HEADER_BYTES, BatchBuilder, EncodedRecords
 
-ME = ProducerIdentity(1, 0)
+ME = ProducerIdAndEpoch(1, 0)
 
 
 def accumulator(**settings: Any) -> Accumulator:
@@ -193,7 +193,7 @@ def stamped(acc: Accumulator, *sequences: int, epoch: int = 0) -> list[ProducerB
     for sequence in sequences:
         put(acc, size=900)
         (batch,) = drain(acc, queues(acc))
-        batch.stamp(ProducerIdentity(1, epoch), sequence)
+        batch.stamp(ProducerIdAndEpoch(1, epoch), sequence)
         found.append(batch)
     return found
 

@@ -7,12 +7,12 @@ import itertools
 import pytest
 
 from odradek_client.errors import Fatal, ProducerFenced
-from odradek_client.producer.batch import EPOCH_MAX, ProducerBatch, ProducerIdentity
+from odradek_client.producer.batch import EPOCH_MAX, ProducerBatch, ProducerIdAndEpoch
 from odradek_client.producer.idempotence import IdempotenceManager
 from odradek_client.producer.transaction_states import (
     ALLOWED_FROM,
+    ClientTxnState,
     IllegalTransition,
-    State,
     step,
 )
 from odradek_client.structs import TopicPartition
@@ -20,10 +20,10 @@ from producer_world import batch
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
-ME = ProducerIdentity(7, 0)
+ME = ProducerIdAndEpoch(7, 0)
 
 
-def manager(identity: ProducerIdentity = ME) -> IdempotenceManager:
+def manager(identity: ProducerIdAndEpoch = ME) -> IdempotenceManager:
     made = IdempotenceManager()
     made.begin_identity()
     made.identity_given(identity)
@@ -42,9 +42,9 @@ def drained(tm: IdempotenceManager, count: int = 1, tp: TopicPartition = T0) -> 
 
 
 def test_only_the_steps_of_the_state_table_are_legal() -> None:
-    for current, target in itertools.product(State, State):
+    for current, target in itertools.product(ClientTxnState, ClientTxnState):
         legal = current in ALLOWED_FROM[target]
-        if current is State.FATAL_ERROR and target is not State.FATAL_ERROR:
+        if current is ClientTxnState.FATAL_ERROR and target is not ClientTxnState.FATAL_ERROR:
             legal = False
         if legal:
             assert step(current, target) is target
@@ -177,7 +177,7 @@ def test_c42_c43_c44_an_unresolved_sequence_bumps_the_epoch() -> None:
     tm.gave_up(lost, may_be_written=True)
     tm.resolve()
     assert tm.sequences.bump_requested and tm.bump_if_requested()
-    assert tm.identity == ProducerIdentity(7, 1)
+    assert tm.identity == ProducerIdAndEpoch(7, 1)
     assert not tm.needs_identity, "no broker is asked"
     fresh = drained(tm)
     assert (fresh.identity.epoch, fresh.base_sequence) == (1, 0)
@@ -217,14 +217,14 @@ def test_c44_other_partitions_change_epoch_only_when_nothing_is_in_flight() -> N
 
 
 def test_c44_a_new_producer_id_follows_the_last_epoch() -> None:
-    tm = manager(ProducerIdentity(7, EPOCH_MAX))
+    tm = manager(ProducerIdAndEpoch(7, EPOCH_MAX))
     waiting = drained(tm, 2)
     tm.sequences.request_bump(T0)
     assert tm.bump_if_requested()
     assert tm.needs_identity and not tm.may_drain(batch())
     tm.begin_identity()
-    tm.identity_given(ProducerIdentity(8, 0))
-    assert (waiting.identity, waiting.base_sequence) == (ProducerIdentity(8, 0), 0)
+    tm.identity_given(ProducerIdAndEpoch(8, 0))
+    assert (waiting.identity, waiting.base_sequence) == (ProducerIdAndEpoch(8, 0), 0)
     assert drained(tm).base_sequence == 2
     assert not tm.bump_if_requested()
 

@@ -27,7 +27,7 @@ from odradek_client.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedByBroker,
 )
-from odradek_client.producer.batch import ProducerBatch, ProducerIdentity
+from odradek_client.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_client.producer.transaction_requests import (
     AddOffsetsToTxnHandler,
@@ -35,14 +35,14 @@ from odradek_client.producer.transaction_requests import (
     EndTxnHandler,
     EpochBumpHandler,
     InitProducerIdHandler,
-    Kind,
-    Operation,
+    RequestPriority,
+    TransactionCall,
     TxnOffsetCommitHandler,
     TxnReaction,
     TxnRequestHandler,
     reaction_to,
 )
-from odradek_client.producer.transaction_states import ALLOWED_FROM, State
+from odradek_client.producer.transaction_states import ALLOWED_FROM, ClientTxnState
 from odradek_client.structs import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -59,7 +59,7 @@ from transaction_refusals import refusal
 
 _E = ErrorCode
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-ME = ProducerIdentity(7, 0)
+ME = ProducerIdAndEpoch(7, 0)
 GROUP = ConsumerGroupMetadata("g", 3, "member", None)
 OFFSETS = {T0: OffsetAndMetadata(5), T1: OffsetAndMetadata(7, "note", 2)}
 
@@ -86,7 +86,7 @@ class Bench:
         )
 
     @property
-    def state(self) -> State:
+    def state(self) -> ClientTxnState:
         return self.tm.state
 
     def ask(self) -> TxnRequestHandler | None:
@@ -105,7 +105,7 @@ class Bench:
         """Answer the request with this error code."""
         return self.answer(ask, refusal(ask, code))
 
-    def initialize(self, identity: ProducerIdentity = ME) -> Bench:
+    def initialize(self, identity: ProducerIdAndEpoch = ME) -> Bench:
         operation = self.tm.lifecycle.operation("init_transactions", self.tm.init)
         ask = self.expect(InitProducerIdHandler)
         self.answer(ask, identified(identity))
@@ -134,13 +134,13 @@ class Bench:
         self.tm.acknowledged(made, 0)
         return made
 
-    def commit(self) -> Operation:
+    def commit(self) -> TransactionCall:
         return self.tm.lifecycle.operation("commit_transaction", self.tm.commit)
 
-    def abort(self) -> Operation:
+    def abort(self) -> TransactionCall:
         return self.tm.lifecycle.operation("abort_transaction", self.tm.abort)
 
-    def end(self, operation: Operation) -> None:
+    def end(self, operation: TransactionCall) -> None:
         """Answer EndTxn, so that the commit or abort succeeds."""
         ask = self.expect(EndTxnHandler)
         epoch = self.tm.identity.epoch
@@ -148,7 +148,7 @@ class Bench:
         self.tm.lifecycle.seen(operation)
 
 
-def identified(identity: ProducerIdentity) -> InitProducerIdResponse:
+def identified(identity: ProducerIdAndEpoch) -> InitProducerIdResponse:
     return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
 
@@ -158,7 +158,7 @@ def identified(identity: ProducerIdentity) -> InitProducerIdResponse:
 def test_c60_begin_transaction_sends_no_request() -> None:
     bench = Bench().initialize()
     bench.tm.begin()
-    assert bench.state is State.IN_TRANSACTION
+    assert bench.state is ClientTxnState.IN_TRANSACTION
     assert bench.ask() is None
 
 
@@ -172,43 +172,43 @@ def test_c32_c60_a_new_producer_gets_its_id_from_the_transaction_coordinator() -
     assert (request.producer_id, request.producer_epoch) == (-1, -1)
 
 
-def at(state: State, level: int) -> Bench:
+def at(state: ClientTxnState, level: int) -> Bench:
     """A manager in a state, after the calls that lead to this state."""
     bench = Bench(level)
-    if state is State.UNINITIALIZED:
+    if state is ClientTxnState.UNINITIALIZED:
         return bench
-    if state is State.INITIALIZING:
+    if state is ClientTxnState.INITIALIZING:
         bench.tm.init()
         return bench
     bench.initialize()
-    if state is State.READY:
+    if state is ClientTxnState.READY:
         return bench
-    if state is State.FATAL_ERROR:
+    if state is ClientTxnState.FATAL_ERROR:
         bench.tm.fail(ProducerFenced("gone"))
         return bench
     bench.begin()
     bench.wrote()
-    if state is State.COMMITTING:
+    if state is ClientTxnState.COMMITTING:
         bench.tm.commit()
-    elif state is State.ABORTING:
+    elif state is ClientTxnState.ABORTING:
         bench.tm.abort()
-    elif state is State.ABORTABLE_ERROR:
+    elif state is ClientTxnState.ABORTABLE_ERROR:
         bench.tm.batch_failed(InvalidTopic("no such topic"))
     return bench
 
 
 #: Call -> the state that it leads to, and the method of the manager.
-CALLS: dict[str, tuple[State, Callable[[TransactionManager], Any]]] = {
-    "init_transactions": (State.INITIALIZING, lambda tm: tm.init()),
-    "begin_transaction": (State.IN_TRANSACTION, lambda tm: tm.begin()),
-    "commit_transaction": (State.COMMITTING, lambda tm: tm.commit()),
-    "abort_transaction": (State.ABORTING, lambda tm: tm.abort()),
+CALLS: dict[str, tuple[ClientTxnState, Callable[[TransactionManager], Any]]] = {
+    "init_transactions": (ClientTxnState.INITIALIZING, lambda tm: tm.init()),
+    "begin_transaction": (ClientTxnState.IN_TRANSACTION, lambda tm: tm.begin()),
+    "commit_transaction": (ClientTxnState.COMMITTING, lambda tm: tm.commit()),
+    "abort_transaction": (ClientTxnState.ABORTING, lambda tm: tm.abort()),
 }
 
 
-@looped("state, call, level", itertools.product(State, CALLS, [0, 2]))
+@looped("state, call, level", itertools.product(ClientTxnState, CALLS, [0, 2]))
 def test_c61_calls_are_legal_in_the_states_of_the_table_only(
-    state: State, call: str, level: int
+    state: ClientTxnState, call: str, level: int
 ) -> None:
     """A call that the table does not allow in a state raises, and changes nothing."""
     bench = at(state, level)
@@ -216,17 +216,19 @@ def test_c61_calls_are_legal_in_the_states_of_the_table_only(
     target, carry_out = CALLS[call]
     # INITIALIZING also follows COMMITTING and ABORTING, after a bump of the epoch, but not by a
     # call.
-    by_call = not (target is State.INITIALIZING and state is not State.UNINITIALIZED)
-    if state in ALLOWED_FROM[target] and by_call and state is not State.FATAL_ERROR:
+    by_call = not (
+        target is ClientTxnState.INITIALIZING and state is not ClientTxnState.UNINITIALIZED
+    )
+    if state in ALLOWED_FROM[target] and by_call and state is not ClientTxnState.FATAL_ERROR:
         carry_out(bench.tm)
         assert bench.state is target
         return
     with pytest.raises(OdradekError) as refused:
         carry_out(bench.tm)
     assert bench.state is state
-    if state is State.FATAL_ERROR:
+    if state is ClientTxnState.FATAL_ERROR:
         assert isinstance(refused.value, ProducerFenced) and "close it" in str(refused.value)
-    elif state is State.ABORTABLE_ERROR:
+    elif state is ClientTxnState.ABORTABLE_ERROR:
         assert isinstance(refused.value, Abortable)
         assert "abort_transaction()" in str(refused.value)
     else:
@@ -234,8 +236,10 @@ def test_c61_calls_are_legal_in_the_states_of_the_table_only(
         assert str(refused.value).startswith(f"{call}() cannot be called now: ")
 
 
-@pytest.mark.parametrize("state", [s for s in State if s is not State.IN_TRANSACTION])
-def test_c61_records_and_offsets_need_an_open_transaction(state: State) -> None:
+@pytest.mark.parametrize(
+    "state", [s for s in ClientTxnState if s is not ClientTxnState.IN_TRANSACTION]
+)
+def test_c61_records_and_offsets_need_an_open_transaction(state: ClientTxnState) -> None:
     bench = at(state, 0)
     for call in (
         lambda: bench.tm.check_open("send"),
@@ -250,7 +254,7 @@ def test_c61_records_and_offsets_need_an_open_transaction(state: State) -> None:
 def test_c61_an_illegal_step_in_the_sender_is_fatal() -> None:
     bench = Bench().initialize()
     bench.tm.batch_failed(InvalidTopic("a batch without a transaction cannot be"))
-    assert bench.state is State.FATAL_ERROR
+    assert bench.state is ClientTxnState.FATAL_ERROR
     with pytest.raises(Fatal, match="cannot be"):
         bench.tm.begin()
 
@@ -299,13 +303,13 @@ def test_c62_t21_a_refused_partition_fails_the_transaction_and_is_named() -> Non
         ask,
         add_partitions_response(request, _E.OPERATION_NOT_ATTEMPTED, _E.TOPIC_AUTHORIZATION_FAILED),
     )
-    assert bench.state is State.ABORTABLE_ERROR
+    assert bench.state is ClientTxnState.ABORTABLE_ERROR
     with pytest.raises(Abortable):
         bench.tm.commit()
     operation = bench.abort()
     # Because no partition was added, there is no transaction to end, but the epoch is bumped
     # (C-66).
-    bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdentity(7, 1)))
+    bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdAndEpoch(7, 1)))
     assert operation.done and operation.error is None
 
 
@@ -337,7 +341,7 @@ def test_c62_t21_an_unknown_partition_is_retried_without_an_abort(unknown: Topic
     codes = [_E.OPERATION_NOT_ATTEMPTED, _E.OPERATION_NOT_ATTEMPTED]
     codes[unknown.partition] = _E.UNKNOWN_TOPIC_OR_PARTITION
     bench.answer(ask, add_partitions_response(request, *codes))
-    assert (bench.state, bench.tm.refused_partition) == (State.IN_TRANSACTION, None)
+    assert (bench.state, bench.tm.refused_partition) == (ClientTxnState.IN_TRANSACTION, None)
     again = bench.expect(AddPartitionsToTxnHandler)
     assert again.partitions == {T0, T1}
     bench.answer(again, add_partitions_response(request, _E.NONE))
@@ -352,7 +356,7 @@ def test_c62_a_partition_added_on_the_second_attempt_is_not_refused() -> None:
     assert bench.tm.refused_partition is None
     bench.answer(bench.expect(AddPartitionsToTxnHandler), add_partitions_response(request, _E.NONE))
     bench.tm.batch_failed(TopicAuthorizationFailed("another topic"))
-    assert bench.state is State.ABORTABLE_ERROR and bench.tm.refused_partition is None
+    assert bench.state is ClientTxnState.ABORTABLE_ERROR and bench.tm.refused_partition is None
 
 
 # --- C-63: offsets --------------------------------------------------------------------------------
@@ -466,9 +470,9 @@ def test_c64_a_failed_batch_makes_the_commit_fail(level: int, while_committing: 
     assert not ask.committed
     bench.answer(ask, EndTxnResponse(producer_id=7, producer_epoch=1), 5)
     if level == 0:
-        bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdentity(7, 1)))
+        bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdAndEpoch(7, 1)))
     bench.tm.lifecycle.seen(abort)
-    assert bench.state is State.READY and bench.tm.identity == (7, 1)
+    assert bench.state is ClientTxnState.READY and bench.tm.identity == (7, 1)
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -478,7 +482,7 @@ def test_c64_t65_an_empty_transaction_ends_without_a_request(level: int, commit:
     operation = bench.commit() if commit else bench.abort()
     assert bench.ask() is None and operation.done
     bench.tm.lifecycle.seen(operation)
-    assert bench.state is State.READY
+    assert bench.state is ClientTxnState.READY
 
 
 def test_c64_v2_ends_a_transaction_whose_only_batch_failed() -> None:
@@ -529,7 +533,7 @@ def test_c65_v2_adopts_the_epoch_of_end_txn_and_restarts_sequences(commit: bool)
 
 
 def test_t66_another_producer_id_follows_the_last_epoch() -> None:
-    bench = Bench(2).initialize(ProducerIdentity(7, 32766)).begin()
+    bench = Bench(2).initialize(ProducerIdAndEpoch(7, 32766)).begin()
     bench.wrote()
     operation = bench.commit()
     bench.answer(bench.expect(EndTxnHandler), EndTxnResponse(producer_id=8, producer_epoch=0), 5)
@@ -577,11 +581,11 @@ def test_c66_v1_bumps_the_epoch_after_the_abort_of_a_failed_transaction() -> Non
     bench.tm.batch_failed(InvalidProducerEpoch("old"))
     operation = bench.abort()
     bench.answer(bench.expect(EndTxnHandler), EndTxnResponse())
-    assert bench.state is State.INITIALIZING and not operation.done
+    assert bench.state is ClientTxnState.INITIALIZING and not operation.done
     bump = bench.expect(EpochBumpHandler)
     request: Any = bump.message(bench.tm.identity)
     assert (request.producer_id, request.producer_epoch) == (7, 0), "KIP-360"
-    bench.answer(bump, identified(ProducerIdentity(7, 1)))
+    bench.answer(bump, identified(ProducerIdAndEpoch(7, 1)))
     bench.tm.lifecycle.seen(operation)
     bench.begin()
     following = bench.write()
@@ -592,7 +596,7 @@ def test_c66_an_abort_by_choice_needs_no_new_epoch() -> None:
     bench = Bench().initialize().begin()
     bench.wrote()
     bench.end(bench.abort())
-    assert bench.state is State.READY and bench.ask() is None
+    assert bench.state is ClientTxnState.READY and bench.ask() is None
 
 
 def test_c66_an_old_coordinator_is_not_asked_for_an_epoch_bump() -> None:
@@ -612,7 +616,7 @@ def test_c66_an_old_coordinator_is_not_asked_for_an_epoch_bump() -> None:
 
 
 def test_c42_unresolved_sequences_need_a_new_epoch_or_are_fatal() -> None:
-    for version, state in ((5, State.ABORTABLE_ERROR), (2, State.FATAL_ERROR)):
+    for version, state in ((5, ClientTxnState.ABORTABLE_ERROR), (2, ClientTxnState.FATAL_ERROR)):
         bench = Bench(init_version=version).initialize().begin()
         lost = bench.write()
         bench.tm.gave_up(lost, may_be_written=True)
@@ -673,7 +677,7 @@ def test_c67_t59_a_timed_out_init_transactions_continues() -> None:
     operation = bench.tm.lifecycle.operation("init_transactions", bench.tm.init)
     bench.refuse(bench.expect(InitProducerIdHandler), _E.CONCURRENT_TRANSACTIONS)
     assert bench.tm.lifecycle.operation("init_transactions", bench.tm.init) is operation
-    bench.answer(bench.expect(InitProducerIdHandler), identified(ProducerIdentity(7, 4)))
+    bench.answer(bench.expect(InitProducerIdHandler), identified(ProducerIdAndEpoch(7, 4)))
     bench.tm.lifecycle.seen(operation)
     bench.begin()
 
@@ -697,25 +701,25 @@ OF_OFFSETS = {
 OF_INIT = {_E.CLUSTER_AUTHORIZATION_FAILED, _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
-def asked(kind: Kind) -> tuple[Bench, TxnRequestHandler, Operation | None]:
+def asked(kind: RequestPriority) -> tuple[Bench, TxnRequestHandler, TransactionCall | None]:
     """A bench, its request of this kind in flight, and the call that waits for the request."""
     bench = Bench()
-    if kind is Kind.INIT:
+    if kind is RequestPriority.INIT:
         operation = bench.tm.lifecycle.operation("init_transactions", bench.tm.init)
         return bench, bench.expect(InitProducerIdHandler), operation
     bench.initialize().begin()
-    if kind is Kind.ADD_PARTITIONS:
+    if kind is RequestPriority.ADD_PARTITIONS:
         bench.active = [T0]
         return bench, bench.expect(AddPartitionsToTxnHandler), None
-    if kind in {Kind.ADD_OFFSETS, Kind.COMMIT_OFFSETS}:
+    if kind in {RequestPriority.ADD_OFFSETS, RequestPriority.COMMIT_OFFSETS}:
         operation = bench.tm.send_offsets(OFFSETS, GROUP)
         ask: TxnRequestHandler = bench.expect(AddOffsetsToTxnHandler)
-        if kind is Kind.COMMIT_OFFSETS:
+        if kind is RequestPriority.COMMIT_OFFSETS:
             bench.answer(ask, AddOffsetsToTxnResponse())
             ask = bench.expect(TxnOffsetCommitHandler)
         return bench, ask, operation
     bench.wrote()
-    if kind is Kind.END:
+    if kind is RequestPriority.END:
         operation = bench.commit()
         return bench, bench.expect(EndTxnHandler), operation
     bench.tm.batch_failed(InvalidTopic("x"))
@@ -726,11 +730,11 @@ def asked(kind: Kind) -> tuple[Bench, TxnRequestHandler, Operation | None]:
 
 @looped(
     "kind, code",
-    itertools.product(Kind, [code for code in ErrorCode if code is not ErrorCode.NONE]),
+    itertools.product(RequestPriority, [code for code in ErrorCode if code is not ErrorCode.NONE]),
     by=lambda kind, code: kind.name,
 )
 def test_c68_every_error_code_of_every_request_has_its_reaction(
-    kind: Kind, code: ErrorCode
+    kind: RequestPriority, code: ErrorCode
 ) -> None:
     bench, ask, operation = asked(kind)
     find = bench.refuse(ask, code)
@@ -741,17 +745,17 @@ def test_c68_every_error_code_of_every_request_has_its_reaction(
         return
     if operation is not None:
         assert operation.done and operation.error is not None
-    if kind is Kind.INIT and code in OF_INIT:
-        assert bench.state is State.UNINITIALIZED
+    if kind is RequestPriority.INIT and code in OF_INIT:
+        assert bench.state is ClientTxnState.UNINITIALIZED
         # the call is allowed again
         bench.tm.lifecycle.operation("init_transactions", bench.tm.init)
-    elif code in ABORTABLE or (kind is Kind.COMMIT_OFFSETS and code in OF_OFFSETS):
-        assert bench.state is State.ABORTABLE_ERROR
+    elif code in ABORTABLE or (kind is RequestPriority.COMMIT_OFFSETS and code in OF_OFFSETS):
+        assert bench.state is ClientTxnState.ABORTABLE_ERROR
         with pytest.raises(Abortable, match="abort_transaction"):
             bench.tm.commit()
         bench.abort()
     else:
-        assert bench.state is State.FATAL_ERROR
+        assert bench.state is ClientTxnState.FATAL_ERROR
         with pytest.raises(Fatal, match="close it and start a new one") as told:
             bench.tm.begin()
         assert told.value.code in {code, None} or told.value.code is not None
@@ -763,7 +767,7 @@ def test_c68_unknown_producer_id_is_fatal_if_the_epoch_cannot_be_bumped() -> Non
     bench = Bench(init_version=2).initialize().begin()
     bench.active = [T0]
     bench.refuse(bench.expect(AddPartitionsToTxnHandler), _E.UNKNOWN_PRODUCER_ID)
-    assert bench.state is State.FATAL_ERROR
+    assert bench.state is ClientTxnState.FATAL_ERROR
 
 
 def test_c68_an_abort_refused_as_abortable_is_fatal() -> None:
@@ -771,11 +775,11 @@ def test_c68_an_abort_refused_as_abortable_is_fatal() -> None:
     bench.wrote()
     bench.abort()
     bench.refuse(bench.expect(EndTxnHandler), _E.TRANSACTION_ABORTABLE)
-    assert bench.state is State.FATAL_ERROR
+    assert bench.state is ClientTxnState.FATAL_ERROR
 
 
 def test_c68_an_unknown_error_code_is_fatal() -> None:
-    assert reaction_to(Kind.END, ErrorCode.of(31999)) is TxnReaction.FATAL
+    assert reaction_to(RequestPriority.END, ErrorCode.of(31999)) is TxnReaction.FATAL
 
 
 def test_c68_a_refused_transactional_id_may_be_initialized_again() -> None:
@@ -830,7 +834,7 @@ def test_c30_one_transaction_request_is_in_flight_at_a_time() -> None:
 @pytest.mark.parametrize("level", [0, 2])
 @pytest.mark.parametrize("end", [Bench.commit, Bench.abort], ids=["commit", "abort"])
 def test_c30_commit_and_abort_wait_for_every_batch(
-    level: int, end: Callable[[Bench], Operation]
+    level: int, end: Callable[[Bench], TransactionCall]
 ) -> None:
     bench = Bench(level).initialize().begin()
     bench.wrote()
@@ -881,8 +885,8 @@ def test_c70_transaction_version_changes_between_transactions_only() -> None:
     assert ask.max_version == 4, "the last one of v1 ends as v1"
     bench.answer(ask, EndTxnResponse(), 4)
     bump = bench.expect(EpochBumpHandler)
-    assert not operation.done and bench.state is State.INITIALIZING
-    bench.answer(bump, identified(ProducerIdentity(7, 1)))
+    assert not operation.done and bench.state is ClientTxnState.INITIALIZING
+    bench.answer(bump, identified(ProducerIdAndEpoch(7, 1)))
     bench.tm.lifecycle.seen(operation)
     bench.begin()
     assert bench.tm.is_v2
@@ -893,7 +897,7 @@ def test_c70_an_empty_transaction_switches_to_v2_too() -> None:
     bench = Bench(0).initialize().begin()
     bench.level = 2
     operation = bench.commit()
-    bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdentity(7, 1)))
+    bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdAndEpoch(7, 1)))
     bench.tm.lifecycle.seen(operation)
     bench.begin()
     assert bench.tm.is_v2
@@ -959,6 +963,6 @@ def test_kip939_v1_continues_with_a_new_epoch() -> None:
     bench.tm.resume(PreparedTransaction("id", 7, 3, 1))
     operation = bench.abort()
     bench.answer(bench.expect(EndTxnHandler), EndTxnResponse(), 4)
-    bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdentity(7, 4)), 6)
+    bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdAndEpoch(7, 4)), 6)
     bench.tm.lifecycle.seen(operation)
     assert bench.tm.identity == (7, 4)

@@ -19,8 +19,12 @@ from odradek_client.backoff import Backoff
 from odradek_client.errors import Abortable, ConnectionLost, Fatal, ProducerFenced
 from odradek_client.producer.sender import Produce, Sender
 from odradek_client.producer.transaction_manager import TransactionManager
-from odradek_client.producer.transaction_requests import Kind, Operation, TxnRequestHandler
-from odradek_client.producer.transaction_states import State
+from odradek_client.producer.transaction_requests import (
+    RequestPriority,
+    TransactionCall,
+    TxnRequestHandler,
+)
+from odradek_client.producer.transaction_states import ClientTxnState
 from odradek_client.structs import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -102,7 +106,11 @@ class TransactionWorld(World):
         assert plan.init_producer_id is None, "only a coordinator gives a transactional identity"
         if plan.txn_request is not None:
             message = plan.txn_request.message(self.tm.identity)
-            newest = {Kind.INIT: 5, Kind.BUMP: 5, Kind.ADD_OFFSETS: 4}.get(plan.txn_request.kind, 5)
+            newest = {
+                RequestPriority.INIT: 5,
+                RequestPriority.BUMP: 5,
+                RequestPriority.ADD_OFFSETS: 4,
+            }.get(plan.txn_request.kind, 5)
             limit = plan.txn_request.max_version
             version = newest if limit is None else min(newest, limit)
             plan.txn_request.check_version(version, "it")
@@ -131,13 +139,13 @@ class TransactionWorld(World):
         return produce, response(*answers)
 
     def carry_out(self, ask: TxnRequestHandler, message: Any, version: int) -> Any:
-        serve: dict[Kind, Any] = {
-            Kind.INIT: self.model.init_producer_id,
-            Kind.BUMP: self.model.init_producer_id,
-            Kind.ADD_PARTITIONS: self.model.add_partitions,
-            Kind.ADD_OFFSETS: self.model.add_offsets,
-            Kind.COMMIT_OFFSETS: self.model.commit_offsets,
-            Kind.END: self.model.end,
+        serve: dict[RequestPriority, Any] = {
+            RequestPriority.INIT: self.model.init_producer_id,
+            RequestPriority.BUMP: self.model.init_producer_id,
+            RequestPriority.ADD_PARTITIONS: self.model.add_partitions,
+            RequestPriority.ADD_OFFSETS: self.model.add_offsets,
+            RequestPriority.COMMIT_OFFSETS: self.model.commit_offsets,
+            RequestPriority.END: self.model.end,
         }
         if isinstance(message, EndTxnRequest):
             assert message.producer_epoch < 32767, "T-66"
@@ -158,7 +166,7 @@ class TransactionWorld(World):
         ask, _, version = self.asks.popleft()
         self.sender.request_answered(ask, refusal(ask, code), version, self.now_ms)
 
-    def until(self, operation: Operation, trouble: float = 0.0) -> None:
+    def until(self, operation: TransactionCall, trouble: float = 0.0) -> None:
         """Run until an operation ends. `trouble`: the probability of faults in the first 200
         steps."""
         for count in range(4000):
@@ -232,7 +240,7 @@ class TransactionWorld(World):
             abort = self.tm.lifecycle.operation("abort_transaction", self.tm.abort)
             self.until(abort, trouble)
             self.tm.lifecycle.seen(abort)
-        assert self.tm.state is State.READY
+        assert self.tm.state is ClientTxnState.READY
         assert not self.accumulator.incomplete
         return held
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek_client.share.acknowledgements import GAP, AcknowledgeType, SharePartition
+from odradek_client.share.acknowledgements import GAP, AcknowledgeType, TopicIdPartition
 from odradek_client.share.acquired import ACQUIRED_MAX, AcquiredBatch, ReadSettings
 from odradek_client.share.errors import UnreadableRecord
 from odradek_protocol.records.batch import BatchError
@@ -17,7 +17,7 @@ from odradek_protocol.schemas.share_fetch import AcquiredRecords
 from odradek_protocol.stored.control_marker import ControlType
 from share_leader import encoded
 
-PLACE = SharePartition(bytes(16), "t", 3)
+PLACE = TopicIdPartition(bytes(16), "t", 3)
 RELEASE, REJECT = int(AcknowledgeType.RELEASE), int(AcknowledgeType.REJECT)
 
 

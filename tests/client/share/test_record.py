@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from odradek_client.errors import IllegalState, OdradekError
-from odradek_client.share.acknowledgements import AcknowledgeType, SharePartition
+from odradek_client.share.acknowledgements import AcknowledgeType, TopicIdPartition
 from odradek_client.share.errors import Reject, Release
-from odradek_client.share.record import RECORD_STEPS, RecordState, ShareRecord
+from odradek_client.share.record import RECORD_STEPS, DeliveryState, ShareRecord
 from odradek_client.structs import ConsumerRecord, TopicPartition
 from odradek_protocol.records.record import TimestampType
 
@@ -26,7 +26,7 @@ class Holder:
     def answer(self, record: ShareRecord, kind: AcknowledgeType) -> None:
         self.said.append(kind)
         if kind is not AcknowledgeType.RENEW:
-            record.step(RecordState.ANSWERED)
+            record.step(DeliveryState.ANSWERED)
 
     def begin_handling(self, record: ShareRecord) -> None:
         self.said.append("begin")
@@ -49,7 +49,7 @@ def holder() -> Holder:
 @pytest.fixture
 def record(holder: Holder) -> ShareRecord:
     raw = ConsumerRecord("t", 2, 9, 77, TimestampType.CREATE_TIME, b"k", b"v", (), 4)
-    return ShareRecord(holder, SharePartition(bytes(16), "t", 2), 1, raw, 3, 1_000)
+    return ShareRecord(holder, TopicIdPartition(bytes(16), "t", 2), 1, raw, 3, 1_000)
 
 
 def test_a_share_record_has_the_fields_of_a_consumer_record(record: ShareRecord) -> None:
@@ -60,9 +60,9 @@ def test_a_share_record_has_the_fields_of_a_consumer_record(record: ShareRecord)
     assert record.topic_partition == TopicPartition("t", 2)
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.product(RecordState, RecordState)))
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(DeliveryState, DeliveryState)))
 def test_a_record_takes_only_the_steps_of_its_state_table(
-    record: ShareRecord, before: RecordState, after: RecordState
+    record: ShareRecord, before: DeliveryState, after: DeliveryState
 ) -> None:
     record.state = before
     if after in RECORD_STEPS[before]:
@@ -127,7 +127,7 @@ def test_k73_the_result_is_known_when_the_broker_has_answered(record: ShareRecor
     assert not result.done()
     with pytest.raises(IllegalState, match="on its way"):
         result.result()
-    record.step(RecordState.DONE)
+    record.step(DeliveryState.DONE)
     assert result.done() and result.exception() is None
     result.result()
 
@@ -136,7 +136,7 @@ def test_k74_an_acknowledgement_of_a_lost_record_has_no_effect(
     record: ShareRecord, holder: Holder
 ) -> None:
     lost = OdradekError("lost")
-    record.step(RecordState.FAILED, lost)
+    record.step(DeliveryState.FAILED, lost)
     result = record.accept()
     assert holder.said == []
     assert result.exception() is lost

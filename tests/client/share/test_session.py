@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek_client.share.acknowledgements import SharePartition
-from odradek_client.share.session import ShareSession, acknowledge_topics
+from odradek_client.share.acknowledgements import TopicIdPartition
+from odradek_client.share.session import ShareSessionHandler, acknowledge_topics
 from odradek_protocol.settings import INT32_MAX
 
 PARTITIONS = [
-    SharePartition(bytes([topic]) * 16, f"t{topic}", number)
+    TopicIdPartition(bytes([topic]) * 16, f"t{topic}", number)
     for topic in range(2)
     for number in range(3)
 ]
@@ -19,9 +19,9 @@ SOME = st.lists(st.sampled_from(PARTITIONS), unique=True)
 
 @given(st.lists(st.tuples(SOME, SOME, st.booleans())))
 def test_k65_a_share_session_fetches_exactly_the_wanted_partitions(
-    steps: list[tuple[list[SharePartition], list[SharePartition], bool]],
+    steps: list[tuple[list[TopicIdPartition], list[TopicIdPartition], bool]],
 ) -> None:
-    session, at_broker, epoch = ShareSession(), set[tuple[bytes, int]](), 0
+    session, at_broker, epoch = ShareSessionHandler(), set[tuple[bytes, int]](), 0
     for wanted, acknowledged, lost in steps:
         answers = {each: {5: 1} for each in acknowledged} if session.is_open else {}
         request = session.fetch(wanted, answers)
@@ -49,7 +49,7 @@ def test_k65_a_share_session_fetches_exactly_the_wanted_partitions(
 
 
 def test_k65_an_unchanged_partition_is_not_sent_again() -> None:
-    session = ShareSession()
+    session = ShareSessionHandler()
     session.fetch(PARTITIONS[:2], {})
     session.answered()
     request = session.fetch(PARTITIONS[:2], {})
@@ -57,7 +57,7 @@ def test_k65_an_unchanged_partition_is_not_sent_again() -> None:
 
 
 def test_k65_a_partition_named_only_to_acknowledge_is_forgotten_at_once() -> None:
-    session = ShareSession()
+    session = ShareSessionHandler()
     session.fetch(PARTITIONS[:1], {})
     session.answered()
     request = session.fetch(PARTITIONS[:1], {PARTITIONS[4]: {3: 1}})
@@ -68,7 +68,7 @@ def test_k65_a_partition_named_only_to_acknowledge_is_forgotten_at_once() -> Non
 
 
 def test_k65_the_session_epoch_wraps_to_one() -> None:
-    session = ShareSession()
+    session = ShareSessionHandler()
     session.fetch(PARTITIONS[:1], {})
     session.answered()
     session._epoch = INT32_MAX

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from odradek_client.errors import ConnectionLost, NotLeader, OdradekError, TopicAuthorizationFailed
 from odradek_client.network.cluster import ClusterView
-from odradek_client.share.acknowledgements import AcknowledgeType, SharePartition
+from odradek_client.share.acknowledgements import AcknowledgeType, TopicIdPartition
 from odradek_client.share.errors import LockExpired, Reject, Release
 from odradek_client.share.fetcher import (
     ACKNOWLEDGE_DELAY_MS,
     PlanKind,
     ShareFetcher,
+    ShareFetchSettings,
     SharePlan,
-    ShareSettings,
 )
-from odradek_client.share.record import RecordState, ShareRecord
+from odradek_client.share.record import DeliveryState, ShareRecord
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.metadata import (
     MetadataResponse,
@@ -36,8 +36,8 @@ TOPIC_ID = bytes(range(16))
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
 
-def place(number: int) -> SharePartition:
-    return SharePartition(TOPIC_ID, "t", number)
+def place(number: int) -> TopicIdPartition:
+    return TopicIdPartition(TOPIC_ID, "t", number)
 
 
 class World:
@@ -52,7 +52,7 @@ class World:
         self.learn()
         for number, node in enumerate(leads):
             self.leaders[node].partitions[(TOPIC_ID, number)] = Partition()
-        self.fetcher = ShareFetcher("g", "m", ShareSettings(**settings), self)
+        self.fetcher = ShareFetcher("g", "m", ShareFetchSettings(**settings), self)
         self.fetcher.assign([place(number) for number in range(len(leads))], 0)
         self.ended: list[ShareRecord] = []
         self.refusals: list[OdradekError] = []
@@ -165,7 +165,7 @@ def test_k72_acknowledgements_are_sent_with_the_next_fetch() -> None:
     assert plan.kind is PlanKind.FETCH
     assert plan.acknowledged == {place(0): dict.fromkeys(range(4), ACCEPT)}
     assert [record.state for record in world.partition().records] == [ACKNOWLEDGED] * 4
-    assert [record.state for record in world.ended] == [RecordState.DONE] * 4
+    assert [record.state for record in world.ended] == [DeliveryState.DONE] * 4
 
 
 def test_k72_acknowledgements_without_a_fetch_are_sent_after_a_delay() -> None:
@@ -237,7 +237,7 @@ def test_k73_each_record_of_a_refused_batch_has_its_own_result() -> None:
         record.accept()
     while world.flush():
         pass
-    failed = [record.offset for record in records if record.state is RecordState.FAILED]
+    failed = [record.offset for record in records if record.state is DeliveryState.FAILED]
     assert failed == [4]
     assert records[4].error is not None
     assert records[4].error.code is ErrorCode.INVALID_RECORD_STATE
@@ -255,7 +255,7 @@ def test_k73_a_retriable_error_is_retried_while_the_lock_is_held() -> None:
     world.now_ms += 100
     world.flush()
     states.append(records[0].state)
-    assert states == [RecordState.ANSWERED, RecordState.DONE]
+    assert states == [DeliveryState.ANSWERED, DeliveryState.DONE]
 
 
 def test_k74_an_acknowledgement_without_success_fails_when_the_lock_expires() -> None:
@@ -266,7 +266,7 @@ def test_k74_an_acknowledgement_without_success_fails_when_the_lock_expires() ->
     for _ in range(400):
         world.flush()
         world.now_ms += 100
-    assert record.state is RecordState.FAILED
+    assert record.state is DeliveryState.FAILED
     assert isinstance(record.error, LockExpired)
     assert world.plans() == []
 
@@ -295,7 +295,7 @@ def test_k65_acknowledgements_survive_an_invalid_session_epoch() -> None:
     for _ in range(3):
         world.flush()
         world.now_ms += 100
-    assert [record.state for record in records] == [RecordState.DONE] * 2
+    assert [record.state for record in records] == [DeliveryState.DONE] * 2
 
 
 @pytest.mark.parametrize("answered_before", [True, False])
@@ -322,7 +322,7 @@ def test_k65_records_of_a_lost_session_are_not_reported_as_accepted(
     if not answered_before:
         record.accept()
     world.flush()
-    assert record.state is RecordState.FAILED
+    assert record.state is DeliveryState.FAILED
 
 
 def test_k73_acknowledgements_to_a_former_leader_fail() -> None:
@@ -398,10 +398,10 @@ def test_k75_locks_are_renewed_while_records_are_handled() -> None:
         for _ in range(10):
             world.now_ms += 10_000
             world.go()
-        assert handled.state is RecordState.ACQUIRED
+        assert handled.state is DeliveryState.ACQUIRED
         assert isinstance(idle.error, LockExpired)
     world.flush()
-    assert handled.state is RecordState.DONE
+    assert handled.state is DeliveryState.DONE
     assert world.partition().records[0].deliveries == 1
 
 
@@ -413,7 +413,7 @@ def test_k75_locks_are_renewed_while_polls_wait() -> None:
         for _ in range(100):
             world.now_ms += 1_000
             world.go()
-        assert record.state is RecordState.ACQUIRED
+        assert record.state is DeliveryState.ACQUIRED
 
 
 def test_k75_lock_renewal_ends_after_the_maximum_poll_interval() -> None:
@@ -438,7 +438,7 @@ def test_k75_a_group_that_refuses_renewals_is_asked_once() -> None:
         world.now_ms += 10_000
         assert world.go() == []
     world.flush()
-    assert [record.state for record in records] == [RecordState.DONE] * 2
+    assert [record.state for record in records] == [DeliveryState.DONE] * 2
 
 
 # --- closing --------------------------------------------------------------------------------------
@@ -521,7 +521,7 @@ class Run:
             world.fetcher.on_response(plan, world.ask(plan), world.cluster, world.now_ms)
         for record in world.ended:
             stored = world.partition(record.partition).records[record.offset]
-            if record.state is RecordState.DONE and record.answer is ACCEPT:
+            if record.state is DeliveryState.DONE and record.answer is ACCEPT:
                 assert stored.state == ACKNOWLEDGED, "accepted, the broker says"
                 self.accepted.add((record.partition, record.offset))
         world.ended.clear()

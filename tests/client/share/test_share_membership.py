@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from odradek_client.consumer.group.membership import Action, GroupSettings
+from odradek_client.consumer.group.membership import MembershipAction, MembershipSettings
 from odradek_client.errors import (
     GroupAuthorizationFailed,
     IllegalState,
     InvalidGroup,
     UnsupportedByBroker,
 )
-from odradek_client.share.membership import SHARE_STEPS, ShareMembership, ShareState
+from odradek_client.share.membership import SHARE_STEPS, ShareMembership, ShareMemberState
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_group_heartbeat import (
     ShareAssignment,
@@ -39,10 +39,10 @@ def answer(epoch: int = 1, partitions: list[int] | None = None, **more: Any) -> 
 
 @pytest.fixture
 def member() -> ShareMembership:
-    return ShareMembership(GroupSettings("g", max_poll_interval_ms=1_000), "m", "rack")
+    return ShareMembership(MembershipSettings("g", max_poll_interval_ms=1_000), "m", "rack")
 
 
-def beat(member: ShareMembership, response: Any, now_ms: int = 0) -> tuple[Any, Action]:
+def beat(member: ShareMembership, response: Any, now_ms: int = 0) -> tuple[Any, MembershipAction]:
     request = member.heartbeat_request(TOPICS, now_ms)
     return request, member.on_heartbeat(request, response, now_ms)
 
@@ -54,9 +54,11 @@ def joined(member: ShareMembership) -> ShareMembership:
     return member
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.product(ShareState, ShareState)))
+@pytest.mark.parametrize(
+    ("before", "after"), list(itertools.product(ShareMemberState, ShareMemberState))
+)
 def test_a_share_member_takes_only_the_steps_of_its_state_table(
-    member: ShareMembership, before: ShareState, after: ShareState
+    member: ShareMembership, before: ShareMemberState, after: ShareMemberState
 ) -> None:
     member.state = before
     if after in SHARE_STEPS[before]:
@@ -74,7 +76,7 @@ def test_k80_a_join_sends_all_fields_and_later_heartbeats_only_changes(
     request, action = beat(member, answer(3, [0, 1]))
     assert (request.member_epoch, request.rack_id) == (0, "rack")
     assert request.subscribed_topic_names == ["t"]
-    assert action is Action.GO_ON and member.in_group
+    assert action is MembershipAction.GO_ON and member.in_group
     assert member.assignment == {TOPIC: {0, 1}}
     assert member.heartbeat_due_ms(0) == 5_000
     request, _ = beat(member, answer(4))
@@ -94,11 +96,11 @@ def test_k80_an_empty_assignment_revokes_all_partitions(joined: ShareMembership)
 )
 def test_k81_a_removed_member_joins_again(joined: ShareMembership, code: ErrorCode) -> None:
     _, action = beat(joined, answer(error_code=code))
-    assert action is Action.JOIN and joined.state is ShareState.JOINING
+    assert action is MembershipAction.JOIN and joined.state is ShareMemberState.JOINING
     assert joined.assignment == {} and joined.heartbeat_due_ms(0) == 0
     request, action = beat(joined, answer(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     assert request.member_epoch == 0 and request.subscribed_topic_names == ["t"]
-    assert action is Action.BACK_OFF
+    assert action is MembershipAction.BACK_OFF
 
 
 def test_k81_a_group_of_another_kind_is_a_final_error(member: ShareMembership) -> None:
@@ -111,16 +113,16 @@ def test_k81_a_group_of_another_kind_is_a_final_error(member: ShareMembership) -
 @pytest.mark.parametrize(
     ("code", "action"),
     [
-        (ErrorCode.NOT_COORDINATOR, Action.REDISCOVER),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Action.REDISCOVER),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Action.BACK_OFF),
+        (ErrorCode.NOT_COORDINATOR, MembershipAction.REDISCOVER),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, MembershipAction.REDISCOVER),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, MembershipAction.BACK_OFF),
     ],
 )
 def test_k81_a_coordinator_that_cannot_answer_is_asked_again(
-    joined: ShareMembership, code: ErrorCode, action: Action
+    joined: ShareMembership, code: ErrorCode, action: MembershipAction
 ) -> None:
     assert beat(joined, answer(error_code=code))[1] is action
-    assert joined.state is ShareState.STABLE and joined.assignment
+    assert joined.state is ShareMemberState.STABLE and joined.assignment
     assert joined.heartbeat_request(TOPICS, 0).subscribed_topic_names == ["t"]
 
 
@@ -131,7 +133,7 @@ def test_k81_a_refusal_is_final_until_the_member_leaves(joined: ShareMembership)
     assert joined.heartbeat_due_ms(0) == -1
     assert not joined.leave()
     states.append(joined.state)
-    assert states == [ShareState.FATAL, ShareState.UNSUBSCRIBED]
+    assert states == [ShareMemberState.FATAL, ShareMemberState.UNSUBSCRIBED]
 
 
 def test_k81_a_cluster_without_share_groups_names_the_missing_feature(
@@ -154,8 +156,8 @@ def test_k82_leaving_is_one_heartbeat(joined: ShareMembership) -> None:
     assert joined.leave()
     request = joined.heartbeat_request(TOPICS, 0)
     assert request.member_epoch == -1
-    assert joined.state is ShareState.UNSUBSCRIBED and joined.assignment == {}
-    assert joined.on_heartbeat(request, answer(-1), 0) is Action.IGNORE
+    assert joined.state is ShareMemberState.UNSUBSCRIBED and joined.assignment == {}
+    assert joined.on_heartbeat(request, answer(-1), 0) is MembershipAction.IGNORE
 
 
 def test_k82_a_member_that_is_not_polled_leaves_and_joins_on_the_next_poll(
@@ -165,7 +167,7 @@ def test_k82_a_member_that_is_not_polled_leaves_and_joins_on_the_next_poll(
     assert not joined.poll_overdue(999) and joined.poll_overdue(1_000)
     joined.leave(stale=True)
     joined.heartbeat_request(TOPICS, 0)
-    assert joined.state is ShareState.STALE
+    assert joined.state is ShareMemberState.STALE
     joined.join()
     assert joined.epoch == 0
 
@@ -175,5 +177,5 @@ def test_k81_an_answer_to_an_earlier_membership_is_ignored(joined: ShareMembersh
     joined.leave()
     joined.left()
     joined.join()
-    assert joined.on_heartbeat(request, answer(4, [5]), 0) is Action.IGNORE
+    assert joined.on_heartbeat(request, answer(4, [5]), 0) is MembershipAction.IGNORE
     assert joined.assignment == {}

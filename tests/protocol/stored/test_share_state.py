@@ -9,16 +9,16 @@ from odradek_protocol.stored import share_state
 from odradek_protocol.stored.share_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
+    ShareStateBatch,
     ShareUpdateKey,
     ShareUpdateValue,
-    StoredBatch,
 )
 from odradek_protocol.stored.typed_records import encode_key, encode_value
 
 TOPIC = bytes(range(16))
 SNAPSHOT = ShareSnapshotKey(group_id="g", topic_id=TOPIC, partition=7)
 UPDATE = ShareUpdateKey(group_id="g", topic_id=TOPIC, partition=7)
-BATCH = StoredBatch(first_offset=5, last_offset=9, delivery_state=2, delivery_count=3)
+BATCH = ShareStateBatch(first_offset=5, last_offset=9, delivery_state=2, delivery_count=3)
 
 
 def test_h100_a_key_is_its_type_and_the_share_partition() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from odradek_broker.coordinator.groups.deadlines import Deadline as GroupDeadline
+from odradek_broker.coordinator.groups.deadlines import GroupTimer as GroupDeadline
 from odradek_broker.coordinator.runtime import Runtime, RuntimeState
 from odradek_broker.coordinator.shards import Shards
 from odradek_broker.coordinator.share.shard import Periodic
-from odradek_broker.coordinator.transactions.completion import Deadline as TransactionDeadline
+from odradek_broker.coordinator.transactions.completion import (
+    TransactionTimer as TransactionDeadline,
+)
 from odradek_broker.coordinator.transactions.shard import TransactionShard
 from odradek_broker.node import Node
 

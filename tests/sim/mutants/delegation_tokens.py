@@ -12,7 +12,7 @@ from odradek_broker.handlers import describe_delegation_token
 from odradek_broker.metadata import delegation_tokens, image
 from odradek_broker.metadata.delegation_tokens import TokenChange
 from odradek_broker.metadata.log import MetadataLog
-from odradek_broker.security.delegation_tokens import DelegationToken
+from odradek_broker.security.delegation_tokens import TokenInformation
 from odradek_broker.security.scram import ScramTokens
 from odradek_broker.server.sasl_listeners import SaslListener
 from odradek_protocol.stored.cluster_metadata import (
@@ -34,16 +34,16 @@ def _put_once(self: image.MetadataImage, record: DelegationTokenRecord, value: b
         self._put(("token", record.token_id), value)
 
 
-def _valid_until_removed(self: ScramTokens, token_id: str) -> DelegationToken | None:
+def _valid_until_removed(self: ScramTokens, token_id: str) -> TokenInformation | None:
     return self._tokens().get(token_id)
 
 
-def _expiring_beyond_its_end(token: DelegationToken, expires_ms: int) -> TokenChange:
+def _expiring_beyond_its_end(token: TokenInformation, expires_ms: int) -> TokenChange:
     record = delegation_tokens._record(token, expires_ms)
     return TokenChange(records=[record], expires_ms=expires_ms)
 
 
-def _name_of_the_requester(self: DelegationToken) -> str:
+def _name_of_the_requester(self: TokenInformation) -> str:
     return self.requester.partition(":")[2]
 
 
@@ -94,7 +94,7 @@ DELEGATION_TOKENS = (
         "a delegation token authenticates its requester instead of its owner",
         "delegation-tokens",
         1,
-        {(DelegationToken, "owner_name"): property(_name_of_the_requester)},
+        {(TokenInformation, "owner_name"): property(_name_of_the_requester)},
         ("delegation-tokens: ",),
     ),
     Mutant(

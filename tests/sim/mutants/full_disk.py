@@ -17,7 +17,7 @@ from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.log_trimming import LogTrimming
 from odradek_broker.storage.producers.manager import Producers, snapshot_name
 from odradek_broker.storage.segment import Segment
-from odradek_broker.storage.transaction_index import AbortedTransaction
+from odradek_broker.storage.transaction_index import AbortedTxn
 
 _finish_journaled = LogDurability.finish_journaled
 _append = AbortedTransactions.append
@@ -49,9 +49,7 @@ def _offline_without_room(self: LogTrimming, step: Callable[[], Any], doing: str
         raise self._log.failed(doing, problem) from problem
 
 
-def _removed_index_is_whole(
-    self: AbortedTransactions, segment: Segment, entry: AbortedTransaction
-) -> None:
+def _removed_index_is_whole(self: AbortedTransactions, segment: Segment, entry: AbortedTxn) -> None:
     trusted = segment.base_offset not in self._broken
     _append(self, segment, entry)
     if trusted and not self._files.exists(segment.path_of("txnindex")):

@@ -13,7 +13,7 @@ from odradek_broker.mirror.appends import MirrorAppend, MirrorAppends
 from odradek_broker.mirror.promotion import MirrorPromotions
 from odradek_broker.partition import Partition
 from odradek_broker.storage.errors import AppendRejected
-from odradek_broker.storage.validation import DecompressionBudget, Prepared
+from odradek_broker.storage.validation import DecompressionBudget, ValidatedBatch
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.append_mirror_records import MirroredPartitionResult
 from odradek_protocol.stored.cluster_metadata import MetadataRecord, PartitionRecord
@@ -27,7 +27,7 @@ def _take_at_any_end(
     self: MirrorAppends,
     wanted: MirrorAppend,
     partition: Partition,
-    checked: Sequence[Prepared | AppendRejected],
+    checked: Sequence[ValidatedBatch | AppendRejected],
     budget: DecompressionBudget,
 ) -> None:
     if wanted.part.records is not None:

@@ -10,8 +10,8 @@ from tests.sim.mutants.base import Mutant
 from odradek_client.producer.producer import Producer
 from odradek_mirror import offset_map
 from odradek_mirror.exactly_once import ExactlyOnceCopier
-from odradek_mirror.map_topic import Owner
-from odradek_mirror.offset_map import Run, encode_key, encode_value
+from odradek_mirror.map_topic import MapTopicOwner
+from odradek_mirror.offset_map import MappedRun, encode_key, encode_value
 from odradek_mirror.transactional_writer import TransactionalWriter
 
 
@@ -23,13 +23,13 @@ async def _written_outside(self: TransactionalWriter, entries: Any, forgotten: A
             await producer.send_and_wait(self._map_topic, encode_value(entry), key, partition=0)
 
 
-def _follows_in_the_source(before: Run, run: Run) -> bool:
+def _follows_in_the_source(before: MappedRun, run: MappedRun) -> bool:
     return run.source == before.source + before.length
 
 
 async def _begin_as_the_last_name(self: ExactlyOnceCopier) -> None:
     if self._tried_identities:
-        self._owner = Owner(*self._tried_identities[-1], host="", pid=0, since_ms=0)
+        self._owner = MapTopicOwner(*self._tried_identities[-1], host="", pid=0, since_ms=0)
         self._tried_identities.clear()
     await _begin(self)
 

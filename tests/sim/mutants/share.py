@@ -10,16 +10,16 @@ from tests.sim.mutants.base import Mutant
 
 from odradek_broker.coordinator.groups.share import heartbeat
 from odradek_broker.coordinator.groups.share.groups import ShareGroups
-from odradek_broker.coordinator.runtime import Outcome, Runtime
+from odradek_broker.coordinator.runtime import CoreOutcome, Runtime
 from odradek_broker.coordinator.share import shard
 from odradek_broker.coordinator.share.records import snapshot_record as _snapshot_record
 from odradek_broker.coordinator.share.shard import ShareShard
 from odradek_broker.deferred import Deferred
 from odradek_broker.share import dead_letter_writer, fetching, in_flight, share_partition
-from odradek_broker.share.dead_letter_writer import DeadLetterWriter, Written, _Job
-from odradek_broker.share.dead_letters import Source
+from odradek_broker.share.dead_letter_writer import DeadLetterWriter, WriteOutcome, _Job
+from odradek_broker.share.dead_letters import DeadLetterOrigin
 from odradek_broker.share.fetching import read as _read
-from odradek_broker.share.in_flight import FINISHED, NOBODY, RecordState, Run, ShareSettings
+from odradek_broker.share.in_flight import FINISHED, NOBODY, InFlightRun, RecordState, ShareLimits
 from odradek_broker.share.in_flight import add_stored as _add_stored
 from odradek_broker.share.manager import SharePartitions
 from odradek_broker.share.sessions import ShareSessions
@@ -28,7 +28,7 @@ from odradek_protocol.errors import ErrorCode
 
 _S = RecordState
 _await_disk = Runtime._await_disk
-_acquire, _give_back = Run.acquire, Run.give_back
+_acquire, _give_back = InFlightRun.acquire, InFlightRun.give_back
 _initialize, _delete = ShareShard.initialize, ShareShard.delete
 
 
@@ -36,27 +36,27 @@ def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-def _acquirable_while_acquired(self: Run) -> bool:
+def _acquirable_while_acquired(self: InFlightRun) -> bool:
     return self.state in (_S.AVAILABLE, _S.ACQUIRED) and self.change is None
 
 
-def _acquired_from_another_member(self: Run, member_id: str, deadline_ms: int) -> None:
+def _acquired_from_another_member(self: InFlightRun, member_id: str, deadline_ms: int) -> None:
     self.state = _S.AVAILABLE
     _acquire(self, member_id, deadline_ms)
 
 
-def _acquired_without_counting(self: Run, member_id: str, deadline_ms: int) -> None:
+def _acquired_without_counting(self: InFlightRun, member_id: str, deadline_ms: int) -> None:
     count = self.count
     _acquire(self, member_id, deadline_ms)
     self.count = max(count, 1)
 
 
-def _given_back_without_a_limit(self: Run, *given: Any) -> None:
+def _given_back_without_a_limit(self: InFlightRun, *given: Any) -> None:
     self.step(_S.AVAILABLE)
     self.member_id = NOBODY
 
 
-def _stored_with_one_delivery_less(stored: Any, run: Run) -> None:
+def _stored_with_one_delivery_less(stored: Any, run: InFlightRun) -> None:
     run.count -= 1
     try:
         _add_stored(stored, run)
@@ -68,7 +68,7 @@ def _no_records(*_: Any, **__: Any) -> Any:
     return iter(())
 
 
-def _finished_or_available(self: Run) -> bool:
+def _finished_or_available(self: InFlightRun) -> bool:
     return self.state in (*FINISHED, _S.AVAILABLE) and self.change is None
 
 
@@ -80,17 +80,17 @@ def _read_uncommitted(*given: Any, **how: Any) -> Any:
     return _read(*given, **{**how, "committed": False})
 
 
-def _acquirable_during_its_pause(self: Run) -> bool:
+def _acquirable_during_its_pause(self: InFlightRun) -> bool:
     return self.state is _S.AVAILABLE and self.change is None
 
 
-def _pause_of_the_first_delivery(self: ShareSettings, delivery_count: int) -> int:
+def _pause_of_the_first_delivery(self: ShareLimits, delivery_count: int) -> int:
     return self.redelivery_delay_ms
 
 
 def _initialized_with_earlier_batches(
     self: ShareShard, key: ShareKey, state_epoch: int, start_offset: int, *rest: Any
-) -> Outcome:
+) -> CoreOutcome:
     outcome = _initialize(self, key, state_epoch, start_offset, *rest)
     stored = self.partitions.get(key)
     if outcome.records and stored is not None:
@@ -99,7 +99,7 @@ def _initialized_with_earlier_batches(
     return outcome
 
 
-def _delete_nothing(self: ShareShard, key: ShareKey, deferred: Any) -> Outcome:
+def _delete_nothing(self: ShareShard, key: ShareKey, deferred: Any) -> CoreOutcome:
     return replace(_delete(self, key, deferred), records=[])
 
 
@@ -113,11 +113,11 @@ def _no_open_letters(*_: Any) -> Any:
 
 def _stored_without_its_letters(self: _Job, result: StateResult) -> None:
     decided = result.error is ErrorCode.NONE or self._any_durable
-    self._done.resolve(Written(result, decided))
+    self._done.resolve(WriteOutcome(result, decided))
 
 
 def _undone_if_its_state_is_not_written(self: _Job, result: StateResult) -> None:
-    self._done.resolve(Written(result, result.error is ErrorCode.NONE))
+    self._done.resolve(WriteOutcome(result, result.error is ErrorCode.NONE))
 
 
 def _answered_before_it_is_durable(self: Runtime[Any], outcome: Any, written: Any) -> None:
@@ -130,8 +130,8 @@ SHARE = (
         "share-groups",
         2,
         {
-            (Run, "acquirable"): property(_acquirable_while_acquired),
-            (Run, "acquire"): _acquired_from_another_member,
+            (InFlightRun, "acquirable"): property(_acquirable_while_acquired),
+            (InFlightRun, "acquire"): _acquired_from_another_member,
         },
         ("deliveries: ",),
     ),
@@ -162,14 +162,14 @@ SHARE = (
         "only the first delivery of a record is counted",
         "share-groups",
         1,
-        {(Run, "acquire"): _acquired_without_counting},
+        {(InFlightRun, "acquire"): _acquired_without_counting},
         ("deliveries: ",),
     ),
     Mutant(
         "the number of deliveries of a record has no limit",
         "share-groups",
         2,
-        {(Run, "give_back"): _given_back_without_a_limit},
+        {(InFlightRun, "give_back"): _given_back_without_a_limit},
         ("deliveries: ",),
     ),
     Mutant(
@@ -186,7 +186,7 @@ SHARE = (
         "the start offset of a share partition moves past released records",
         "share-groups",
         1,
-        {(Run, "finished"): property(_finished_or_available)},
+        {(InFlightRun, "finished"): property(_finished_or_available)},
         ("share-groups: ",),
     ),
     Mutant(
@@ -214,14 +214,14 @@ SHARE = (
         "records are redelivered before their redelivery delay is over",
         "share-groups",
         6,
-        {(Run, "acquirable"): property(_acquirable_during_its_pause)},
+        {(InFlightRun, "acquirable"): property(_acquirable_during_its_pause)},
         ("deliveries: ",),
     ),
     Mutant(
         "the redelivery delay does not grow with the number of deliveries",
         "share-groups",
         14,
-        {(ShareSettings, "redelivery_pause_ms"): _pause_of_the_first_delivery},
+        {(ShareLimits, "redelivery_pause_ms"): _pause_of_the_first_delivery},
         ("deliveries: ",),
     ),
     Mutant(
@@ -263,7 +263,7 @@ SHARE = (
         "dead letters of a topic do not say which of the topics with its name it is",
         "share-groups",
         1,
-        {(Source, "id_text"): b"A" * 22},
+        {(DeadLetterOrigin, "id_text"): b"A" * 22},
         ("dead letter",),
     ),
     Mutant(

@@ -11,7 +11,7 @@ from tests.sim.mutants.base import Mutant
 from odradek_client.admin.transactions import TransactionDescription
 from pyspark_odradek.exactly_once import identity, ledger, protocol
 from pyspark_odradek.exactly_once.brokers import Brokers
-from pyspark_odradek.exactly_once.ledger import Entry, Found
+from pyspark_odradek.exactly_once.ledger import LedgerEntry, NewestDecision
 
 _end = Brokers._end
 
@@ -20,12 +20,12 @@ async def _refused_is_ended(self: Brokers, query: str, action: protocol.End) -> 
     return tuple(True for _ in await _end(self, query, action))
 
 
-def _last_decision(entries: Iterable[Entry]) -> Found:
+def _last_decision(entries: Iterable[LedgerEntry]) -> NewestDecision:
     held = list(entries)
     if not held:
-        return Found()
+        return NewestDecision()
     last = held[-1]
-    return Found(last.offset, last.key, last.record.state)
+    return NewestDecision(last.offset, last.key, last.record.state)
 
 
 def _abort_without_resigning(terms: protocol.Terms) -> Any:

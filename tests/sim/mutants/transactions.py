@@ -9,7 +9,7 @@ from tests.sim.mutants.base import Mutant
 
 from odradek_broker.coordinator.groups.offsets import OffsetStore
 from odradek_broker.coordinator.groups.shard import GroupShard
-from odradek_broker.coordinator.runtime import Instant, Outcome
+from odradek_broker.coordinator.runtime import CoreOutcome, Instant
 from odradek_broker.coordinator.transactions import decisions, shard
 from odradek_broker.coordinator.transactions.completion import MarkerRequest, MarkerWriter
 from odradek_broker.coordinator.transactions.decisions import (
@@ -37,11 +37,11 @@ _end_transaction = OffsetStore.end_transaction
 _first_unstable_offset: Any = ProducerStateManager.__dict__["first_unstable_offset"].fget
 
 
-def _loaded_without_resuming(self: TransactionShard, now: Instant) -> Outcome:
+def _loaded_without_resuming(self: TransactionShard, now: Instant) -> CoreOutcome:
     if self._ongoing:
         self._set_scan(now.monotonic_ms)
     self._set_expiry(now, self._expiry_interval_ms)
-    return Outcome()
+    return CoreOutcome()
 
 
 def _end_in_any_epoch(held: Transaction | None, call: EndCall, *rest: Any) -> Decision:

@@ -22,13 +22,13 @@ from odradek_client.producer.producer import Producer
 from odradek_mirror.plan import (
     MirrorOptions,
     Mode,
-    Selection,
+    TopicSelection,
     gather_both,
     make_plan,
     mirror_source,
 )
 from odradek_mirror.progress import Progress
-from odradek_mirror.run import Job, run
+from odradek_mirror.run import MirrorJob, run
 from odradek_mirror.same_offsets import SameOffsetsCopier
 from odradek_records.partition_fetch import FetchLimits
 from odradek_testkit.simulation.broker import SimulatedBroker
@@ -134,7 +134,7 @@ class MirrorSourcesWorkload:
 
     async def _copy(self, name: str, source: SimulatedBroker, *, follow: bool) -> None:
         options = MirrorOptions(
-            Selection(topics=re.compile(TOPIC)),
+            TopicSelection(topics=re.compile(TOPIC)),
             Mode.SAME_OFFSETS,
             follow=follow,
             refresh_s=self._random.choice((0.1, 0.5, 5.0)),
@@ -148,7 +148,7 @@ class MirrorSourcesWorkload:
                 self._world.note(name, f"has problems: {plan.problems}")
                 await self._world.sleep(100)
                 return
-            job = Job(
+            job = MirrorJob(
                 there,
                 target,
                 options,

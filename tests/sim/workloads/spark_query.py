@@ -24,9 +24,9 @@ from odradek_testkit.simulation.world import World
 from pyspark_odradek.errors import SinkError
 from pyspark_odradek.exactly_once import protocol
 from pyspark_odradek.exactly_once.brokers import Brokers
-from pyspark_odradek.exactly_once.identity import Names
-from pyspark_odradek.exactly_once.ledger import Kind, Participant
-from pyspark_odradek.exactly_once.protocol import Outcome, Terms
+from pyspark_odradek.exactly_once.identity import TransactionNames
+from pyspark_odradek.exactly_once.ledger import LedgerRecordType, Participant
+from pyspark_odradek.exactly_once.protocol import TaskOutcome, Terms
 from pyspark_odradek.exactly_once.task import TaskTransaction
 
 T = TypeVar("T")
@@ -112,9 +112,9 @@ class Stops:
         self._late = late
         self._late_chance = late.choice((0.0, 0.5))
 
-    async def before(self, kind: Kind) -> None:
+    async def before(self, kind: LedgerRecordType) -> None:
         """Wait for a random time if a record of this kind is about to be appended."""
-        if kind is Kind.COMMIT and self._random.random() < self._chance:
+        if kind is LedgerRecordType.COMMIT and self._random.random() < self._chance:
             await asyncio.sleep(self._random.choice(_STOPS_S))
 
     async def at_an_id(self) -> None:
@@ -160,7 +160,7 @@ class Worker:
         self.ended: asyncio.Task[Any] = Context().run(world.start_client, name, self._live)
         self.process: Process = world.clients[name]
         inherited = None if run_ids is None else ProcessIds(run_ids, self.process)
-        self.names = Names(name, inherited=inherited)
+        self.names = TransactionNames(name, inherited=inherited)
 
     async def brokers(self) -> Brokers:
         """The connections of the process. Raises OdradekError."""
@@ -317,16 +317,16 @@ class Jobs:
 
     async def task(
         self, worker: Worker, driver: Process, terms: Terms, slot: int, rows: Sequence[bytes]
-    ) -> Outcome:
+    ) -> TaskOutcome:
         """Run one attempt of a task; the driver ends its transaction later."""
         brokers = await worker.brokers()
         begun = await brokers.run(
             self._deaths.on_the_way(protocol.begin_task(terms), driver), terms, self._log_topic
         )
         if not begun.write:
-            return Outcome(len(rows))
+            return TaskOutcome(len(rows))
         if not rows:
-            return Outcome(0)
+            return TaskOutcome(0)
         name = worker.names.take(terms.batch, begun.over)
         transaction = TaskTransaction(brokers, terms, name, self._log_topic)
         attempt = self._sink.begin(worker.name)
@@ -354,10 +354,10 @@ class Jobs:
         prepared = _Prepared(terms.batch, tuple(rows), attempt)
         self._prepared[terms.writer.run, participant] = prepared
         self._deaths.reached("a prepared transaction", driver)
-        return Outcome(len(rows), participant)
+        return TaskOutcome(len(rows), participant)
 
     async def commit(
-        self, worker: Worker, driver: Process, terms: Terms, outcomes: tuple[Outcome, ...]
+        self, worker: Worker, driver: Process, terms: Terms, outcomes: tuple[TaskOutcome, ...]
     ) -> bool:
         """Commit a batch whose tasks have succeeded. Returns True if this call decided the
         batch."""
@@ -391,7 +391,10 @@ class Jobs:
                 action = steps.send(answer)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
-            if isinstance(action, protocol.Append) and action.record.kind is Kind.COMMIT:
+            if (
+                isinstance(action, protocol.Append)
+                and action.record.kind is LedgerRecordType.COMMIT
+            ):
                 state = action.record.state
                 for each in state.participants:
                     self._prepared[state.run, each].attempt.may_commit = True

@@ -31,7 +31,7 @@ from odradek_testkit.simulation.world import World
 from pyspark_odradek.errors import TransactionsLost
 from pyspark_odradek.exactly_once import identity
 from pyspark_odradek.exactly_once.identity import Writer
-from pyspark_odradek.exactly_once.protocol import Outcome, Terms
+from pyspark_odradek.exactly_once.protocol import TaskOutcome, Terms
 
 T = TypeVar("T")
 
@@ -233,7 +233,7 @@ class SparkSinkWorkload:
         assert run.driver is not None
         return run.driver
 
-    async def _tasks(self, run: _Run, target: _Target, terms: Terms) -> tuple[Outcome, ...]:
+    async def _tasks(self, run: _Run, target: _Target, terms: Terms) -> tuple[TaskOutcome, ...]:
         rows = self._checkpoint.plan(terms.batch)
         tasks = [
             asyncio.ensure_future(self._task(run, target, terms, slot, rows[slot :: run.slots]))
@@ -248,11 +248,11 @@ class SparkSinkWorkload:
 
     async def _task(
         self, run: _Run, target: _Target, terms: Terms, slot: int, rows: tuple[bytes, ...]
-    ) -> Outcome:
+    ) -> TaskOutcome:
         """Return the result of the first attempt that succeeds. Raises the error of the last
         attempt."""
 
-        def execute() -> asyncio.Task[Outcome]:
+        def execute() -> asyncio.Task[TaskOutcome]:
             driver = self._driver(run)
             return asyncio.ensure_future(
                 self._on_a_worker(run, lambda at: target.jobs.task(at, driver, terms, slot, rows))
@@ -279,7 +279,7 @@ class SparkSinkWorkload:
                 started += 1
 
     async def _commit(
-        self, run: _Run, target: _Target, terms: Terms, outcomes: tuple[Outcome, ...]
+        self, run: _Run, target: _Target, terms: Terms, outcomes: tuple[TaskOutcome, ...]
     ) -> bool:
         driver = self._driver(run)
         committing = asyncio.ensure_future(

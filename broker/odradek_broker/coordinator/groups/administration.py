@@ -22,7 +22,7 @@ from odradek_broker.coordinator.groups.offset_expiration import (
 from odradek_broker.coordinator.groups.offsets import OffsetStore
 from odradek_broker.coordinator.groups.partitions import Partitions, by_name, union
 from odradek_broker.coordinator.groups.refusals import missing_group
-from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, Topics
+from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, GroupMetadata
 from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.slices import in_pieces
@@ -43,7 +43,7 @@ _CONSUMER_MEMBER = 1
 
 
 async def consumer_described(
-    group: ConsumerGroup, config: ConsumerGroupSettings, topics: Topics
+    group: ConsumerGroup, config: ConsumerGroupSettings, topics: GroupMetadata
 ) -> DescribedConsumerGroup:
     """The group and its members, in the form of ConsumerGroupDescribe."""
     return DescribedConsumerGroup(
@@ -62,7 +62,7 @@ async def consumer_described(
 
 
 def _consumer_member(
-    group: ConsumerGroup, member: ConsumerMember, topics: Topics
+    group: ConsumerGroup, member: ConsumerMember, topics: GroupMetadata
 ) -> DescribedConsumerMember:
     return DescribedConsumerMember(
         member_id=member.member_id,
@@ -79,7 +79,7 @@ def _consumer_member(
     )
 
 
-def _assignment(partitions: Partitions, topics: Topics) -> DescribedAssignment:
+def _assignment(partitions: Partitions, topics: GroupMetadata) -> DescribedAssignment:
     return DescribedAssignment(
         topic_partitions=[
             DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
@@ -229,7 +229,7 @@ class GroupAdministration:
     def __init__(
         self,
         config: ConsumerGroupSettings,
-        topics: Topics,
+        topics: GroupMetadata,
         groups: Mapping[str, ClassicGroup],
         consumers: Mapping[str, ConsumerGroup],
         by_type: GroupsByType,

@@ -47,9 +47,13 @@ from odradek_broker.coordinator.groups.partitions import (
     partitions_of,
     union,
 )
-from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, GroupSettings, Topics
+from odradek_broker.coordinator.groups.settings import (
+    ConsumerGroupSettings,
+    GroupMetadata,
+    GroupSettings,
+)
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
-from odradek_broker.coordinator.runtime import Decision, Instant, Outcome, Record, Reply
+from odradek_broker.coordinator.runtime import CoreOutcome, Decision, Instant, Record, Reply
 from odradek_broker.slices import in_pieces
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -61,7 +65,7 @@ from odradek_protocol.stored.assignment import (
     decode_assignment,
     encode_assignment,
 )
-from odradek_protocol.stored.consumer_group import RecordType
+from odradek_protocol.stored.consumer_group import GroupRecordType
 from odradek_protocol.stored.group_metadata import GroupMetadataValue, StoredMember
 from odradek_protocol.stored.modern_groups import decode_key, decode_value
 from odradek_protocol.stored.subscription import (
@@ -72,21 +76,21 @@ from odradek_protocol.stored.subscription import (
 )
 
 
-def from_names(parts: list[tuple[str, list[int]]], topics: Topics) -> Partitions:
+def from_names(parts: list[tuple[str, list[int]]], topics: GroupMetadata) -> Partitions:
     """The partitions by topic id; topics that do not exist are left out."""
     return partitions_of(
         (topics.topic_id(name), indexes) for name, indexes in parts if topics.partition_count(name)
     )
 
 
-def owned_by_subscription(subscription: ConsumerSubscription, topics: Topics) -> Partitions:
+def owned_by_subscription(subscription: ConsumerSubscription, topics: GroupMetadata) -> Partitions:
     """The partitions that a classic member reports as owned. Eager members revoke all partitions
     before they join, and report none."""
     parts = [(part.topic, part.partitions) for part in subscription.owned_partitions]
     return from_names(parts, topics)
 
 
-def assignment_bytes(partitions: Partitions, metadata: bytes, topics: Topics) -> bytes:
+def assignment_bytes(partitions: Partitions, metadata: bytes, topics: GroupMetadata) -> bytes:
     """The assignment of a classic member for SyncGroup, in the version of the member's
     `metadata`."""
     try:
@@ -111,7 +115,7 @@ UPGRADES = frozenset({"bidirectional", "upgrade"})
 
 
 async def upgraded(
-    classic: ClassicGroup, config: ConsumerGroupSettings, topics: Topics
+    classic: ClassicGroup, config: ConsumerGroupSettings, topics: GroupMetadata
 ) -> tuple[ConsumerGroup, list[Record]] | None:
     """The consumer group into which a classic group with members is converted, and the records of
     the new group (G-150, G-151); the tombstone of the classic group is not among them.
@@ -166,7 +170,7 @@ async def upgraded(
     async for piece in in_pieces(records):
         for key, value in piece:
             assert value is not None
-            kind = RecordType(int.from_bytes(key[:2], "big"))
+            kind = GroupRecordType(int.from_bytes(key[:2], "big"))
             group.replay(kind, decode_key(kind, key), decode_value(kind, value))
     return group, records
 
@@ -197,7 +201,7 @@ async def _without_double_claims(members: list[ConsumerMember]) -> list[Consumer
     return made
 
 
-def _member(classic: ClassicGroup, member: Member, topics: Topics) -> ConsumerMember:
+def _member(classic: ClassicGroup, member: Member, topics: GroupMetadata) -> ConsumerMember:
     """The member in the form of a consumer group. Raises DecodeError if its subscription or
     assignment is not readable."""
     metadata = member.metadata(classic.protocol) or member.protocols[0][1]
@@ -254,7 +258,7 @@ def may_downgrade(group: ConsumerGroup, gone: set[str], config: ConsumerGroupSet
 
 
 async def downgraded(
-    group: ConsumerGroup, gone: set[str], topics: Topics, wall_ms: int
+    group: ConsumerGroup, gone: set[str], topics: GroupMetadata, wall_ms: int
 ) -> tuple[GroupMetadataValue, list[Record]]:
     """The classic group without the members `gone`: its record, and all records to write.
 
@@ -344,7 +348,7 @@ class GroupConversion:
     def __init__(
         self,
         config: GroupSettings,
-        topics: Topics,
+        topics: GroupMetadata,
         groups: dict[str, ClassicGroup],
         consumers: Mapping[str, ConsumerGroup],
         others: Container[str],
@@ -427,7 +431,9 @@ class GroupConversion:
 
     # --- To a classic group ---
 
-    async def downgrade(self, group: ConsumerGroup, gone: set[str], now: Instant) -> Outcome | None:
+    async def downgrade(
+        self, group: ConsumerGroup, gone: set[str], now: Instant
+    ) -> CoreOutcome | None:
         """Convert a consumer group into a classic group, because its last members of the consumer
         protocol leave (G-155); None if the group stays a consumer group.
 
@@ -455,9 +461,9 @@ class GroupConversion:
     async def join_empty(
         self,
         group: ConsumerGroup | StreamsGroup,
-        join: Callable[[], Coroutine[Any, Any, Outcome]],
+        join: Callable[[], Coroutine[Any, Any, CoreOutcome]],
         now: Instant,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Let a classic member join a group that has another protocol and no members (G-156,
         J-51): the group becomes a classic group, and `join` adds the member."""
         self._observer(GroupConverted(group.group_id, "classic", ConversionReason.GROUP_EMPTY))
@@ -477,14 +483,14 @@ class GroupConversion:
         return classic
 
     def _undo_if_refused(
-        self, classic: ClassicGroup, group: ConsumerGroup | StreamsGroup, out: Outcome
+        self, classic: ClassicGroup, group: ConsumerGroup | StreamsGroup, out: CoreOutcome
     ) -> None:
         """Remove the classic group, which exists before its records are written, if the log refuses
         the records."""
         before = out.after_append
 
-        async def undo(error: ErrorCode, then: Instant) -> Outcome:
-            undone = Outcome()
+        async def undo(error: ErrorCode, then: Instant) -> CoreOutcome:
+            undone = CoreOutcome()
             async for some in in_pieces(classic.members.values()):
                 for member in some:
                     undone.replies += self._rebalances.release(classic, member, error)
@@ -498,6 +504,6 @@ class GroupConversion:
         def after_append(error: ErrorCode, then: Instant) -> Decision:
             if error is not ErrorCode.NONE:
                 return undo(error, then)
-            return Outcome() if before is None else before(error, then)
+            return CoreOutcome() if before is None else before(error, then)
 
         out.after_append = after_append

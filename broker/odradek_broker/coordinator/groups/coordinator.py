@@ -50,11 +50,16 @@ from odradek_broker.coordinator.groups.offsets import (
     OffsetsView,
 )
 from odradek_broker.coordinator.groups.responses import join_error, sync_error
-from odradek_broker.coordinator.groups.settings import GroupSettings, Topics, Visible, every_topic
+from odradek_broker.coordinator.groups.settings import (
+    GroupMetadata,
+    GroupSettings,
+    Visible,
+    every_topic,
+)
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.groups.share.groups import StatesDecision
-from odradek_broker.coordinator.groups.share.requests import ShareRequests, ShareStates
+from odradek_broker.coordinator.groups.share.requests import ShareRequests, ShareStateRequests
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.groups.streams.groups import streams_not_described
 from odradek_broker.coordinator.groups.streams.heartbeat import (
@@ -62,7 +67,7 @@ from odradek_broker.coordinator.groups.streams.heartbeat import (
     streams_heartbeat_error,
 )
 from odradek_broker.coordinator.runtime import (
-    Outcome,
+    CoreOutcome,
     ProducerIdentity,
     Record,
     Reply,
@@ -103,7 +108,7 @@ A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
-class GroupListing:
+class GroupOverview:
     """An entry of the list of groups, for metrics. `generation`: the generation of a
     classic group, the group epoch of any other group."""
 
@@ -138,13 +143,13 @@ class GroupCoordinator:
         self,
         config: GroupSettings,
         *,
-        metadata: Topics,
+        metadata: GroupMetadata,
         internal_partition: Callable[[str, int], TransactionalPartition | None],
         clock: Clock,
         scheduler: Scheduler,
         slices: Slices,
         randomness: Randomness,
-        share_states: ShareStates,
+        share_states: ShareStateRequests,
         end_offset: Callable[[str, int], int | ErrorCode],
         partition_for: Callable[[str, int], int] = partition_for,
         observer: Observer = unobserved,
@@ -246,7 +251,7 @@ class GroupCoordinator:
         """Remove the stale offsets of a group for a topic id; false if an offset is left."""
         observer = unobserved if reason is None else self._observer
 
-        async def decide(shard: GroupShard, deferred: Deferred[bool]) -> Outcome:
+        async def decide(shard: GroupShard, deferred: Deferred[bool]) -> CoreOutcome:
             stale, waits = [], False
             partitions = shard.offsets.partitions_of_group(group_id)
             async for some in in_pieces(partitions):
@@ -467,7 +472,7 @@ class GroupCoordinator:
         )
 
     def _delete_group(self, group_id: str, states: StatesDecision) -> Deferred[ErrorCode]:
-        async def decide(shard: GroupShard, deferred: Deferred[ErrorCode]) -> Outcome:
+        async def decide(shard: GroupShard, deferred: Deferred[ErrorCode]) -> CoreOutcome:
             error = shard.share.deletion_error(group_id, states)
             records: list[Record] = []
             if error is ErrorCode.NONE:
@@ -489,7 +494,7 @@ class GroupCoordinator:
         if not group_id:
             return Deferred.of(refused(ErrorCode.INVALID_GROUP_ID))
 
-        async def decide(shard: GroupShard, deferred: Deferred[DeletedOffsets]) -> Outcome:
+        async def decide(shard: GroupShard, deferred: Deferred[DeletedOffsets]) -> CoreOutcome:
             answer, records = await shard.administration.offset_deletion(group_id, partitions)
             return _written(records, deferred, answer, refused)
 
@@ -512,12 +517,12 @@ class GroupCoordinator:
 
     # --- For metrics and tools ---
 
-    def groups(self) -> Iterator[GroupListing]:
+    def groups(self) -> Iterator[GroupOverview]:
         """All loaded groups. Groups may be created and removed during the iteration."""
         for shard in self.shards.cores:
             for groups in shard.by_type:
                 for group in list(groups.values()):
-                    yield GroupListing(
+                    yield GroupOverview(
                         group.group_id,
                         group.state,
                         group.protocol_type,
@@ -586,7 +591,7 @@ async def _fetched(
 
 def _written(
     records: list[Record], deferred: Deferred[A], answer: A, refused: Callable[[ErrorCode], A]
-) -> Outcome:
+) -> CoreOutcome:
     """The decision to write these records, in as many batches as they need, and then to answer."""
     reply = Reply(deferred, answer, refused)
-    return Outcome(records=records, replies=[reply], is_divisible=True)
+    return CoreOutcome(records=records, replies=[reply], is_divisible=True)

@@ -7,14 +7,14 @@ from enum import Enum
 from typing import Any
 
 from odradek_broker.coordinator.groups.modern.group import ModernGroup, ModernMember
-from odradek_broker.coordinator.groups.settings import GroupSettings, Topics, group_setting
+from odradek_broker.coordinator.groups.settings import GroupMetadata, GroupSettings, group_setting
 from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.slices import in_pieces
 from odradek_protocol.lazy_tuple import NamedTuple
 
 
-class Deadline(Enum):
+class GroupTimer(Enum):
     """The kinds of timers of a group."""
 
     SESSION = "a member must be heard of"
@@ -29,20 +29,20 @@ class Deadline(Enum):
     STREAMS_DELAY = "the tasks of a streams group are assigned for the first time"
 
 
-class TimerName(NamedTuple):
+class GroupTimerName(NamedTuple):
     """A deadline of a group, or of one member."""
 
-    kind: Deadline
+    kind: GroupTimer
     group_id: str = ""
     member_id: str = ""
 
 
 #: The deadlines that a member of a modern group may have.
 MEMBER_DEADLINES = (
-    Deadline.MEMBER_SESSION,
-    Deadline.MEMBER_REVOCATION,
-    Deadline.MEMBER_REJOIN,
-    Deadline.MEMBER_SYNC,
+    GroupTimer.MEMBER_SESSION,
+    GroupTimer.MEMBER_REVOCATION,
+    GroupTimer.MEMBER_REJOIN,
+    GroupTimer.MEMBER_SYNC,
 )
 
 Group = ModernGroup[Any, Any]
@@ -52,7 +52,11 @@ class MemberDeadlines:
     """Sets and cancels the timers of modern groups of one type and their members."""
 
     def __init__(
-        self, config: GroupSettings, topics: Topics, timers: Timers[TimerName], group_type: str
+        self,
+        config: GroupSettings,
+        topics: GroupMetadata,
+        timers: Timers[GroupTimerName],
+        group_type: str,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -66,7 +70,7 @@ class MemberDeadlines:
             timeout_ms = group_setting(
                 self._config, self._topics, group.group_id, self._session_setting
             )
-        name = TimerName(Deadline.MEMBER_SESSION, group.group_id, member.member_id)
+        name = GroupTimerName(GroupTimer.MEMBER_SESSION, group.group_id, member.member_id)
         self._timers.set(name, now.monotonic_ms + timeout_ms)
 
     def update_revocation(self, group: Group, member: ModernMember, now: Instant) -> None:
@@ -77,25 +81,27 @@ class MemberDeadlines:
         protocol.
         """
         if member.own_session_timeout_ms is None:
-            self.cancel(group, member.member_id, Deadline.MEMBER_REJOIN)
-            self.cancel(group, member.member_id, Deadline.MEMBER_SYNC)
+            self.cancel(group, member.member_id, GroupTimer.MEMBER_REJOIN)
+            self.cancel(group, member.member_id, GroupTimer.MEMBER_SYNC)
         timeout_ms = member.revocation_timeout_ms
         if timeout_ms is None:
-            self.cancel(group, member.member_id, Deadline.MEMBER_REVOCATION)
+            self.cancel(group, member.member_id, GroupTimer.MEMBER_REVOCATION)
         else:
-            self.set(group, member.member_id, Deadline.MEMBER_REVOCATION, timeout_ms, now)
+            self.set(group, member.member_id, GroupTimer.MEMBER_REVOCATION, timeout_ms, now)
 
     def set(
-        self, group: Group, member_id: str, kind: Deadline, timeout_ms: int, now: Instant
+        self, group: Group, member_id: str, kind: GroupTimer, timeout_ms: int, now: Instant
     ) -> None:
         """Set a timer of a member, or of a group."""
-        self._timers.set(TimerName(kind, group.group_id, member_id), now.monotonic_ms + timeout_ms)
+        self._timers.set(
+            GroupTimerName(kind, group.group_id, member_id), now.monotonic_ms + timeout_ms
+        )
 
-    def is_set(self, group: Group, member_id: str, kind: Deadline) -> bool:
-        return TimerName(kind, group.group_id, member_id) in self._timers
+    def is_set(self, group: Group, member_id: str, kind: GroupTimer) -> bool:
+        return GroupTimerName(kind, group.group_id, member_id) in self._timers
 
-    def cancel(self, group: Group, member_id: str, kind: Deadline) -> None:
-        self._timers.cancel(TimerName(kind, group.group_id, member_id))
+    def cancel(self, group: Group, member_id: str, kind: GroupTimer) -> None:
+        self._timers.cancel(GroupTimerName(kind, group.group_id, member_id))
 
     def forget(self, group: Group, member_id: str) -> None:
         """Cancel all timers of a member that was removed."""
@@ -104,7 +110,7 @@ class MemberDeadlines:
 
     def forget_all(self, group: Group) -> None:
         """Cancel all timers of a group that was removed."""
-        self.cancel(group, "", Deadline.STREAMS_DELAY)
+        self.cancel(group, "", GroupTimer.STREAMS_DELAY)
         for member_id in group.members:
             self.forget(group, member_id)
 
@@ -131,5 +137,7 @@ class MemberDeadlines:
         "", a removal was undone: begin again the sessions of all members."""
         async for some in in_pieces(group.members.items()):
             for each, member in some:
-                if member_id in (each, "") or not self.is_set(group, each, Deadline.MEMBER_SESSION):
+                if member_id in (each, "") or not self.is_set(
+                    group, each, GroupTimer.MEMBER_SESSION
+                ):
                     self._begin(group, member, now)

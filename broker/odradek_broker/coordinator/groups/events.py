@@ -24,7 +24,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 # --- Reasons --------------------------------------------------------------------------------------
 
 
-class RemovalReason(Enum):
+class MemberRemovalReason(Enum):
     """The reason for the removal of a member. LEFT: the member sent a LeaveGroup.
     LEFT_BY_HEARTBEAT: the member sent a heartbeat with epoch -1; a heartbeat has no field for a
     reason."""
@@ -49,7 +49,7 @@ class Removal(NamedTuple):
     `stated`: the reason that the client itself gave (LeaveGroup version 5, KIP-800).
     """
 
-    reason: RemovalReason
+    reason: MemberRemovalReason
     waited_ms: int | None = None
     stated: str | None = None
 
@@ -216,7 +216,7 @@ class MemberRemoved(NamedTuple):
     removal: Removal
 
 
-class RequestRefused(NamedTuple):
+class GroupRequestRefused(NamedTuple):
     """A request was answered with an error. `group`: the classic group, if there is one.
 
     `join`: the JoinGroup, if the request was a JoinGroup. `client`: (client id, host) if they are
@@ -271,7 +271,7 @@ GroupEvent = (
     | GroupEmptied
     | RecordReplayed
     | MemberRemoved
-    | RequestRefused
+    | GroupRequestRefused
     | GroupConverted
     | OffsetsDeleted
     | GroupRemoved

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
-from odradek_broker.coordinator.groups.settings import Topics
+from odradek_broker.coordinator.groups.settings import GroupMetadata
 from odradek_broker.slices import in_pieces
 from odradek_broker.topic_partition import TopicPartition
 
@@ -117,7 +117,7 @@ def intersects(left: Mapping[K, frozenset[int]], right: Mapping[K, frozenset[int
     )
 
 
-def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, bytes, list[int]]]:
+def by_name(partitions: Partitions, topics: GroupMetadata) -> list[tuple[str, bytes, list[int]]]:
     """(topic name, topic id, indexes), sorted; a deleted topic has no name and is left out."""
     return sorted(
         (name, topic_id, sorted(indexes))
@@ -126,6 +126,6 @@ def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, bytes, li
     )
 
 
-def named(partitions: Partitions, topics: Topics) -> list[TopicPartition]:
+def named(partitions: Partitions, topics: GroupMetadata) -> list[TopicPartition]:
     """The partitions by topic name and index, sorted; those of deleted topics are left out."""
     return [(name, index) for name, _, indexes in by_name(partitions, topics) for index in indexes]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
-from odradek_broker.coordinator.groups.events import Removal, RemovalReason
+from odradek_broker.coordinator.groups.events import MemberRemovalReason, Removal
 from odradek_broker.coordinator.runtime import Reply
 from odradek_broker.deferred import Deferred
 from odradek_broker.slices import in_pieces
@@ -134,7 +134,7 @@ def removal_of(identity: MemberIdentity) -> Removal:
     """The reason why a LeaveGroup removes a member. A LeaveGroup that gives only the instance id of
     the member comes from an administrator (G-80)."""
     by_admin = not identity.member_id and identity.group_instance_id is not None
-    reason = RemovalReason.REMOVED_BY_ADMIN if by_admin else RemovalReason.LEFT
+    reason = MemberRemovalReason.REMOVED_BY_ADMIN if by_admin else MemberRemovalReason.LEFT
     return Removal(reason, stated=identity.reason or None)
 
 

@@ -22,21 +22,21 @@ from odradek_broker.coordinator.groups.classic.group import (
     StateObserver,
 )
 from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
-from odradek_broker.coordinator.groups.classic.membership import ClassicMembership
+from odradek_broker.coordinator.groups.classic.membership import ClassicMembers
 from odradek_broker.coordinator.groups.consumer.classic_members import ClassicProtocolMembers
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerGroups
 from odradek_broker.coordinator.groups.conversion import GroupConversion
 from odradek_broker.coordinator.groups.deadlines import (
     MEMBER_DEADLINES,
-    Deadline,
+    GroupTimer,
+    GroupTimerName,
     MemberDeadlines,
-    TimerName,
 )
 from odradek_broker.coordinator.groups.events import (
     GroupRemoved,
+    GroupRequestRefused,
     Observer,
-    RequestRefused,
 )
 from odradek_broker.coordinator.groups.modern.groups import ModernGroups
 from odradek_broker.coordinator.groups.offset_expiration import (
@@ -59,15 +59,15 @@ from odradek_broker.coordinator.groups.offsets import (
     commit_records,
 )
 from odradek_broker.coordinator.groups.responses import join_refused
-from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
+from odradek_broker.coordinator.groups.settings import GroupMetadata, GroupSettings
 from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.groups.share.groups import ShareGroups
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.groups.streams.groups import StreamsGroups
 from odradek_broker.coordinator.runtime import (
+    CoreOutcome,
     Decision,
     Instant,
-    Outcome,
     ProducerIdentity,
     Record,
     Reply,
@@ -107,11 +107,11 @@ class GroupShard:
         self,
         config: GroupSettings,
         random: Randomness,
-        topics: Topics,
+        topics: GroupMetadata,
         observer: Observer,
         state_observer: StateObserver | None = None,
     ) -> None:
-        self.timers: Timers[TimerName] = Timers()
+        self.timers: Timers[GroupTimerName] = Timers()
         self.groups: dict[str, ClassicGroup] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
         self.shares: dict[str, ShareGroup] = {}
@@ -127,7 +127,7 @@ class GroupShard:
         self._state_observer = state_observer
         self._active = False
         self._rebalances = Rebalances(config, self.timers, observer)
-        self._classic = ClassicMembership(
+        self._classic = ClassicMembers(
             config, self.groups, self._rebalances, random, self._create, observer
         )
         everyone = ChainMap[str, Any](self.groups, self.consumers, self.shares, self.streams)
@@ -294,7 +294,7 @@ class GroupShard:
             if self._active:
                 self._observer(GroupRemoved(group_id))
 
-    async def loaded(self, now: Instant) -> Outcome:
+    async def loaded(self, now: Instant) -> CoreOutcome:
         """Build the soft state and the deadlines of every group (G-90)."""
         async for some in in_pieces(self.groups.values()):
             for group in some:
@@ -305,11 +305,11 @@ class GroupShard:
             await groups.restored(now)
         self._active = True
         self._set_expiry(now)
-        return Outcome()
+        return CoreOutcome()
 
-    def closed(self, error: ErrorCode) -> Outcome:
+    def closed(self, error: ErrorCode) -> CoreOutcome:
         """End the shard: this broker does not coordinate its groups any more."""
-        out = Outcome()
+        out = CoreOutcome()
         for group in self.groups.values():
             for member in group.members.values():
                 out.replies += self._rebalances.release(group, member, error)
@@ -320,14 +320,14 @@ class GroupShard:
 
     # --- Membership ---
 
-    async def join(self, call: JoinCall, now: Instant) -> Outcome:
+    async def join(self, call: JoinCall, now: Instant) -> CoreOutcome:
         group_id = call.request.group_id
         consumer, streams = self.consumers.get(group_id), self.streams.get(group_id)
         if consumer is not None and consumer.members:
             return await self._consumer_classic.join(consumer, call, now)
         if group_id in self.shares or (streams is not None and streams.members):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            return Outcome(replies=[join_refused(call.deferred, error, "")])
+            return CoreOutcome(replies=[join_refused(call.deferred, error, "")])
         empty = consumer or streams
         # A join that is refused without looking at the group must not convert it.
         if (
@@ -350,7 +350,7 @@ class GroupShard:
 
     def heartbeat(
         self, request: HeartbeatRequest, deferred: Deferred[HeartbeatResponse], now: Instant
-    ) -> Outcome:
+    ) -> CoreOutcome:
         consumer = self.consumers.get(request.group_id)
         if consumer is not None:
             return self._consumer_classic.heartbeat(consumer, request, deferred, now)
@@ -362,7 +362,7 @@ class GroupShard:
         api_version: int,
         deferred: Deferred[LeaveGroupResponse],
         now: Instant,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         consumer = self.consumers.get(request.group_id)
         if consumer is not None:
             return await self._consumer_classic.leave(consumer, request, api_version, deferred, now)
@@ -378,35 +378,35 @@ class GroupShard:
         for member_id, each in group.members.items() if group else ():
             if member not in (None, member_id, each.client_id):
                 continue
-            for kind in (Deadline.SESSION, Deadline.MEMBER_SESSION):
-                name = TimerName(kind, group_id, member_id)
+            for kind in (GroupTimer.SESSION, GroupTimer.MEMBER_SESSION):
+                name = GroupTimerName(kind, group_id, member_id)
                 if name in self.timers:
                     self.timers.set(name, now_ms)
                     ended.append(member_id)
         return ended
 
-    async def on_timer(self, name: TimerName, now: Instant) -> Outcome:
-        if name.kind is Deadline.EXPIRY:
+    async def on_timer(self, name: GroupTimerName, now: Instant) -> CoreOutcome:
+        if name.kind is GroupTimer.EXPIRY:
             return await self._expire(now)
-        out = Outcome()
-        if name.kind in MEMBER_DEADLINES or name.kind is Deadline.STREAMS_DELAY:
+        out = CoreOutcome()
+        if name.kind in MEMBER_DEADLINES or name.kind is GroupTimer.STREAMS_DELAY:
             for groups in self._modern:
                 await groups.on_timer(name, out, now)
             return out
         group = self.groups.get(name.group_id)
         if group is None:
             return out
-        if name.kind is Deadline.SESSION:
+        if name.kind is GroupTimer.SESSION:
             out = await self._rebalances.on_session_end(group, name.member_id, now)
-        elif name.kind is Deadline.PENDING:
+        elif name.kind is GroupTimer.PENDING:
             out = await self._rebalances.on_pending_end(group, name.member_id, now)
-        elif name.kind is Deadline.JOIN:
+        elif name.kind is GroupTimer.JOIN:
             out = await self._rebalances.on_join_end(group, now)
         else:
             out = await self._rebalances.on_sync_end(group, now)
         return self._tidied(name.group_id, out)
 
-    def _tidied(self, group_id: str, out: Outcome) -> Outcome:
+    def _tidied(self, group_id: str, out: CoreOutcome) -> CoreOutcome:
         """Remove the group if nothing of it is left and `out` has no records."""
         if not out.records:
             self._drop_if_void(group_id)
@@ -420,7 +420,7 @@ class GroupShard:
         deferred: Deferred[list[ErrorCode]],
         now: Instant,
         producer: ProducerIdentity | None = None,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Commit offsets (O-03 to O-07); with a producer, as part of its transaction (O-05, O-17).
 
         The answer has one code for each part of the call.
@@ -444,7 +444,7 @@ class GroupShard:
             error = check_commit(group, call, transactional)
         if error is not ErrorCode.NONE:
             self._observe_refusal(call, error, producer)
-            return Outcome(replies=[Reply(deferred, refused(error), refused)])
+            return CoreOutcome(replies=[Reply(deferred, refused(error), refused)])
         if producer is None and group is not None and call.member_id in group.members:
             member = group.members[call.member_id]
             self._rebalances.timers.restart_session(group, member, now)
@@ -453,7 +453,7 @@ class GroupShard:
         def keep_own(error: ErrorCode) -> list[ErrorCode]:
             return [error if own is ErrorCode.NONE else own for own in errors]
 
-        return Outcome(
+        return CoreOutcome(
             records=records,
             replies=[Reply(deferred, errors, keep_own)],
             append_errors=OFFSET_APPEND_ERRORS,
@@ -464,7 +464,7 @@ class GroupShard:
         self, call: CommitCall, error: ErrorCode, producer: ProducerIdentity | None
     ) -> None:
         self._observer(
-            RequestRefused(
+            GroupRequestRefused(
                 call.group_id,
                 "OffsetCommit" if producer is None else "TxnOffsetCommit",
                 error,
@@ -490,9 +490,9 @@ class GroupShard:
 
     def _set_expiry(self, now: Instant) -> None:
         interval_ms = self._config.offsets_retention_check_interval_ms
-        self.timers.set(TimerName(Deadline.EXPIRY), now.monotonic_ms + interval_ms)
+        self.timers.set(GroupTimerName(GroupTimer.EXPIRY), now.monotonic_ms + interval_ms)
 
-    async def _expire(self, now: Instant) -> Outcome:
+    async def _expire(self, now: Instant) -> CoreOutcome:
         """Remove expired offsets, and groups that have neither members nor offsets."""
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
         records: list[Record] = []
@@ -517,5 +517,5 @@ class GroupShard:
             self._set_expiry(now)
         else:
             pause_ms = EXPIRY_PAUSE_MS if len(records) >= TOMBSTONES_MAX else 0
-            self.timers.set(TimerName(Deadline.EXPIRY), now.monotonic_ms + pause_ms)
-        return Outcome(records=records)
+            self.timers.set(GroupTimerName(GroupTimer.EXPIRY), now.monotonic_ms + pause_ms)
+        return CoreOutcome(records=records)

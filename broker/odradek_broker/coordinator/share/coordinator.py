@@ -19,15 +19,15 @@ from typing import Protocol
 import structlog
 
 from odradek_broker.coordinator.runtime import (
+    CoreOutcome,
     Instant,
     OffsetPartition,
     OffsetRuntime,
-    Outcome,
     Runtime,
     RuntimeState,
 )
 from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, PartitionCounts, Shards
-from odradek_broker.coordinator.share.shard import ShareSettings, ShareShard
+from odradek_broker.coordinator.share.shard import ShareShard, ShareStateSettings
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.platform.seams import Clock, Scheduler
@@ -51,8 +51,8 @@ DELETE_AGAIN_MS = 1_000
 #: The limit of share partitions that are handled in one turn of the event loop.
 _TURN_MAX = 25
 
-Decide = Callable[[ShareShard, Deferred[StateResult], Instant], Outcome]
-DecideEach = Callable[[ShareShard, ShareKey, Deferred[StateResult], Instant], Outcome]
+Decide = Callable[[ShareShard, Deferred[StateResult], Instant], CoreOutcome]
+DecideEach = Callable[[ShareShard, ShareKey, Deferred[StateResult], Instant], CoreOutcome]
 Results = Mapping[ShareKey, StateResult]
 Answers = Mapping[ShareKey, Deferred[StateResult]]
 
@@ -61,7 +61,7 @@ Answers = Mapping[ShareKey, Deferred[StateResult]]
 DELETED_AT_ONCE = 50
 
 
-class Topics(PartitionCounts, Protocol):
+class NamedPartitionCounts(PartitionCounts, Protocol):
     """The topics in the cluster metadata."""
 
     def topic_name(self, topic_id: bytes, /) -> str | None: ...
@@ -123,9 +123,9 @@ class ShareCoordinator:
 
     def __init__(
         self,
-        settings: ShareSettings,
+        settings: ShareStateSettings,
         *,
-        metadata: Topics,
+        metadata: NamedPartitionCounts,
         internal_partition: Callable[[str, int], OffsetPartition | None],
         ensure_topic: Callable[[str], Deferred[None]],
         prune: Callable[[dict[int, int]], None],
@@ -435,9 +435,9 @@ def _together(
     shard: ShareShard,
     answers: Mapping[ShareKey, Deferred[StateResult]],
     now: Instant,
-) -> Outcome:
+) -> CoreOutcome:
     """The decisions about share partitions of one shard as a single outcome."""
-    together = Outcome()
+    together = CoreOutcome()
     for key, answer in answers.items():
         outcome = decide(shard, key, answer, now)
         together.records += outcome.records

@@ -9,9 +9,9 @@ from odradek_broker.share_state import DeadLetterPosition, ShareKey, ShareState,
 from odradek_protocol.stored.share_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
+    ShareStateBatch,
     ShareUpdateKey,
     ShareUpdateValue,
-    StoredBatch,
     decode_key,
     decode_position,
     decode_value,
@@ -102,9 +102,9 @@ def _position(position: DeadLetterPosition | None) -> bytes:
     return b"" if position is None else encode_position(*position)
 
 
-def _stored(batches: Iterable[StateBatch]) -> list[StoredBatch]:
+def _stored(batches: Iterable[StateBatch]) -> list[ShareStateBatch]:
     return [
-        StoredBatch(
+        ShareStateBatch(
             first_offset=batch.first_offset,
             last_offset=batch.last_offset,
             delivery_state=batch.delivery_state,

@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Protocol
 
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
+from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record, Reply
 from odradek_broker.coordinator.share.records import (
     decode_change,
     snapshot_record,
@@ -67,7 +67,7 @@ _MESSAGES = {
 }
 
 
-class ShareSettings(Protocol):
+class ShareStateSettings(Protocol):
     """The settings of the broker that the share coordinator reads."""
 
     @property
@@ -112,7 +112,7 @@ class ShareShard:
     """
 
     def __init__(
-        self, index: int, settings: ShareSettings, exists: Callable[[bytes, int], bool]
+        self, index: int, settings: ShareStateSettings, exists: Callable[[bytes, int], bool]
     ) -> None:
         self.index = index
         self._settings = settings
@@ -192,7 +192,7 @@ class ShareShard:
         start_offset: int,
         deferred: Deferred[StateResult],
         now: Instant,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Replace the state by a new one that begins at an offset (H-103)."""
         stored = self.partitions.get(key)
         if stored is not None and _is_fenced(state_epoch, stored.highest_state_epoch):
@@ -213,7 +213,7 @@ class ShareShard:
 
     def read(
         self, key: ShareKey, leader_epoch: int, deferred: Deferred[StateResult], now: Instant
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """The state; a newer leader epoch is stored, so that older leaders are refused (H-104)."""
         stored = self.partitions.get(key)
         if stored is None:
@@ -235,7 +235,7 @@ class ShareShard:
             )
         return _answered(deferred, StateResult(state=state), records)
 
-    def read_summary(self, key: ShareKey, deferred: Deferred[StateResult]) -> Outcome:
+    def read_summary(self, key: ShareKey, deferred: Deferred[StateResult]) -> CoreOutcome:
         """The present state, for any leader epoch; for an unknown share partition, the state before
         the first fetch (H-104)."""
         if not self._exists(key.topic_id, key.partition):
@@ -246,7 +246,7 @@ class ShareShard:
 
     def write(
         self, key: ShareKey, change: ShareState, deferred: Deferred[StateResult], now: Instant
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Merge the batches of a change into the state. The start offset of the change replaces the
         stored one unless it is -1 (H-105). The position of dead letters of the change replaces the
         stored one unless it is None (H-206)."""
@@ -269,7 +269,7 @@ class ShareShard:
             return _refused(deferred, _E.INVALID_REQUEST, problem)
         return _answered(deferred, StateResult(), [self._change(key, stored, change, now)])
 
-    def delete(self, key: ShareKey, deferred: Deferred[StateResult]) -> Outcome:
+    def delete(self, key: ShareKey, deferred: Deferred[StateResult]) -> CoreOutcome:
         """Delete the state; nothing is written if there is none (H-103)."""
         if not self._exists(key.topic_id, key.partition):
             return _refused(deferred, _E.UNKNOWN_TOPIC_OR_PARTITION)
@@ -306,13 +306,13 @@ class ShareShard:
 
     # --- Periodic work ---
 
-    def loaded(self, now: Instant) -> Outcome:
+    def loaded(self, now: Instant) -> CoreOutcome:
         """See `runtime.Core`."""
         for name in (Periodic.SNAPSHOTS, Periodic.PRUNING):
             self._set_timer(name, now)
-        return Outcome()
+        return CoreOutcome()
 
-    def on_timer(self, name: Periodic, now: Instant) -> Outcome:
+    def on_timer(self, name: Periodic, now: Instant) -> CoreOutcome:
         """See `runtime.Core`."""
         if name is Periodic.MORE_SNAPSHOTS:
             return self._snapshot_some(now)
@@ -322,9 +322,9 @@ class ShareShard:
         self._cold = self._cold_partitions(now)
         return self._snapshot_some(now)
 
-    def closed(self, error: ErrorCode) -> Outcome:
+    def closed(self, error: ErrorCode) -> CoreOutcome:
         """See `runtime.Core`; no request is parked here."""
-        return Outcome()
+        return CoreOutcome()
 
     def _set_timer(self, name: Periodic, now: Instant) -> None:
         settings = self._settings
@@ -334,17 +334,17 @@ class ShareShard:
         }[name]
         self.timers.set(name, now.monotonic_ms + interval_ms)
 
-    def _prune(self) -> Outcome:
+    def _prune(self) -> CoreOutcome:
         """Once the snapshots up to now are durable, request the deletion of the records that no
         load needs (H-106)."""
         offset = self.redundant_until()
 
-        def durable(error: ErrorCode, now: Instant) -> Outcome:
+        def durable(error: ErrorCode, now: Instant) -> CoreOutcome:
             if error is _E.NONE and offset > 0:
                 self.prune_to = offset
-            return Outcome()
+            return CoreOutcome()
 
-        return Outcome(after_append=durable)
+        return CoreOutcome(after_append=durable)
 
     def redundant_until(self) -> int:
         """The offset below which no load needs a record."""
@@ -362,7 +362,7 @@ class ShareShard:
             [key for key, state in states if now.wall_ms - state.written_ms >= interval_ms]
         )
 
-    def _snapshot_some(self, now: Instant) -> Outcome:
+    def _snapshot_some(self, now: Instant) -> CoreOutcome:
         """Write snapshots of the cold share partitions in batches of a limited size. The next batch
         is written in another turn of the loop, once the previous batch is durable. After an error,
         the next call of the timer writes the rest."""
@@ -385,14 +385,14 @@ class ShareShard:
             records.append(record)
             size_bytes += _size_bytes(record)
         if not records:
-            return Outcome()
+            return CoreOutcome()
 
-        def durable(error: ErrorCode, later: Instant) -> Outcome:
+        def durable(error: ErrorCode, later: Instant) -> CoreOutcome:
             if error is _E.NONE and keys:
                 self.timers.set(Periodic.MORE_SNAPSHOTS, later.monotonic_ms)
-            return Outcome()
+            return CoreOutcome()
 
-        return Outcome(records=records, after_append=durable)
+        return CoreOutcome(records=records, after_append=durable)
 
 
 def _merged(stored: StoredPartition, change: ShareState) -> tuple[ShareState, bool]:
@@ -451,13 +451,13 @@ def _too_many(stored: StoredPartition, change: ShareState) -> str:
 
 def _answered(
     deferred: Deferred[StateResult], result: StateResult, records: list[Record]
-) -> Outcome:
-    return Outcome(records=records, replies=[Reply(deferred, result, StateResult)])
+) -> CoreOutcome:
+    return CoreOutcome(records=records, replies=[Reply(deferred, result, StateResult)])
 
 
 def _refused(
     deferred: Deferred[StateResult], error: ErrorCode, message: str | None = None
-) -> Outcome:
+) -> CoreOutcome:
     return _answered(deferred, StateResult(error, message or _MESSAGES[error]), [])
 
 

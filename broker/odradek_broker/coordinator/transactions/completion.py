@@ -21,7 +21,7 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from odradek_broker.coordinator.runtime import Core, Instant, Outcome, Runtime, RuntimeState
+from odradek_broker.coordinator.runtime import Core, CoreOutcome, Instant, Runtime, RuntimeState
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.coordinator.transactions.decisions import VERSION_2, complete_transaction
 from odradek_broker.coordinator.transactions.events import (
@@ -55,7 +55,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 _E = ErrorCode
 
 
-class Deadline(Enum):
+class TransactionTimer(Enum):
     """The purpose of a timer."""
 
     TIMEOUTS = "look for transactions that ran out of time"
@@ -65,10 +65,10 @@ class Deadline(Enum):
     PARKED = "give up waiting for the end of the last transaction"
 
 
-class TimerName(NamedTuple):
+class TransactionTimerName(NamedTuple):
     """The name of a deadline; `number` distinguishes the parked calls of a transactional id."""
 
-    kind: Deadline
+    kind: TransactionTimer
     transactional_id: str = ""
     number: int = 0
 
@@ -117,7 +117,7 @@ class SendMarkers:
 
     transactional_id: str
     request: MarkerRequest
-    decide: Callable[[Mapping[TopicPartition, ErrorCode], Instant], Outcome]
+    decide: Callable[[Mapping[TopicPartition, ErrorCode], Instant], CoreOutcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class TakeProducerId:
     none."""
 
     transactional_id: str
-    decide: Callable[[int | None, Instant], Outcome]
+    decide: Callable[[int | None, Instant], CoreOutcome]
     refuse: Callable[[ErrorCode], None]
 
 
@@ -134,7 +134,7 @@ class TakeProducerId:
 class DecideAgain:
     """A request to decide a parked call again."""
 
-    decide: Callable[[Instant], Outcome]
+    decide: Callable[[Instant], CoreOutcome]
 
 
 Effect = SendMarkers | TakeProducerId | DecideAgain
@@ -331,7 +331,7 @@ class Completion:
     def __init__(
         self,
         transactions: Mapping[str, Transaction],
-        timers: Timers[TimerName],
+        timers: Timers[TransactionTimerName],
         outbox: deque[Effect],
         coordinator_epoch: int,
         exists: Callable[[TopicPartition], bool],
@@ -353,48 +353,48 @@ class Completion:
         """True if the transaction of the id is decided and its Complete record is not durable."""
         return name in self._under_way
 
-    def begin(self, name: str, now: Instant) -> Outcome:
+    def begin(self, name: str, now: Instant) -> CoreOutcome:
         """Begin to write the markers of a transaction whose decision is durable."""
         current = self._transactions.get(name)
         if current is None or not current.state.is_prepared:
-            return Outcome()
+            return CoreOutcome()
         self._under_way[name] = MarkerProgress(current, self._coordinator_epoch)
         return self.send_markers(name, now)
 
-    def send_markers(self, name: str, now: Instant) -> Outcome:
+    def send_markers(self, name: str, now: Instant) -> CoreOutcome:
         """Request the markers that are not written yet; if all are written, complete the
         transaction."""
         progress = self._under_way.get(name)
         if progress is None or progress.in_flight:
-            return Outcome()
+            return CoreOutcome()
         if not progress.remaining:
             return self._complete(name, now)
         progress.in_flight = True
         request = progress.request()
         self._observer(MarkersSent(name, progress.transaction, request.partitions))
         self._outbox.append(SendMarkers(name, request, partial(self._answered, name)))
-        return Outcome()
+        return CoreOutcome()
 
     def _answered(
         self, name: str, codes: Mapping[TopicPartition, ErrorCode], now: Instant
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Take the leaders' answers to one `SendMarkers`."""
         progress = self._under_way.get(name)
         if progress is None or not progress.in_flight:
-            return Outcome()
+            return CoreOutcome()
         found = progress.answered(codes, self._exists)
         for answer in (MarkerAnswer.STALE, MarkerAnswer.FAILED):
             if answer in found:
                 del self._under_way[name]
                 error = codes.get(found[answer][0], _E.REQUEST_TIMED_OUT)
                 self._observer(MarkersStopped(name, found[answer], error, answer))
-                return Outcome()
+                return CoreOutcome()
         if progress.remaining:
             again = found[MarkerAnswer.RETRY]
             error = codes.get(again[0], _E.REQUEST_TIMED_OUT)
             self._observer(MarkersRetried(name, again, error, progress.backoff_ms()))
             self._retry(name, progress, now)
-            return Outcome()
+            return CoreOutcome()
         self._fault_points.reach(FaultPoint.ALL_MARKERS_DURABLE)
         return self._complete(name, now)
 
@@ -405,10 +405,10 @@ class Completion:
     # --- Inside ---
 
     def _retry(self, name: str, progress: MarkerProgress, now: Instant) -> None:
-        timer = TimerName(Deadline.MARKERS, name)
+        timer = TransactionTimerName(TransactionTimer.MARKERS, name)
         self._timers.set(timer, now.monotonic_ms + progress.backoff_ms())
 
-    def _complete(self, name: str, now: Instant) -> Outcome:
+    def _complete(self, name: str, now: Instant) -> CoreOutcome:
         """Write the Complete record (T-33). Later requests use the new state without waiting for
         the disk; their records follow the Complete record."""
         before = self._transactions[name]
@@ -416,22 +416,22 @@ class Completion:
         check_step(name, before.state, after.state)
         self._observer(TransactionCompleted(name, before, after))
 
-        def after_append(error: ErrorCode, then: Instant) -> Outcome:
+        def after_append(error: ErrorCode, then: Instant) -> CoreOutcome:
             progress = self._under_way.get(name)
             if error is not _E.NONE:
                 self._observer(StepNotRecorded(name, Cause.MARKERS_WRITTEN, None, error))
                 if progress is not None:
                     progress.attempts += 1
                     self._retry(name, progress, then)
-                return Outcome()
+                return CoreOutcome()
             self._under_way.pop(name, None)
-            return Outcome()
+            return CoreOutcome()
 
         self._on_complete(name)
-        return Outcome([encode(after)], [], after_append, TRANSACTION_APPEND_ERRORS)
+        return CoreOutcome([encode(after)], [], after_append, TRANSACTION_APPEND_ERRORS)
 
 
-class Leadership(Protocol):
+class PartitionLeaders(Protocol):
     """The leaders in the cluster metadata."""
 
     def leader_of(self, name: str, partition: int, /) -> int | None:
@@ -453,7 +453,7 @@ class MarkerWriter:
     def __init__(
         self,
         partition: Callable[[str, int], Partition | None],
-        metadata: Leadership,
+        metadata: PartitionLeaders,
         offsets_marker_written: Callable[[int, int, bool, Deferred[ErrorCode]], None],
         clock: Clock,
         fault_points: FaultPoints,

@@ -15,9 +15,9 @@ from typing import Protocol
 import structlog
 
 from odradek_broker.coordinator.runtime import (
+    CoreOutcome,
     Instant,
     InternalPartition,
-    Outcome,
     RuntimeState,
 )
 from odradek_broker.coordinator.shards import PartitionCounts, Shards, partition_for
@@ -45,7 +45,7 @@ from odradek_broker.coordinator.transactions.events import (
 from odradek_broker.coordinator.transactions.shard import (
     PARK_CLIENT_MS,
     PARK_MS,
-    TransactionSettings,
+    TransactionCoordinatorSettings,
     TransactionShard,
 )
 from odradek_broker.coordinator.transactions.transaction import Transaction
@@ -78,7 +78,7 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        settings: TransactionSettings,
+        settings: TransactionCoordinatorSettings,
         *,
         metadata: Metadata,
         internal_partition: Callable[[str, int], InternalPartition | None],
@@ -244,7 +244,7 @@ class TransactionCoordinator:
             return False
         found: list[bool] = []
 
-        def decide(now: Instant) -> Outcome:
+        def decide(now: Instant) -> CoreOutcome:
             found.append(runtime.core.is_open(transactional_id, now))
             return runtime.core.abort_if(runtime.core.is_open, transactional_id, now)
 

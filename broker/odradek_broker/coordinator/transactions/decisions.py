@@ -323,26 +323,26 @@ def verify_partitions(
     }
 
 
-class End(Enum):
+class EndTxnEffect(Enum):
     """The effects of an EndTxn with a valid identity."""
 
     PREPARE = "decide: write the Prepare record"
     DONE = "nothing: it was a retry, and the transaction is complete"
 
 
-Ending = End | ErrorCode
+Ending = EndTxnEffect | ErrorCode
 
 #: The table for transactions of version 1 (EndTxn 0 to 4): (state, commit) -> effect (T-30).
 #: Between the decision and the durable Complete record, every EndTxn is refused without the table.
 END_V1: dict[tuple[TransactionState, bool], Ending] = {
     (_S.EMPTY, True): _E.INVALID_TXN_STATE,
     (_S.EMPTY, False): _E.INVALID_TXN_STATE,
-    (_S.ONGOING, True): End.PREPARE,
-    (_S.ONGOING, False): End.PREPARE,
-    (_S.COMPLETE_COMMIT, True): End.DONE,
+    (_S.ONGOING, True): EndTxnEffect.PREPARE,
+    (_S.ONGOING, False): EndTxnEffect.PREPARE,
+    (_S.COMPLETE_COMMIT, True): EndTxnEffect.DONE,
     (_S.COMPLETE_COMMIT, False): _E.INVALID_TXN_STATE,
     (_S.COMPLETE_ABORT, True): _E.INVALID_TXN_STATE,
-    (_S.COMPLETE_ABORT, False): End.DONE,
+    (_S.COMPLETE_ABORT, False): EndTxnEffect.DONE,
 }
 
 #: The table for transactions of version 2 (EndTxn 5): (state, commit, retry) -> effect (T-65).
@@ -351,21 +351,21 @@ END_V1: dict[tuple[TransactionState, bool], Ending] = {
 #: without the table.
 END_V2: dict[tuple[TransactionState, bool, bool], Ending] = {
     (_S.EMPTY, False, True): _E.PRODUCER_FENCED,
-    (_S.EMPTY, False, False): End.PREPARE,
+    (_S.EMPTY, False, False): EndTxnEffect.PREPARE,
     (_S.EMPTY, True, True): _E.PRODUCER_FENCED,
     (_S.EMPTY, True, False): _E.INVALID_TXN_STATE,
-    (_S.COMPLETE_ABORT, False, True): End.DONE,
-    (_S.COMPLETE_ABORT, False, False): End.PREPARE,
+    (_S.COMPLETE_ABORT, False, True): EndTxnEffect.DONE,
+    (_S.COMPLETE_ABORT, False, False): EndTxnEffect.PREPARE,
     (_S.COMPLETE_ABORT, True, True): _E.INVALID_TXN_STATE,
     (_S.COMPLETE_ABORT, True, False): _E.INVALID_TXN_STATE,
     (_S.COMPLETE_COMMIT, False, True): _E.INVALID_TXN_STATE,
-    (_S.COMPLETE_COMMIT, False, False): End.PREPARE,
-    (_S.COMPLETE_COMMIT, True, True): End.DONE,
+    (_S.COMPLETE_COMMIT, False, False): EndTxnEffect.PREPARE,
+    (_S.COMPLETE_COMMIT, True, True): EndTxnEffect.DONE,
     (_S.COMPLETE_COMMIT, True, False): _E.INVALID_TXN_STATE,
     (_S.ONGOING, False, True): _E.PRODUCER_FENCED,
-    (_S.ONGOING, False, False): End.PREPARE,
+    (_S.ONGOING, False, False): EndTxnEffect.PREPARE,
     (_S.ONGOING, True, True): _E.PRODUCER_FENCED,
-    (_S.ONGOING, True, False): End.PREPARE,
+    (_S.ONGOING, True, False): EndTxnEffect.PREPARE,
 }
 
 
@@ -387,7 +387,7 @@ def decide_end(
     if isinstance(ending, ErrorCode):
         return Decision(ending)
     producer_id, epoch = current.identity
-    if ending is End.DONE:
+    if ending is EndTxnEffect.DONE:
         return Decision(producer_id=producer_id, epoch=epoch)
     if call.version >= VERSION_2:
         return _prepare_v2(current, call, fresh_id, wall_ms)

@@ -19,16 +19,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
+from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Reply
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.coordinator.transactions.completion import (
     Completion,
-    Deadline,
     DecideAgain,
     Effect,
     PartitionCodes,
     TakeProducerId,
-    TimerName,
+    TransactionTimer,
+    TransactionTimerName,
 )
 from odradek_broker.coordinator.transactions.decisions import (
     AddCall,
@@ -72,7 +72,7 @@ from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.stored import transaction_log
 
 
-class TransactionSettings(Protocol):
+class TransactionCoordinatorSettings(Protocol):
     """The settings of the broker that the coordinator reads."""
 
     @property
@@ -142,7 +142,7 @@ class PendingTransitions:
         call: Call | None = None,
         *,
         fences: bool = False,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Decide on a transition. `fences`: the transition goes through PrepareEpochFence, because
         the coordinator itself fences the producer."""
         name = after.transactional_id
@@ -164,16 +164,16 @@ class PendingTransitions:
             self._fault_points.reach(FaultPoint.PREPARE_TORN)
         durable = _DECISION_DURABLE.get(after.state) or _STEP_DURABLE[cause]
 
-        def after_append(error: ErrorCode, then: Instant) -> Outcome:
+        def after_append(error: ErrorCode, then: Instant) -> CoreOutcome:
             if self._targets.get(name) is pending:
                 del self._targets[name]
             if error is not _E.NONE:
                 self._observer(StepNotRecorded(name, cause, call, error))
-                return Outcome()
+                return CoreOutcome()
             self._fault_points.reach(durable)
-            return self._completion.begin(name, then) if after.state.is_prepared else Outcome()
+            return self._completion.begin(name, then) if after.state.is_prepared else CoreOutcome()
 
-        return Outcome([encode(after)], replies, after_append, TRANSACTION_APPEND_ERRORS)
+        return CoreOutcome([encode(after)], replies, after_append, TRANSACTION_APPEND_ERRORS)
 
     def refused(
         self,
@@ -183,56 +183,56 @@ class PendingTransitions:
         reply: Reply[Any],
         now: Instant,
         partitions: Sequence[TopicPartition] = (),
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Answer a refusal. The answer has no records, but waits until the state that it depends on
         is durable."""
         if error is not _E.NONE:
             name = call.transactional_id
             current, state = self._transactions.get(name), self.target(name)
             self._observer(RequestRefused(name, cause, call, error, current, state, partitions))
-        return Outcome(replies=[reply])
+        return CoreOutcome(replies=[reply])
 
     def take_producer_id(
         self,
         name: str,
-        decide: Callable[[int | None, Instant], Outcome],
+        decide: Callable[[int | None, Instant], CoreOutcome],
         refuse: Callable[[ErrorCode], None],
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Request a producer id; until it arrives, the transactional id has a pending
         transition.
         """
         pending = self._targets[name] = _Target(_S.EMPTY)
 
-        def go_on(given: int | None, now: Instant) -> Outcome:
+        def go_on(given: int | None, now: Instant) -> CoreOutcome:
             if self._targets.get(name) is pending:
                 del self._targets[name]
             if given is None:
                 refuse(_E.COORDINATOR_NOT_AVAILABLE)
-                return Outcome()
+                return CoreOutcome()
             return decide(given, now)
 
         self._outbox.append(TakeProducerId(name, go_on, refuse))
-        return Outcome()
+        return CoreOutcome()
 
-    def remove(self, expired: Sequence[Transaction]) -> Outcome:
+    def remove(self, expired: Sequence[Transaction]) -> CoreOutcome:
         """Remove unused ids (T-06)."""
         if not expired:
-            return Outcome()
+            return CoreOutcome()
         for current in expired:
             check_step(current.transactional_id, current.state, _S.DEAD)
             self._targets[current.transactional_id] = _Target(_S.DEAD)
 
-        def after_append(error: ErrorCode, then: Instant) -> Outcome:
+        def after_append(error: ErrorCode, then: Instant) -> CoreOutcome:
             for current in expired:
                 name = current.transactional_id
                 self._targets.pop(name, None)
                 # After an error the next scan finds the id again.
                 if error is _E.NONE:
                     self._observer(IdExpired(name, current, then.wall_ms))
-            return Outcome()
+            return CoreOutcome()
 
         records = [tombstone(current.transactional_id) for current in expired]
-        return Outcome(records, [], after_append, TRANSACTION_APPEND_ERRORS)
+        return CoreOutcome(records, [], after_append, TRANSACTION_APPEND_ERRORS)
 
 
 class _Target:
@@ -276,10 +276,10 @@ class Parking:
     """The parked calls of one shard. A parked call is identified by the name of its deadline in the
     shard's timers."""
 
-    def __init__(self, timers: Timers[TimerName]) -> None:
+    def __init__(self, timers: Timers[TransactionTimerName]) -> None:
         self._timers = timers
-        self._calls: dict[TimerName, ParkedCall] = {}
-        self._of_id: dict[str, list[TimerName]] = {}
+        self._calls: dict[TransactionTimerName, ParkedCall] = {}
+        self._of_id: dict[str, list[TransactionTimerName]] = {}
         self._next_number = 0
 
     def park(self, call: AddCall, deferred: Deferred[PartitionCodes], until_ms: int) -> bool:
@@ -288,17 +288,17 @@ class Parking:
         if len(self._of_id.get(name, ())) >= PARKED_MAX:
             return False
         self._next_number += 1
-        timer = TimerName(Deadline.PARKED, name, self._next_number)
+        timer = TransactionTimerName(TransactionTimer.PARKED, name, self._next_number)
         self._of_id.setdefault(name, []).append(timer)
         self._calls[timer] = ParkedCall(call, deferred, until_ms)
         self._timers.set(timer, until_ms)
         return True
 
-    def of_id(self, transactional_id: str) -> list[TimerName]:
+    def of_id(self, transactional_id: str) -> list[TransactionTimerName]:
         """The parked calls of an id, in the order in which they were parked."""
         return list(self._of_id.get(transactional_id, ()))
 
-    def take(self, timer: TimerName) -> ParkedCall | None:
+    def take(self, timer: TransactionTimerName) -> ParkedCall | None:
         """Remove and return a parked call; None if it was removed before."""
         parked = self._calls.pop(timer, None)
         if parked is not None:
@@ -314,7 +314,7 @@ class Parking:
         return [parked for timer in list(self._calls) if (parked := self.take(timer)) is not None]
 
 
-_SCAN = TimerName(Deadline.TIMEOUTS)
+_SCAN = TransactionTimerName(TransactionTimer.TIMEOUTS)
 #: The limits of ids that are looked at, and of tombstones, in one turn of the loop. The check for
 #: expired ids goes on in the next turn, or after a pause if it has found so many.
 EXPIRY_SLICE_IDS = 200
@@ -335,14 +335,14 @@ class TransactionShard:
 
     def __init__(
         self,
-        settings: TransactionSettings,
+        settings: TransactionCoordinatorSettings,
         coordinator_epoch: int,
         exists: Callable[[TopicPartition], bool],
         observer: Observer = unobserved,
         fault_points: FaultPoints = NO_FAULT_POINTS,
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.timers: Timers[TimerName] = Timers()
+        self.timers: Timers[TransactionTimerName] = Timers()
         self.transactions: dict[str, Transaction] = {}
         self.outbox: deque[Effect] = deque()
         self.coordinator_epoch = coordinator_epoch
@@ -393,7 +393,7 @@ class TransactionShard:
         else:
             self._ongoing.pop(name, None)
 
-    def loaded(self, now: Instant) -> Outcome:
+    def loaded(self, now: Instant) -> CoreOutcome:
         """Resume the ends of decided transactions (T-50e to T-50g). Begin the scan for expired ids
         (T-06) and, if a transaction is ongoing, the scan for timeouts (T-55)."""
         if self._ongoing:
@@ -409,11 +409,11 @@ class TransactionShard:
                 self._observer(CompletionResumed(name, current, partitions))
                 # Each transaction is resumed by its own effect, because each may write a record.
                 self.outbox.append(DecideAgain(partial(self._completion.begin, name)))
-        return Outcome()
+        return CoreOutcome()
 
-    def closed(self, error: ErrorCode) -> Outcome:
+    def closed(self, error: ErrorCode) -> CoreOutcome:
         """End the shard: this broker does not coordinate its ids any more."""
-        out = Outcome(replies=[parked.answer(error) for parked in self._parking.clear()])
+        out = CoreOutcome(replies=[parked.answer(error) for parked in self._parking.clear()])
         self._completion.clear()
         effects = list(self.outbox)
         self.outbox.clear()
@@ -422,20 +422,20 @@ class TransactionShard:
                 effect.refuse(error)
         return out
 
-    def on_timer(self, name: TimerName, now: Instant) -> Outcome:
+    def on_timer(self, name: TransactionTimerName, now: Instant) -> CoreOutcome:
         if name == _SCAN:
             self._scan(now)
-            return Outcome()
-        if name.kind is Deadline.EXPIRY:
+            return CoreOutcome()
+        if name.kind is TransactionTimer.EXPIRY:
             return self._expire(now)
-        if name.kind is Deadline.TIMED_OUT:
+        if name.kind is TransactionTimer.TIMED_OUT:
             return self.abort_if(self._timed_out, name.transactional_id, now)
-        if name.kind is Deadline.MARKERS:
+        if name.kind is TransactionTimer.MARKERS:
             return self._completion.send_markers(name.transactional_id, now)
         parked = self._parking.take(name)
         if parked is None:
-            return Outcome()
-        return Outcome(replies=[parked.answer(_E.CONCURRENT_TRANSACTIONS)])
+            return CoreOutcome()
+        return CoreOutcome(replies=[parked.answer(_E.CONCURRENT_TRANSACTIONS)])
 
     # --- InitProducerId ---
 
@@ -445,7 +445,7 @@ class TransactionShard:
         deferred: Deferred[InitAnswer],
         now: Instant,
         fresh_id: int | None = None,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Decide an InitProducerId (T-11, T-12). The caller has checked the request itself
         (T-10)."""
         name = call.transactional_id
@@ -483,7 +483,7 @@ class TransactionShard:
 
     def add(
         self, call: AddCall, deferred: Deferred[PartitionCodes], now: Instant, until_ms: int
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Add all partitions or none, with one code for all of them (T-20).
 
         Until `until_ms` of the monotonic clock the call waits for the end of the producer's last
@@ -493,7 +493,7 @@ class TransactionShard:
         if decision.error is _E.CONCURRENT_TRANSACTIONS and self._park(
             call, deferred, now, until_ms
         ):
-            return Outcome()
+            return CoreOutcome()
         codes = dict.fromkeys(call.partitions, decision.error)
 
         def refused(error: ErrorCode) -> PartitionCodes:
@@ -505,13 +505,15 @@ class TransactionShard:
         self._added_at_ms = now.monotonic_ms
         return self._pending.record(Cause.ADD, decision.after, [reply], now, call)
 
-    def verify(self, call: AddCall, deferred: Deferred[PartitionCodes], now: Instant) -> Outcome:
+    def verify(
+        self, call: AddCall, deferred: Deferred[PartitionCodes], now: Instant
+    ) -> CoreOutcome:
         """Verify that the partitions are in the transaction (T-22, T-62)."""
         codes = verify_partitions(self.transactions.get(call.transactional_id), call)
         reply = Reply(deferred, codes, lambda error: dict.fromkeys(call.partitions, error))
         refused = [part for part, code in codes.items() if code is not _E.NONE]
         if not refused:
-            return Outcome(replies=[reply])
+            return CoreOutcome(replies=[reply])
         return self._pending.refused(Cause.VERIFY, call, codes[refused[0]], reply, now, refused)
 
     def _decide_add(self, call: AddCall, now: Instant) -> Decision:
@@ -527,7 +529,7 @@ class TransactionShard:
         deferred: Deferred[EndAnswer],
         now: Instant,
         fresh_id: int | None = None,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Decide an EndTxn (T-30, T-65). The answer is sent when the decision is durable, before
         any marker (T-31)."""
         name = call.transactional_id
@@ -562,12 +564,12 @@ class TransactionShard:
         for timer in self._parking.of_id(name):
             self.outbox.append(DecideAgain(partial(self._resume, timer)))
 
-    def _resume(self, timer: TimerName, now: Instant) -> Outcome:
+    def _resume(self, timer: TransactionTimerName, now: Instant) -> CoreOutcome:
         parked = self._parking.take(timer)
         if parked is None:
-            return Outcome()
+            return CoreOutcome()
         if parked.deferred.abandoned:
-            return Outcome(replies=[parked.answer(_E.CONCURRENT_TRANSACTIONS)])
+            return CoreOutcome(replies=[parked.answer(_E.CONCURRENT_TRANSACTIONS)])
         return self.add(parked.call, parked.deferred, now, parked.until_ms)
 
     # --- Timeouts (T-55) ---
@@ -592,7 +594,9 @@ class TransactionShard:
         for name in late[:TIMED_OUT_MAX]:
             if self._timed_out(name, now):
                 # Each has a deadline of its own, because many may have timed out at a time.
-                self.timers.set(TimerName(Deadline.TIMED_OUT, name), now.monotonic_ms)
+                self.timers.set(
+                    TransactionTimerName(TransactionTimer.TIMED_OUT, name), now.monotonic_ms
+                )
 
     def _timed_out(self, name: str, now: Instant) -> bool:
         current = self.transactions.get(name)
@@ -618,11 +622,11 @@ class TransactionShard:
         name: str,
         now: Instant,
         fresh_id: int | None = None,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Fence the producer of an ongoing transaction and abort the transaction, if `still` is
         true."""
         if not still(name, now):
-            return Outcome()
+            return CoreOutcome()
         decision = fence_producer(self.transactions[name], fresh_id, now.wall_ms)
         if decision.needs_producer_id:
             return self._pending.take_producer_id(
@@ -640,9 +644,9 @@ class TransactionShard:
         return self._settings.transaction_remove_expired_transaction_cleanup_interval_ms
 
     def _set_expiry(self, now: Instant, wait_ms: int) -> None:
-        self.timers.set(TimerName(Deadline.EXPIRY), now.monotonic_ms + wait_ms)
+        self.timers.set(TransactionTimerName(TransactionTimer.EXPIRY), now.monotonic_ms + wait_ms)
 
-    def _expire(self, now: Instant) -> Outcome:
+    def _expire(self, now: Instant) -> CoreOutcome:
         oldest_ms = now.wall_ms - self._settings.transactional_id_expiration_ms
         expired: list[Transaction] = []
         self._unchecked = self._unchecked or deque(self.transactions)

@@ -100,7 +100,7 @@ COMPLETED: dict[TransactionState, TransactionState] = {
 }
 
 
-class IllegalTransition(RuntimeError):
+class IllegalTxnTransition(RuntimeError):
     """A transition that is not in `ENTERED_FROM`: a bug of this program, not an error of a
     client."""
 
@@ -108,7 +108,7 @@ class IllegalTransition(RuntimeError):
 def check_step(transactional_id: str, before: TransactionState, after: TransactionState) -> None:
     """Raise IllegalTransition unless `ENTERED_FROM` allows this step."""
     if before not in ENTERED_FROM[after]:
-        raise IllegalTransition(
+        raise IllegalTxnTransition(
             f"transactional id {transactional_id!r} cannot go from {before.label} to {after.label}"
         )
 

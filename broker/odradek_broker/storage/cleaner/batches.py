@@ -13,7 +13,7 @@ from typing import cast
 from odradek_broker.storage.cleaner.job import CleaningJob
 from odradek_broker.storage.cleaner.offset_map import OffsetMap
 from odradek_broker.storage.cleaner.transactions import CleanedTransactions
-from odradek_broker.storage.transaction_index import AbortedTransaction
+from odradek_broker.storage.transaction_index import AbortedTxn
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.batch import BatchHeader, Buffer
@@ -21,7 +21,7 @@ from odradek_protocol.records.builder import rewrite_columns
 from odradek_protocol.records.record import RecordColumns, column_parts
 
 
-class Kept(NamedTuple):
+class CleanedBatch(NamedTuple):
     """A cleaned batch. `batch`: None if nothing of it is kept. `records_kept`: the number of its
     records; `keyless`: the number of records dropped because they have no key. `aborted`: a
     transaction that ends with this batch and must stay in the index."""
@@ -29,7 +29,7 @@ class Kept(NamedTuple):
     batch: Buffer | None
     records_kept: int
     keyless: int = 0
-    aborted: AbortedTransaction | None = None
+    aborted: AbortedTxn | None = None
 
 
 class BatchFilter:
@@ -44,28 +44,28 @@ class BatchFilter:
         self._map = offsets
         self._transactions = transactions
 
-    def keep(self, header: BatchHeader, batch: memoryview) -> Kept:
+    def keep(self, header: BatchHeader, batch: memoryview) -> CleanedBatch:
         """The part of a batch that is kept. The caller has checked the checksum. Raises
         CorruptBatch if the records are damaged."""
         if header.is_control:
             return self._keep_control(header, batch)
         if self._transactions.saw_data(header):
-            return Kept(self._emptied(header), 0)
+            return CleanedBatch(self._emptied(header), 0)
         return self._keep_data(header, batch)
 
-    def _keep_control(self, header: BatchHeader, batch: memoryview) -> Kept:
+    def _keep_control(self, header: BatchHeader, batch: memoryview) -> CleanedBatch:
         """Keep a marker while records of its transaction are left, and afterwards for
         delete.retention.ms, like a tombstone."""
         ended_nothing, aborted = self._transactions.saw_control(header, batch)
         horizon_ms = header.delete_horizon_ms
         expired = horizon_ms is not None and horizon_ms <= self._job.now_ms
         if not header.record_count or (ended_nothing and expired):
-            return Kept(self._emptied(header), 0)
+            return CleanedBatch(self._emptied(header), 0)
         if ended_nothing and horizon_ms is None:
-            return Kept(self._with_horizon(header, column_parts(batch, header)), 1)
-        return Kept(batch, header.record_count, 0, aborted)
+            return CleanedBatch(self._with_horizon(header, column_parts(batch, header)), 1)
+        return CleanedBatch(batch, header.record_count, 0, aborted)
 
-    def _keep_data(self, header: BatchHeader, batch: memoryview) -> Kept:
+    def _keep_data(self, header: BatchHeader, batch: memoryview) -> CleanedBatch:
         parts = column_parts(batch, header)
         chosen = bytearray()
         keyless = 0
@@ -77,12 +77,14 @@ class BatchFilter:
             tombstones = tombstones or None in compress(columns.values, stays)
         count = sum(chosen)
         if not count:
-            return Kept(self._emptied(header), 0, keyless)
+            return CleanedBatch(self._emptied(header), 0, keyless)
         if header.delete_horizon_ms is None and tombstones:
-            return Kept(self._with_horizon(header, _chosen_of(parts, chosen)), count, keyless)
+            return CleanedBatch(
+                self._with_horizon(header, _chosen_of(parts, chosen)), count, keyless
+            )
         if count == len(chosen):
-            return Kept(batch, count, keyless)
-        return Kept(rewrite_columns(header, _chosen_of(parts, chosen)), count, keyless)
+            return CleanedBatch(batch, count, keyless)
+        return CleanedBatch(rewrite_columns(header, _chosen_of(parts, chosen)), count, keyless)
 
     def _choose(self, header: BatchHeader, columns: RecordColumns) -> tuple[list[bool], int]:
         """The records to keep: the last of each key, unless it is a tombstone older than

@@ -33,7 +33,7 @@ from odradek_broker.storage.cleaner.transactions import CleanedTransactions
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.segment import Segment, segment_name
 from odradek_broker.storage.segment_scanner import read_batches
-from odradek_broker.storage.transaction_index import AbortedTransaction, TransactionIndex
+from odradek_broker.storage.transaction_index import AbortedTxn, TransactionIndex
 from odradek_protocol.records.batch import BatchHeader, read_header_alone, verify_crc
 from odradek_protocol.records.record import RecordColumns, column_parts
 
@@ -89,7 +89,7 @@ class _LogCleaning:
             self._map.used,
         )
 
-    def _aborted_transactions(self) -> list[AbortedTransaction]:
+    def _aborted_transactions(self) -> list[AbortedTxn]:
         """The aborted transactions that the indexes of all segments name, because the marker of a
         transaction may be in a segment after the cleaned segments. Raises CorruptTransactionIndex,
         OSError."""
@@ -99,7 +99,7 @@ class _LogCleaning:
             path = f"{self._job.directory}/{segment_name(base)}.txnindex"
             if self._files.exists(path):
                 with closing(TransactionIndex(self._files, path)) as index:
-                    entries: Iterable[AbortedTransaction] = index.entries()
+                    entries: Iterable[AbortedTxn] = index.entries()
                     found += [
                         entry for entry in entries if entry.first_offset < self._job.upper_bound
                     ]

@@ -21,7 +21,7 @@ from odradek_broker.storage.cleaner.job import (
 )
 from odradek_broker.storage.cleaner.policy import LogToClean, log_to_clean
 from odradek_broker.storage.cleaner.producers import last_records
-from odradek_broker.storage.cleaner.runner import CleanerRunner, CleaningFailed, Failure
+from odradek_broker.storage.cleaner.runner import CleanerRunner, CleaningFailed, CleaningFailure
 from odradek_broker.storage.cleaner.statistics import CleanerStatistics, CleanerWatch, LogCleaned
 from odradek_broker.storage.errors import (
     IndexesBeingRebuilt,
@@ -357,9 +357,9 @@ class LogCleaner:
         self._watch.failed((log.topic, log.partition), problem)
 
     def _failed(self, run: _Run, problem: CleaningFailed) -> None:
-        if problem.failure is Failure.DAMAGED:
+        if problem.failure is CleaningFailure.DAMAGED:
             self._leave_alone(run.key, run.log, str(problem))
-        elif problem.failure is Failure.DIED:
+        elif problem.failure is CleaningFailure.DIED:
             self.statistics.deaths += 1
             self._deaths[run.key] = self._deaths.get(run.key, 0) + 1
             self._met(run.log, str(problem))
@@ -367,7 +367,7 @@ class LogCleaner:
                 self._leave_alone(run.key, run.log, str(problem))
         else:
             self._met(run.log, str(problem))
-            if problem.failure is Failure.INDEX:
+            if problem.failure is CleaningFailure.INDEX:
                 with suppress(StorageError):
                     # Reading aborted transactions starts the rebuild of a damaged index.
                     run.log.aborted_transactions(run.log.log_start_offset, run.to_clean.upper_bound)

@@ -20,7 +20,7 @@ from odradek_broker.storage.transaction_index import CorruptTransactionIndex
 from odradek_protocol.records.batch import BatchError
 
 
-class Failure(enum.Enum):
+class CleaningFailure(enum.Enum):
     """Kinds of reasons for giving up a cleaning."""
 
     DISK = "the disk failed"
@@ -32,7 +32,7 @@ class Failure(enum.Enum):
 class CleaningFailed(Exception):
     """A failed cleaning: the kind of failure, and a text for a log line."""
 
-    def __init__(self, failure: Failure, message: str) -> None:
+    def __init__(self, failure: CleaningFailure, message: str) -> None:
         super().__init__(message)
         self.failure = failure
 
@@ -63,12 +63,12 @@ class CleanerRunner(Protocol):
 def failed(problem: Exception) -> CleaningFailed:
     """The failure that an exception of `clean` stands for."""
     if isinstance(problem, CorruptTransactionIndex):
-        return CleaningFailed(Failure.INDEX, str(problem))
+        return CleaningFailed(CleaningFailure.INDEX, str(problem))
     if isinstance(problem, SegmentCorrupt | BatchError):
-        return CleaningFailed(Failure.DAMAGED, str(problem))
+        return CleaningFailed(CleaningFailure.DAMAGED, str(problem))
     if isinstance(problem, OSError):
-        return CleaningFailed(Failure.DISK, str(problem))
-    return CleaningFailed(Failure.DIED, repr(problem))
+        return CleaningFailed(CleaningFailure.DISK, str(problem))
+    return CleaningFailed(CleaningFailure.DIED, repr(problem))
 
 
 class BackgroundCleaner:

@@ -12,7 +12,7 @@ from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segment_scanner import BatchAt
-from odradek_broker.storage.transaction_index import AbortedTransaction, TransactionIndex
+from odradek_broker.storage.transaction_index import AbortedTxn, TransactionIndex
 from odradek_protocol.records.batch import BatchHeader
 
 _WRITE_BYTES = 1024 * 1024
@@ -110,7 +110,7 @@ class CleanedSegment(Segment):
         if self._pending_bytes >= _WRITE_BYTES:
             self._write_pending()
 
-    def write_aborted(self, transaction: AbortedTransaction) -> None:
+    def write_aborted(self, transaction: AbortedTxn) -> None:
         """Add an aborted transaction that still has records or a marker. Raises OSError."""
         self._aborted.append(transaction)
 

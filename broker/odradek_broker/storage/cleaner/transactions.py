@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable
 
 from odradek_broker.storage.producers.manager import read_end_marker
-from odradek_broker.storage.transaction_index import AbortedTransaction
+from odradek_broker.storage.transaction_index import AbortedTxn
 from odradek_protocol.records.batch import BatchHeader
 from odradek_protocol.stored.control_marker import ControlType
 
@@ -22,10 +22,10 @@ class CleanedTransactions:
 
     __slots__ = ("_aborted", "_committed_seen", "_ongoing_aborted", "_with_data")
 
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._aborted = [(each.first_offset, each) for each in aborted]
         heapq.heapify(self._aborted)
-        self._ongoing_aborted: dict[int, AbortedTransaction] = {}
+        self._ongoing_aborted: dict[int, AbortedTxn] = {}
         #: Producers with an ongoing aborted transaction of which at least one batch was read.
         self._with_data: set[int] = set()
         self._committed_seen: set[int] = set()
@@ -49,9 +49,7 @@ class CleanedTransactions:
         self._committed_seen.add(header.producer_id)
         return False
 
-    def saw_control(
-        self, header: BatchHeader, batch: memoryview
-    ) -> tuple[bool, AbortedTransaction | None]:
+    def saw_control(self, header: BatchHeader, batch: memoryview) -> tuple[bool, AbortedTxn | None]:
         """(removable, entry). `removable`: true if the marker is an emptied batch, or if no batch
         is left of the transaction that the marker ended. `entry`: the entry for the transaction
         index if the marker stays and its transaction was aborted, else None. Raises

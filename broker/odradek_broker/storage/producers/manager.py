@@ -13,7 +13,7 @@ from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.producers.snapshot import (
-    CorruptSnapshot,
+    CorruptProducerSnapshot,
     check_snapshot,
     decode_snapshot,
     encode_snapshot,
@@ -26,7 +26,7 @@ from odradek_broker.storage.segment_state import (
     SegmentState,
     encode_segment_state,
 )
-from odradek_broker.storage.transaction_index import AbortedTransaction
+from odradek_broker.storage.transaction_index import AbortedTxn
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchError, BatchHeader, CorruptBatch
 from odradek_protocol.records.record import read_records
@@ -47,7 +47,7 @@ def has_snapshot(files: Files, directory: str, offset: int) -> bool:
     """True if a partition's directory has a whole snapshot of an offset. Raises OSError."""
     try:
         check_snapshot(_read(files, f"{directory}/{snapshot_name(offset)}"))
-    except (FileNotFoundError, CorruptSnapshot):
+    except (FileNotFoundError, CorruptProducerSnapshot):
         return False
     return True
 
@@ -157,7 +157,7 @@ class Producers:
 
     def _apply_marker(
         self, header: BatchHeader, marker: EndMarker, offset: int
-    ) -> AbortedTransaction | None:
+    ) -> AbortedTxn | None:
         control_type, coordinator_epoch = marker
         return self.state.apply_marker(
             header.producer_id,
@@ -173,7 +173,7 @@ class Producers:
         marker = read_end_marker(header, batch) if header.is_control else None
         self.apply(header, marker, segment, header.base_offset, header.last_offset, 0)
 
-    def follow(self, header: BatchHeader, batch: memoryview) -> AbortedTransaction | None:
+    def follow(self, header: BatchHeader, batch: memoryview) -> AbortedTxn | None:
         """Apply a batch without writing the transaction index; returns the index entry, if there is
         one."""
         marker = read_end_marker(header, batch) if header.is_control else None
@@ -245,7 +245,7 @@ class Producers:
                 continue
             try:
                 self.state = self._restored(offset, **self._options)
-            except CorruptSnapshot:
+            except CorruptProducerSnapshot:
                 if not keep_damaged:
                     self._files.remove(self._snapshot_path(offset))
                 continue
@@ -259,7 +259,7 @@ class Producers:
         (L-55). Raises OSError."""
         try:
             state = self._restored(offset, **self._options)
-        except (FileNotFoundError, CorruptSnapshot):
+        except (FileNotFoundError, CorruptProducerSnapshot):
             return
         state.remove_expired(now_ms)
         state.high_watermark_moved(offset)
@@ -301,7 +301,7 @@ class Producers:
         offset. Raises OSError."""
         try:
             state = self._restored(offset, **{**self._options, "tally": ProducerTally()})
-        except (FileNotFoundError, CorruptSnapshot):
+        except (FileNotFoundError, CorruptProducerSnapshot):
             return -1
         first = state.first_open_transaction
         return _BEYOND_ALL if first is None else first[0]

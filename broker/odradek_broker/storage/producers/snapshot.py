@@ -83,7 +83,7 @@ _TRAILER_HEAD = struct.Struct(">4sHI")
 _TRAILER_PRODUCER = struct.Struct(">qB")
 
 
-class CorruptSnapshot(ValueError):
+class CorruptProducerSnapshot(ValueError):
     """The file is no producer snapshot. Delete it and fall back to an older one (P-28)."""
 
 
@@ -130,13 +130,15 @@ def encode_snapshot(entries: Iterable[ProducerEntry], segment_state: bytes = b""
 def check_snapshot(content: bytes) -> int:
     """The number of producers that a whole file claims to have. Raises CorruptSnapshot."""
     if len(content) < _FILE_HEAD.size:
-        raise CorruptSnapshot(f"{len(content)} bytes are too few for a producer snapshot")
+        raise CorruptProducerSnapshot(f"{len(content)} bytes are too few for a producer snapshot")
     version, crc, count = _FILE_HEAD.unpack_from(content)
     if version != SNAPSHOT_VERSION:
-        raise CorruptSnapshot(f"producer snapshot of version {version}, expected 1")
+        raise CorruptProducerSnapshot(f"producer snapshot of version {version}, expected 1")
     computed = crc32c(memoryview(content)[_CRC_COVERS_FROM:])
     if crc != computed:
-        raise CorruptSnapshot(f"producer snapshot with CRC {crc:#x}, its bytes give {computed:#x}")
+        raise CorruptProducerSnapshot(
+            f"producer snapshot with CRC {crc:#x}, its bytes give {computed:#x}"
+        )
     return int(count)
 
 
@@ -159,7 +161,7 @@ def read_segment_state(files: Files, path: str, *, checked: bool = True) -> Segm
     if checked:
         try:
             check_snapshot(content)
-        except CorruptSnapshot:
+        except CorruptProducerSnapshot:
             return None
     return decode_segment_state(content)
 
@@ -172,13 +174,15 @@ def decode_snapshot(content: bytes, *, map_end_offset: int) -> list[ProducerEntr
     count = check_snapshot(content)
     entries_end = _FILE_HEAD.size + count * _PACKED_ENTRY.size
     if count < 0 or entries_end > len(content):
-        raise CorruptSnapshot(f"producer snapshot of {len(content)} bytes claims {count} entries")
+        raise CorruptProducerSnapshot(
+            f"producer snapshot of {len(content)} bytes claims {count} entries"
+        )
     entries: dict[int, ProducerEntry] = {}
     view = memoryview(content)
     for fields in _PACKED_ENTRY.iter_unpack(view[_FILE_HEAD.size : entries_end]):
         entry = _entry(fields, map_end_offset)
         if entry.producer_id in entries:
-            raise CorruptSnapshot(f"producer snapshot names {entry.producer_id} twice")
+            raise CorruptProducerSnapshot(f"producer snapshot names {entry.producer_id} twice")
         entries[entry.producer_id] = entry
     _check_transactions(entries)
     _read_trailer(view[entries_end:], entries)
@@ -188,7 +192,7 @@ def decode_snapshot(content: bytes, *, map_end_offset: int) -> list[ProducerEntr
 def _entry(fields: tuple[int, ...], map_end_offset: int) -> ProducerEntry:
     producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator, first = fields
     if producer_id < 0 or last_offset >= map_end_offset or first >= map_end_offset:
-        raise CorruptSnapshot(
+        raise CorruptProducerSnapshot(
             f"producer snapshot at offset {map_end_offset} holds producer id {producer_id} with"
             f" last offset {last_offset} and open transaction {first}"
         )
@@ -212,7 +216,9 @@ def _check_transactions(entries: dict[int, ProducerEntry]) -> None:
         if entry.transaction_first_offset is not None
     ]
     if len(set(first_offsets)) != len(first_offsets):
-        raise CorruptSnapshot("producer snapshot with two transactions that begin at one offset")
+        raise CorruptProducerSnapshot(
+            "producer snapshot with two transactions that begin at one offset"
+        )
 
 
 def _read_trailer(trailer: memoryview, entries: dict[int, ProducerEntry]) -> None:
@@ -229,13 +235,13 @@ def _read_trailer(trailer: memoryview, entries: dict[int, ProducerEntry]) -> Non
         try:
             producer_id, batch_count = _TRAILER_PRODUCER.unpack_from(trailer, position)
         except struct.error:
-            raise CorruptSnapshot("the producer snapshot's trailer is cut off") from None
+            raise CorruptProducerSnapshot("the producer snapshot's trailer is cut off") from None
         position += _TRAILER_PRODUCER.size
         end = position + batch_count * PACKED_BATCH.size
         batches = bytes(trailer[position:end])
         entry = entries.get(producer_id)
         if entry is None or not _belong_to(batches, batch_count, entry):
-            raise CorruptSnapshot(
+            raise CorruptProducerSnapshot(
                 f"the producer snapshot's trailer does not fit its entry of producer id"
                 f" {producer_id}"
             )

@@ -20,7 +20,7 @@ from enum import Enum
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.producers.verifications import Verifications
-from odradek_broker.storage.transaction_index import AbortedTransaction
+from odradek_broker.storage.transaction_index import AbortedTxn
 from odradek_protocol.constants import (
     NO_COORDINATOR_EPOCH,
     NO_OFFSET,
@@ -490,7 +490,7 @@ class ProducerStateManager:
         control_type: int,
         offset: int,
         timestamp: int,
-    ) -> AbortedTransaction | None:
+    ) -> AbortedTxn | None:
         """Apply an appended COMMIT or ABORT marker (T-41). Returns the entry for the transaction
         index: an aborted transaction that had data here; None for a commit and for a marker that
         ended nothing (T-42). Raises ValueError for other control types."""
@@ -509,7 +509,7 @@ class ProducerStateManager:
         last_stable_offset = self._transactions.finish(first_offset, offset)
         if control_type == COMMIT_MARKER:
             return None
-        return AbortedTransaction(producer_id, first_offset, offset, last_stable_offset)
+        return AbortedTxn(producer_id, first_offset, offset, last_stable_offset)
 
     def _touch(self, producer_id: int) -> ProducerEntry:
         """The producer's entry, created if there is none, moved to the end of the order."""

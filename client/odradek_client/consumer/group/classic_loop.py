@@ -24,7 +24,7 @@ from odradek_client.consumer.group.classic_membership import (
 )
 from odradek_client.consumer.group.group_loop import GroupLoop
 from odradek_client.consumer.group.heartbeats import LEAVE_TIMEOUT_MS
-from odradek_client.consumer.group.membership import Action
+from odradek_client.consumer.group.membership import MembershipAction
 from odradek_client.consumer.group.offsets import Identity
 from odradek_client.consumer.subscription_state import SubscriptionState
 from odradek_client.errors import OdradekError, Retriable, error_for
@@ -182,7 +182,7 @@ class ClassicGroupLoop(GroupLoop):
             except Retriable as error:
                 membership.on_join_failure()
                 log.info("group %s: joining failed, trying again: %s", self._group_id, error)
-                action = Action.REDISCOVER
+                action = MembershipAction.REDISCOVER
             except Exception:
                 # The next poll raises the error (which may come from the application's assignor),
                 # and the poll after that joins again.
@@ -190,24 +190,24 @@ class ClassicGroupLoop(GroupLoop):
                 raise
             finally:
                 self._update_membership_lost()
-            if action is Action.GO_ON:
+            if action is MembershipAction.GO_ON:
                 self._heartbeat_wanted.set()
                 self._start_heartbeats()
                 return
             if membership.lost and self._subscription.assigned():
                 return
-            if action is Action.REDISCOVER:
+            if action is MembershipAction.REDISCOVER:
                 self._coordinator.forget()
-            if action is not Action.JOIN:
+            if action is not MembershipAction.JOIN:
                 await self._coordinator.back_off()
 
-    async def _join_once(self) -> Action:
+    async def _join_once(self) -> MembershipAction:
         membership, coordinator = self.membership, self._coordinator
         timeout_ms = self._config.max_poll_interval_ms + JOIN_SLACK_MS
         node_id = await coordinator.find()
         joined = await coordinator.send(node_id, membership.join_request(), timeout_ms=timeout_ms)
         action = membership.on_join(joined)
-        if action is not Action.GO_ON:
+        if action is not MembershipAction.GO_ON:
             return action
         await self._know_topics()
         request = membership.sync_request(self._network.cluster)
@@ -253,7 +253,7 @@ class ClassicGroupLoop(GroupLoop):
             )
         except Retriable as error:
             log.info("group %s: no answer to a heartbeat: %s", self._group_id, error)
-            action = Action.REDISCOVER
+            action = MembershipAction.REDISCOVER
         self._update_membership_lost()
         await self._act_on_heartbeat(action)
         if membership.rejoin_reason is not None or membership.failure is not None:

@@ -22,9 +22,9 @@ from odradek_client.consumer.assignors import Assignor, GroupMember
 from odradek_client.consumer.errors import IllegalState
 from odradek_client.consumer.group.membership import (
     NO_MEMBER_ID,
-    Action,
-    GroupSettings,
     Membership,
+    MembershipAction,
+    MembershipSettings,
 )
 from odradek_client.consumer.subscription_state import SubscriptionState
 from odradek_client.errors import OdradekError, error_for
@@ -88,7 +88,7 @@ JOIN_STATE_STEPS: dict[JoinState, frozenset[JoinState]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ClassicGroupSettings(GroupSettings):
+class ClassicGroupSettings(MembershipSettings):
     """The constants of a membership in the classic protocol."""
 
     heartbeat_interval_ms: int = 3_000
@@ -206,7 +206,7 @@ class ClassicMembership(Membership):
             )
         )
 
-    def on_join(self, response: JoinGroupResponse) -> Action:
+    def on_join(self, response: JoinGroupResponse) -> MembershipAction:
         """Take the answer to JoinGroup: enter the new generation, or react to the error. Raises
         errors that another join does not resolve."""
         code = ErrorCode.of(response.error_code)
@@ -231,7 +231,7 @@ class ClassicMembership(Membership):
         # partitions.
         skips = response.skip_assignment
         self._leader_assignment = LeaderAssignment(response.members, skips) if leads else None
-        return Action.GO_ON
+        return MembershipAction.GO_ON
 
     def on_join_failure(self) -> None:
         """Return to UNJOINED after a JoinGroup or SyncGroup that was not answered."""
@@ -263,7 +263,7 @@ class ClassicMembership(Membership):
             assignments=assignments,
         )
 
-    def on_sync(self, response: SyncGroupResponse, now_ms: int) -> Action:
+    def on_sync(self, response: SyncGroupResponse, now_ms: int) -> MembershipAction:
         """Take the answer to SyncGroup: become stable, or react to the error. Raises errors that
         another join does not resolve."""
         code = ErrorCode.of(response.error_code)
@@ -279,7 +279,7 @@ class ClassicMembership(Membership):
         self._user_data = decoded.user_data
         self._step(JoinState.STABLE)
         self._heard(now_ms)
-        return Action.GO_ON
+        return MembershipAction.GO_ON
 
     def take_assignment(self) -> list[TopicPartition]:
         """The partitions of this member, after `on_sync`. The group loop passes them to the
@@ -343,49 +343,49 @@ class ClassicMembership(Membership):
         self._last_heard_ms = now_ms
         self._next_heartbeat_ms = now_ms + self._heartbeat_interval_ms
 
-    def on_heartbeat(self, error_code: int, generation: int, now_ms: int) -> Action:
+    def on_heartbeat(self, error_code: int, generation: int, now_ms: int) -> MembershipAction:
         """Take the answer to a heartbeat. A fatal error is stored in `failure` for the next
         poll."""
         if generation != self.generation or self.state is not JoinState.STABLE:
-            return Action.IGNORE
+            return MembershipAction.IGNORE
         code = ErrorCode.of(error_code)
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self._last_heard_ms = (
                 now_ms  # in both cases the coordinator restarts the session (G table)
             )
         if code is ErrorCode.NONE:
-            return Action.GO_ON
+            return MembershipAction.GO_ON
         try:
             return self._act_on(code, HEARTBEAT_ERRORS, "Heartbeat")
         except OdradekError as failure:
             self.failure = failure
-            return Action.GO_ON
+            return MembershipAction.GO_ON
 
     # --- errors ---
 
     def _act_on(
         self, code: ErrorCode, errors: Mapping[ErrorCode, ErrorMeaning], request: str
-    ) -> Action:
+    ) -> MembershipAction:
         meaning = errors.get(code, ErrorMeaning.FATAL)
         reason = f"{request} was answered {code.name}"
         match meaning:
             case ErrorMeaning.RETRY:
                 if request != "Heartbeat":
                     self.request_rejoin(reason)
-                return Action.BACK_OFF
+                return MembershipAction.BACK_OFF
             case ErrorMeaning.REDISCOVER:
                 if request != "Heartbeat":
                     self.request_rejoin(reason)
-                return Action.REDISCOVER
+                return MembershipAction.REDISCOVER
             case ErrorMeaning.REJOIN | ErrorMeaning.NEW_ID:
                 self.request_rejoin(reason)
-                return Action.JOIN
+                return MembershipAction.JOIN
             case ErrorMeaning.GENERATION_LOST:
                 self.reset_generation(reason)
-                return Action.JOIN
+                return MembershipAction.JOIN
             case ErrorMeaning.MEMBER_LOST:
                 self.reset_member(reason)
-                return Action.JOIN
+                return MembershipAction.JOIN
             case ErrorMeaning.FENCED:
                 self.reset_member(reason)
                 raise error_for(code, about=self.about)

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.fetcher import Fetcher
 from odradek_client.consumer.group.consumer_membership import (
-    ConsumerGroupSettings,
     ConsumerMembership,
+    ConsumerMembershipSettings,
     MemberState,
     MemberSubscription,
     Reconciliation,
 )
 from odradek_client.consumer.group.group_loop import GroupLoop
 from odradek_client.consumer.group.heartbeats import EpochHeartbeats
-from odradek_client.consumer.group.membership import Action
+from odradek_client.consumer.group.membership import MembershipAction
 from odradek_client.consumer.group.offsets import Identity
 from odradek_client.consumer.subscription_state import SubscriptionState
 from odradek_client.network.client import NetworkClient
@@ -49,7 +49,7 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
         fetcher: Fetcher,
         signal: Callable[[], None],
     ) -> None:
-        settings = ConsumerGroupSettings(
+        settings = ConsumerMembershipSettings(
             group_id=group_id,
             group_instance_id=config.group_instance_id,
             session_timeout_ms=config.session_timeout_ms,
@@ -188,7 +188,7 @@ class ConsumerGroupLoop(EpochHeartbeats, GroupLoop):
             self._update_membership_lost()
         return super()._heartbeat_due_ms()
 
-    async def _send_heartbeat(self, node_id: int) -> Action:
+    async def _send_heartbeat(self, node_id: int) -> MembershipAction:
         membership, coordinator = self.membership, self._coordinator
         self._heartbeat_version = await coordinator.version_for(
             node_id, ApiKey.CONSUMER_GROUP_HEARTBEAT

@@ -27,7 +27,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from odradek_client.consumer.errors import IllegalState
-from odradek_client.consumer.group.membership import Action, EpochMembership, GroupSettings
+from odradek_client.consumer.group.membership import (
+    EpochMembership,
+    MembershipAction,
+    MembershipSettings,
+)
 from odradek_client.errors import OdradekError, error_for
 from odradek_client.structs import TopicPartition
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
@@ -160,7 +164,7 @@ _REDISCOVER = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AV
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupSettings(GroupSettings):
+class ConsumerMembershipSettings(MembershipSettings):
     """The constants of a membership. `remote_assignor` None: the broker chooses the assignor.
 
     `session_timeout_ms` is an assumption: only the broker knows the group's session timeout.
@@ -201,7 +205,7 @@ class ConsumerMembership(EpochMembership):
 
     state: MemberState
 
-    def __init__(self, settings: ConsumerGroupSettings, member_id: str) -> None:
+    def __init__(self, settings: ConsumerMembershipSettings, member_id: str) -> None:
         super().__init__(settings, member_id, MEMBER_STATE_STEPS, HEARTBEATING)
         self._rack_id = settings.rack_id
         self._fields = HeartbeatFields(settings.max_poll_interval_ms, settings.remote_assignor)
@@ -335,17 +339,17 @@ class ConsumerMembership(EpochMembership):
         request: ConsumerGroupHeartbeatRequest,
         response: ConsumerGroupHeartbeatResponse,
         now_ms: int,
-    ) -> Action:
+    ) -> MembershipAction:
         """Take the answer to a heartbeat. A fatal error is stored in `failure` for the next
         poll."""
         if self._is_old(request):
-            return Action.IGNORE
+            return MembershipAction.IGNORE
         code = ErrorCode.of(response.error_code)
         if self.state is MemberState.PREPARE_LEAVING and code is ErrorCode.NONE:
             # The last commits need the epoch; the rest of the answer is not needed.
             self.epoch = max(self.epoch, response.member_epoch)
         if self.state not in _ANY_IN_GROUP:
-            return Action.IGNORE
+            return MembershipAction.IGNORE
         if code is not ErrorCode.NONE:
             return self._on_error(code, response.error_message, now_ms)
         self._report_unanswered = False
@@ -356,7 +360,7 @@ class ConsumerMembership(EpochMembership):
             # others have revoked partitions.
             self._fields.send_all()
             self._next_heartbeat_ms = now_ms + self._interval_ms
-            return Action.GO_ON
+            return MembershipAction.GO_ON
         self.epoch = response.member_epoch
         if response.assignment is not None:
             self._on_target(
@@ -370,7 +374,7 @@ class ConsumerMembership(EpochMembership):
             self._on_target({})
         if self.state not in HEARTBEAT_AT_ONCE:
             self._next_heartbeat_ms = now_ms + self._interval_ms
-        return Action.GO_ON
+        return MembershipAction.GO_ON
 
     def _is_old(self, request: ConsumerGroupHeartbeatRequest) -> bool:
         """True if the request was sent before this member was fenced and joined again (K-35)."""
@@ -390,17 +394,17 @@ class ConsumerMembership(EpochMembership):
         elif self.state is not MemberState.RECONCILING:
             self._step(MemberState.RECONCILING)
 
-    def _on_error(self, code: ErrorCode, message: str | None, now_ms: int) -> Action:
+    def _on_error(self, code: ErrorCode, message: str | None, now_ms: int) -> MembershipAction:
         self._fields.send_all()
         if code in _FENCING:
             self._step(MemberState.FENCED)
-            return Action.JOIN
+            return MembershipAction.JOIN
         if code in _REDISCOVER or code.retriable:
             self._next_heartbeat_ms = now_ms  # the request is repeated, after a pause
-            return Action.REDISCOVER if code in _REDISCOVER else Action.BACK_OFF
+            return MembershipAction.REDISCOVER if code in _REDISCOVER else MembershipAction.BACK_OFF
         self.failure = error_for(code, message, about=self.about)
         self._step(MemberState.FATAL)
-        return Action.GO_ON
+        return MembershipAction.GO_ON
 
     def on_no_answer(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> None:
         if request.member_epoch >= 0:

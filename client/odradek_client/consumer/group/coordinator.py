@@ -30,7 +30,7 @@ class Retries:
         self.last_error: OdradekError | None = None
 
 
-class GroupCoordinator:
+class ConsumerCoordinator:
     """The coordinator of one group. The coordinator is looked up for the first request, and again
     after `forget`.
 

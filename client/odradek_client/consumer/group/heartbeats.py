@@ -8,8 +8,8 @@ import logging
 from abc import ABC, abstractmethod
 
 from odradek_client.config.common import ClientConfig
-from odradek_client.consumer.group.coordinator import GroupCoordinator
-from odradek_client.consumer.group.membership import Action, EpochMembership, Membership
+from odradek_client.consumer.group.coordinator import ConsumerCoordinator
+from odradek_client.consumer.group.membership import EpochMembership, Membership, MembershipAction
 from odradek_client.errors import OdradekError, Retriable, UnsupportedByBroker
 from odradek_client.network.client import NetworkClient
 from odradek_client.tasks import LastingTask
@@ -34,7 +34,7 @@ class HeartbeatLoop(ABC):
         self._group_id = membership.group_id
         self._network = network
         self.membership = membership
-        self._coordinator = GroupCoordinator(config, self._group_id, network)
+        self._coordinator = ConsumerCoordinator(config, self._group_id, network)
         self._heartbeats: LastingTask | None = None
         self._heartbeat_wanted = asyncio.Event()
 
@@ -79,10 +79,10 @@ class HeartbeatLoop(ABC):
     async def _heartbeat(self) -> None:
         """Send a heartbeat, and act on its answer."""
 
-    async def _act_on_heartbeat(self, action: Action) -> None:
-        if action is Action.REDISCOVER:
+    async def _act_on_heartbeat(self, action: MembershipAction) -> None:
+        if action is MembershipAction.REDISCOVER:
             self._coordinator.forget()
-        if action in (Action.REDISCOVER, Action.BACK_OFF):
+        if action in (MembershipAction.REDISCOVER, MembershipAction.BACK_OFF):
             await self._coordinator.back_off()
 
     def _warn_poll_overdue(self) -> None:
@@ -116,7 +116,7 @@ class EpochHeartbeats(HeartbeatLoop):
     async def _heartbeat(self) -> None:
         membership = self.membership
         self._request = None
-        action = Action.GO_ON
+        action = MembershipAction.GO_ON
         try:
             action = await self._send_heartbeat(await self._coordinator.find())
         except UnsupportedByBroker as error:
@@ -126,14 +126,14 @@ class EpochHeartbeats(HeartbeatLoop):
             self._log.info("group %s: no answer to a heartbeat: %s", self._group_id, error)
             if self._request is not None:
                 membership.on_no_answer(self._request, self._now_ms())
-            action = Action.REDISCOVER
+            action = MembershipAction.REDISCOVER
         except OdradekError as error:
             membership.fail(error)
         self._on_heartbeat_ended()
         await self._act_on_heartbeat(action)
 
     @abstractmethod
-    async def _send_heartbeat(self, node_id: int) -> Action:
+    async def _send_heartbeat(self, node_id: int) -> MembershipAction:
         """Send the next heartbeat, kept in `_request`, to the coordinator, and take the answer."""
 
     @abstractmethod

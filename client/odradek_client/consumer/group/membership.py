@@ -14,7 +14,7 @@ from odradek_client.errors import OdradekError
 NO_MEMBER_ID = ""
 
 
-class Action(Enum):
+class MembershipAction(Enum):
     """The group loop's next step after an answer of the coordinator."""
 
     GO_ON = "the step succeeded"
@@ -25,7 +25,7 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSettings:
+class MembershipSettings:
     """The constants of a membership. The rebalance timeout is max.poll.interval.ms."""
 
     group_id: str
@@ -37,14 +37,15 @@ class GroupSettings:
 class Membership(ABC):
     """The membership of a consumer in its group: the part that both group protocols share.
 
-    The group loop sends the requests, passes the answers on, and carries out the `Action`.
+    The group loop sends the requests, passes the answers on, and carries out the
+    `MembershipAction`.
     """
 
     state: Enum
 
     def __init__(
         self,
-        settings: GroupSettings,
+        settings: MembershipSettings,
         member_id: str,
         steps: Mapping[Any, Collection[Enum]],
         heartbeating: Collection[Enum],

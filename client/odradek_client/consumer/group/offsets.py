@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.errors import describe
-from odradek_client.consumer.group.coordinator import GroupCoordinator, Retries
+from odradek_client.consumer.group.coordinator import ConsumerCoordinator, Retries
 from odradek_client.consumer.group.offset_requests import (
     OFFSET_COMMIT_NEWEST,
     OFFSET_FETCH_NEWEST,
@@ -172,7 +172,7 @@ class GroupOffsets:
         self,
         config: ConsumerConfig,
         network: NetworkClient,
-        coordinator: GroupCoordinator,
+        coordinator: ConsumerCoordinator,
         subscription: SubscriptionState,
         committer: Committer,
     ) -> None:

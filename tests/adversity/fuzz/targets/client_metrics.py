@@ -21,7 +21,7 @@ from odradek_broker.telemetry.otlp import (
     Points,
     read_metrics,
 )
-from odradek_broker.telemetry.series import ClientSeries, Limits
+from odradek_broker.telemetry.series import ClientSeries, SeriesLimits
 from odradek_broker.telemetry.subscriptions import ClientAttributes
 from odradek_protocol.compression import Codec, compress
 
@@ -31,7 +31,7 @@ _CLIENT = ClientAttributes("id", "client", "software", "1", "host", "1")
 
 
 def _served(points: Points) -> None:
-    series = ClientSeries(lambda: Limits(_SERIES_MAX, _SERIES_MAX))
+    series = ClientSeries(lambda: SeriesLimits(_SERIES_MAX, _SERIES_MAX))
     series.push(b"a", _CLIENT, "user", points, 1, 0)
     series.push(b"b", _CLIENT, "user", points, 1, 0)
     if series.series > _SERIES_MAX:

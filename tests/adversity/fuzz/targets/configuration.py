@@ -23,7 +23,7 @@ from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.effective import TopicConfigs, describe_broker
 from odradek_broker.config.listeners import parse_address
 from odradek_broker.config.topic_settings import TOPIC_SETTINGS
-from odradek_broker.config.types import ConfigError, write_value
+from odradek_broker.config.types import BrokerConfigError, write_value
 from odradek_broker.patterns import PatternError, compile_pattern
 
 _CONFIG = default_config()
@@ -34,7 +34,7 @@ def _file(text: str) -> None:
     try:
         given = parse_properties(text)
         config, notices = parse_config(given)
-    except ConfigError:
+    except BrokerConfigError:
         return
     for notice in notices:
         notice.text.encode("utf-8", "surrogatepass")
@@ -48,7 +48,7 @@ def _dynamic(text: str) -> None:
     try:
         given = parse_assignments(text.splitlines())
         describe_broker(with_dynamic(_CONFIG, given, given))
-    except ConfigError:
+    except BrokerConfigError:
         return
 
 
@@ -56,7 +56,7 @@ def _topic(text: str) -> None:
     try:
         given = parse_assignments(text.splitlines())
         checked = _TOPICS.validate(given, {})
-    except ConfigError:
+    except BrokerConfigError:
         return
     _TOPICS.to_log_config(checked)
     _TOPICS.describe(checked, None)
@@ -74,7 +74,7 @@ def _expression(text: str) -> None:
 def _address(text: str) -> None:
     try:
         parse_address("http.listen", text)
-    except ConfigError:
+    except BrokerConfigError:
         return
 
 

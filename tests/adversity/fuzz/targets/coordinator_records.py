@@ -178,7 +178,7 @@ def _seeds() -> Iterator[bytes]:
     whole += _stored(key, offset_commit.encode_value(offset), 2)
     yield b"\0" + whole
     everything = b""
-    for kind in consumer_group.RecordType:
+    for kind in consumer_group.GroupRecordType:
         for record in _of_kind(consumer_group.KEYS[kind](), consumer_group.VALUES[kind], "c"):
             yield b"\0" + record
             everything += record

@@ -16,7 +16,7 @@ from functools import cache
 from tests.adversity.fuzz.target import Broken, Target
 
 from odradek.decoders import CannotDecode, Decoders, Limits, decode
-from odradek_records.decoders.avro import SchemaError, parse_schema
+from odradek_records.decoders.avro import AvroSchemaError, parse_schema
 from odradek_records.record_filter import FilterError, parse_filter
 
 _LIMITS = Limits(items_max=10_000)
@@ -75,7 +75,7 @@ def _check(data: bytes) -> None:
         _check_filter(rest)
     elif data[0] == _SCHEMA:
         schema, _, record = rest.partition(b"\0")
-        with suppress(SchemaError, CannotDecode, UnicodeDecodeError):
+        with suppress(AvroSchemaError, CannotDecode, UnicodeDecodeError):
             _writable(parse_schema(schema.decode()).decode(record, _LIMITS))
     else:
         formats = _decoders().formats

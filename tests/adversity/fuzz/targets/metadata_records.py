@@ -15,7 +15,7 @@ from counting_randomness import CountingRandomness
 from logs import NOW_MS
 from node_world import NodeWorld
 from odradek_broker.config.broker import default_config
-from odradek_broker.config.types import ConfigError
+from odradek_broker.config.types import BrokerConfigError
 from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.storage.errors import DataDirectoryError
@@ -81,7 +81,7 @@ def _check_replay(values: list[bytes]) -> None:
         except (DecodeError, MetadataError):
             return
     for name in metadata.topics:
-        with suppress(ConfigError):
+        with suppress(BrokerConfigError):
             metadata.log_config(name)
     metadata.topic_configs.describe({})
 

@@ -22,8 +22,8 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.request import CloseConnection, EncodedReply, Peer
-from odradek_broker.security.delegation_tokens import DelegationToken, DelegationTokens
-from odradek_broker.server.authentication import Authentication, State
+from odradek_broker.security.delegation_tokens import DelegationTokens, TokenInformation
+from odradek_broker.server.authentication import SaslServerAuthenticator, SaslState
 from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.sasl_listeners import SaslListeners
 from odradek_protocol import codec
@@ -42,7 +42,7 @@ _MECHANISM = ScramMechanism.SHA_256
 _CREDENTIALS = {_MECHANISM: {"alice": new_credential(_MECHANISM, _PASSWORD, b"salt" * 4)}}
 #: A delegation token of alice.
 _TOKENS = DelegationTokens("key")
-_TOKENS.put(DelegationToken("t", "User:alice", "User:alice", (), 0, 1 << 62, 1 << 62))
+_TOKENS.put(TokenInformation("t", "User:alice", "User:alice", (), 0, 1 << 62, 1 << 62))
 #: The first byte of an input chooses the listener.
 _CLOSED, _OPEN = 0, 1
 _LISTENERS = ("CLOSED", "OPEN")
@@ -87,7 +87,9 @@ class _Connection:
         self.secret = number == _CLOSED
         dispatcher: Dispatcher = world.dispatcher
         self.peer = Peer("peer", 1, _LISTENERS[number])
-        self.authentication = Authentication(listener, self.peer, dispatcher.answer, lambda: None)
+        self.authentication = SaslServerAuthenticator(
+            listener, self.peer, dispatcher.answer, lambda: None
+        )
         self.over = False
 
     def send(self, frame: bytes) -> EncodedReply:
@@ -103,7 +105,7 @@ class _Connection:
         self.over = self.over or isinstance(reply, CloseConnection)
         if self.secret and (self.authentication.known or self.peer.user != "ANONYMOUS"):
             raise Broken(f"{self.peer.user} is known without a password")
-        if (self.authentication.state is State.FAILED) and not self.over:
+        if (self.authentication.state is SaslState.FAILED) and not self.over:
             raise Broken("a failed authentication does not end the connection")
         return None if self.over else reply
 

@@ -24,7 +24,7 @@ from odradek_broker.storage.index import InvalidIndex, OffsetIndex, TimeIndex
 from odradek_broker.storage.meta_properties import read_meta_properties
 from odradek_broker.storage.producers.snapshot import (
     SNAPSHOT,
-    CorruptSnapshot,
+    CorruptProducerSnapshot,
     decode_snapshot,
     encode_snapshot,
 )
@@ -57,7 +57,7 @@ def _files(content: bytes) -> MemoryFiles:
 def _snapshot(content: bytes) -> None:
     try:
         entries = decode_snapshot(content, map_end_offset=_END)
-    except CorruptSnapshot:
+    except CorruptProducerSnapshot:
         return
     again = encode_snapshot(entries)
     if encode_snapshot(decode_snapshot(again, map_end_offset=_END)) != again:

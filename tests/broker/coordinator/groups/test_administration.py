@@ -22,8 +22,8 @@ from odradek_broker.coordinator.runtime import (
     in_batches,
 )
 from odradek_broker.metadata.cluster import ClusterMetadata
-from odradek_broker.metadata.config_changes import Change, ResourceChanges, alter_configs
-from odradek_broker.metadata.config_changes import Operation as ConfigOperation
+from odradek_broker.metadata.config_changes import AlterConfigOp as ConfigOperation
+from odradek_broker.metadata.config_changes import ResourceChanges, SettingChange, alter_configs
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_protocol.constants import RESOURCE_BROKER
 from odradek_protocol.errors import ErrorCode
@@ -616,7 +616,7 @@ def test_g05_settings_of_groups_are_read_only_as_in_kafka(key: str) -> None:
     assert not SETTING_OF_KEY[key].dynamic
     config, _ = parse_config({})
     metadata = ClusterMetadata(config, CountingRandomness())
-    change = Change(key, ConfigOperation.SET, "100000")
+    change = SettingChange(key, ConfigOperation.SET, "100000")
     records, (result,) = alter_configs(metadata, [ResourceChanges(RESOURCE_BROKER, "1", [change])])
     assert (records, result.error) == ([], E.INVALID_REQUEST)
     assert result.message is not None and key in result.message

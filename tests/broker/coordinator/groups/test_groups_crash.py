@@ -26,7 +26,7 @@ from odradek_protocol.schemas.join_group import (
     JoinGroupResponse,
 )
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 
 E = ErrorCode
 OFFSET_PARTITIONS = 2
@@ -167,7 +167,7 @@ def test_o03_o18_acknowledged_commits_survive_a_crash_at_any_moment(
 
 def test_o03_a_commit_on_a_full_disk_gets_an_error_and_loses_nothing(world: GroupsWorld) -> None:
     assert world.commit("a", 5) is E.NONE
-    full = Failure("append", code=errno.ENOSPC, path_part=OFFSETS_TOPIC, for_ever=True)
+    full = DiskFailure("append", code=errno.ENOSPC, path_part=OFFSETS_TOPIC, for_ever=True)
     world.files.fail(full)
     # A retriable error: the client stays a member and retries until the disk has room.
     assert world.commit("a", 6) is E.COORDINATOR_LOAD_IN_PROGRESS
@@ -185,7 +185,7 @@ def test_o03_a_commit_on_a_full_disk_gets_an_error_and_loses_nothing(world: Grou
 def test_l08_a_half_written_commit_is_truncated(world: GroupsWorld, torn_bytes: int) -> None:
     assert world.commit("a", 5) is E.NONE
     world.files.fail(
-        Failure("append", code=errno.ENOSPC, path_part=OFFSETS_TOPIC, torn_bytes=torn_bytes)
+        DiskFailure("append", code=errno.ENOSPC, path_part=OFFSETS_TOPIC, torn_bytes=torn_bytes)
     )
     assert world.commit("a", 6) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert world.commit("a", 7) is E.NONE
@@ -222,7 +222,7 @@ def test_d5_commits_get_not_coordinator_from_a_failed_flush_to_the_restart(
     world: GroupsWorld,
 ) -> None:
     assert world.commit("a", 5) is E.NONE
-    world.files.fail(Failure("sync", path_part=f"{OFFSETS_TOPIC}-{partition_for('a', 2)}"))
+    world.files.fail(DiskFailure("sync", path_part=f"{OFFSETS_TOPIC}-{partition_for('a', 2)}"))
     failed = world.commit_later("a", 6)
     world.flush()
     assert failed.result() == [E.COORDINATOR_LOAD_IN_PROGRESS]

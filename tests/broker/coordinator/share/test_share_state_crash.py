@@ -18,7 +18,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.share_state import ShareKey, ShareState, StateBatch, StateResult
 from odradek_protocol.errors import ErrorCode
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 
 E = ErrorCode
 PARTITIONS = 3
@@ -167,7 +167,7 @@ def test_h102_a_write_on_a_full_disk_gets_an_error_and_loses_nothing() -> None:
     world.initialize(0)
     world.flush()
     before = world.state(0)
-    full = Failure("append", code=errno.ENOSPC, path_part=SHARE_STATE_TOPIC, for_ever=True)
+    full = DiskFailure("append", code=errno.ENOSPC, path_part=SHARE_STATE_TOPIC, for_ever=True)
     world.files.fail(full)
     assert world.write(0, StateBatch(0, 0, 2, 1)).result().error is E.NOT_COORDINATOR
     assert full.fired > 0 and world.state(0) == before
@@ -184,7 +184,7 @@ def test_h102_calls_get_not_coordinator_from_a_failed_flush_to_the_restart() -> 
     world.initialize(0)
     world.flush()
     before = world.state(0)
-    world.files.fail(Failure("sync", path_part=SHARE_STATE_TOPIC, for_ever=True))
+    world.files.fail(DiskFailure("sync", path_part=SHARE_STATE_TOPIC, for_ever=True))
     written = world.write(0, StateBatch(0, 0, 2, 1))
     world.flush()
     assert written.result().error is E.NOT_COORDINATOR

@@ -17,7 +17,7 @@ from odradek_broker.coordinator.transactions.shard import TOMBSTONES_MAX
 from odradek_broker.coordinator.transactions.transaction import (
     ENTERED_FROM,
     TRANSACTION_APPEND_ERRORS,
-    IllegalTransition,
+    IllegalTxnTransition,
     Transaction,
     TransactionState,
     check_step,
@@ -234,7 +234,7 @@ def test_every_state_transition_is_in_the_table_or_raises(
     if before in ENTERED_FROM[after]:
         check_step(ID, before, after)
     else:
-        with pytest.raises(IllegalTransition, match=f"{before.label} to {after.label}"):
+        with pytest.raises(IllegalTxnTransition, match=f"{before.label} to {after.label}"):
             check_step(ID, before, after)
 
 

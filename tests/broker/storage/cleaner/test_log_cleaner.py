@@ -12,14 +12,14 @@ from compaction_history import batches_of
 from logs import Workers, make_batch, make_marker, small_file
 from node_world import NodeWorld
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
-from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.storage.cleaner.job import CleaningJob
 from odradek_broker.storage.cleaner.manager import OWN_SEGMENT_BYTES
 from odradek_broker.storage.cleaner.runner import CleaningDone, CleaningFailed
-from odradek_broker.storage.cleaner.runner import Failure as Why
+from odradek_broker.storage.cleaner.runner import CleaningFailure as Why
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
-from odradek_testkit.simulation.disk import Failure
+from odradek_testkit.simulation.disk import DiskFailure
 
 
 class Timers:
@@ -54,7 +54,7 @@ class World(NodeWorld):
         given = {key.replace("_", "."): value for key, value in configs.items()}
         given.setdefault("cleanup.policy", "compact")
         given.setdefault("segment.bytes", "1000")
-        records, _ = create_topics(self.node.metadata, [NewTopic(name, 1, configs=given)])
+        records, _ = create_topics(self.node.metadata, [RequestedTopic(name, 1, configs=given)])
         self.node.metadata_log.commit(records)
         self.flush()
         return self.log(name)
@@ -232,7 +232,7 @@ def test_a_full_disk_ends_only_the_present_cleaning() -> None:
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
-    world.files.fail(Failure("append", path_part="log.cleaned"))
+    world.files.fail(DiskFailure("append", path_part="log.cleaned"))
     world.look()
     assert len(world.problems) == 1 and world.logs.directories[0].cleaner_offsets == {}
     assert sorted(set(keys_of(log))) == [b"k0", b"k1", b"k2"]
@@ -247,7 +247,7 @@ def test_l27_a_swap_that_finds_no_room_before_its_commit_is_given_up(nth: int) -
     log = world.topic("t")
     world.fill(log, 60)
     before = keys_of(log)
-    full = world.files.fail(Failure("rename", nth, path_part=".cleaned", code=errno.ENOSPC))
+    full = world.files.fail(DiskFailure("rename", nth, path_part=".cleaned", code=errno.ENOSPC))
     world.look()
     assert full.fired == 1
     assert not log.offline
@@ -286,11 +286,11 @@ def behind_commits() -> list[int]:
     return [nth for nth, source in enumerate(sources, 1) if not source.endswith(".cleaned")]
 
 
-def no_room_at(nth: int) -> Failure:
-    return Failure("rename", nth, path_part="data/t-0/", code=errno.ENOSPC)
+def no_room_at(nth: int) -> DiskFailure:
+    return DiskFailure("rename", nth, path_part="data/t-0/", code=errno.ENOSPC)
 
 
-def check_swap_goes_on(failure: Failure) -> None:
+def check_swap_goes_on(failure: DiskFailure) -> None:
     """Check that a committed swap is finished later if the disk is full once."""
     world, log = dirty_world()
     full = world.files.fail(failure)
@@ -320,7 +320,7 @@ def test_l27_a_committed_swap_that_finds_no_room_is_tried_again() -> None:
 
 
 def test_l27_the_removal_of_a_source_list_is_repeated_after_a_full_disk() -> None:
-    check_swap_goes_on(Failure("remove", path_part=".sources.swap", code=errno.ENOSPC))
+    check_swap_goes_on(DiskFailure("remove", path_part=".sources.swap", code=errno.ENOSPC))
 
 
 def test_l27_a_swap_that_waits_for_room_is_finished_by_the_next_start() -> None:
@@ -339,7 +339,7 @@ def test_l27_a_swap_that_cannot_be_finished_or_undone_takes_the_log_offline() ->
     world, log = dirty_world()
     before = batches_of(log)
     world.files.fail(no_room_at(behind_commits()[1]))
-    world.files.fail(Failure("rename", path_part=".compacted.deleted", code=errno.ENOSPC))
+    world.files.fail(DiskFailure("rename", path_part=".compacted.deleted", code=errno.ENOSPC))
     world.look()
     assert log.offline
     world.crash()
@@ -357,8 +357,8 @@ def test_l46_a_swap_that_was_given_up_and_cannot_be_removed_stays_uncommitted(nt
     log = world.topic("t")
     world.fill(log, 60)
     before = keys_of(log)
-    world.files.fail(Failure("rename", path_part=".sources.cleaned", code=errno.ENOSPC))
-    full = world.files.fail(Failure("remove", nth, path_part=".swap", code=errno.ENOSPC))
+    world.files.fail(DiskFailure("rename", path_part=".sources.cleaned", code=errno.ENOSPC))
+    full = world.files.fail(DiskFailure("remove", nth, path_part=".swap", code=errno.ENOSPC))
     world.look()
     assert full.fired == 1
     assert [path for path in world.files.paths() if path.endswith(".swap")]
@@ -373,7 +373,7 @@ def test_d05_a_swap_whose_sync_failed_takes_the_partition_offline() -> None:
     world.fill(log, 60)
     before = batches_of(log)
     # The first two syncs are those of the cleaner before the swap.
-    world.files.fail(Failure("sync_dir", nth=3, path_part="data/t-0"))
+    world.files.fail(DiskFailure("sync_dir", nth=3, path_part="data/t-0"))
     world.look()
     assert log.offline and "durable" in log.offline_reason
     world.crash()
@@ -448,7 +448,7 @@ def test_l32_a_log_is_cleaned_when_its_recovery_point_is_on_disk() -> None:
     world.fill(log, 60)
     runner = world.node.cleaner._runner = SlowCleaner()
     path = "data/recovery-point-offset-checkpoint"
-    world.files.fail(Failure("sync", path_part=path))
+    world.files.fail(DiskFailure("sync", path_part=path))
     world.look()
     assert runner.jobs == [] and len(world.problems) == 1
     world.node.cleaner.tick()
@@ -551,7 +551,7 @@ def test_l32_a_log_that_could_not_be_opened_may_have_gaps() -> None:
     world.files.remove(path)
     unreadable = log.segments[-2].path
     world.files.crash(keep_page_cache=True)
-    world.files.fail(Failure("read", path_part=unreadable, for_ever=True))
+    world.files.fail(DiskFailure("read", path_part=unreadable, for_ever=True))
     world.start()
     assert world.log("t").offline
     world.files.heal()

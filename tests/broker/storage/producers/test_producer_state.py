@@ -16,7 +16,7 @@ from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.producers.snapshot import (
     SNAPSHOT,
     TRAILER_MAGIC,
-    CorruptSnapshot,
+    CorruptProducerSnapshot,
     decode_snapshot,
     encode_snapshot,
 )
@@ -29,7 +29,7 @@ from odradek_broker.storage.producers.state import (
     ProducerStateError,
     ProducerStateManager,
 )
-from odradek_broker.storage.transaction_index import AbortedTransaction
+from odradek_broker.storage.transaction_index import AbortedTxn
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchHeader
@@ -106,7 +106,7 @@ class Partition:
 
     def mark(
         self, control_type: int, *, pid: int = PID, epoch: int = 0, coordinator_epoch: int = 0
-    ) -> AbortedTransaction | None:
+    ) -> AbortedTxn | None:
         self.state.check_marker(pid, epoch, coordinator_epoch)
         aborted = self.state.apply_marker(
             pid, epoch, coordinator_epoch, control_type, self.end, NOW
@@ -606,7 +606,7 @@ def test_p28_any_damaged_byte_of_a_snapshot_is_noticed(log: Partition) -> None:
             content[:at],
             content[:at] + bytes([content[at] ^ 0x40]) + content[at + 1 :],
         ):
-            with pytest.raises(CorruptSnapshot):
+            with pytest.raises(CorruptProducerSnapshot):
                 restored(damaged, map_end_offset=3)
 
 
@@ -643,7 +643,7 @@ _BATCH = struct.pack(">iqiq", 12, 2, 2, NOW)
 )
 def test_p28_an_invalid_snapshot_with_a_good_checksum_is_refused(version: int, body: bytes) -> None:
     content = struct.pack(">hI", version, crc32c(body)) + body
-    with pytest.raises(CorruptSnapshot):
+    with pytest.raises(CorruptProducerSnapshot):
         restored(content, map_end_offset=6)
 
 
@@ -662,7 +662,7 @@ def test_p28_reload_and_replay_give_the_same_state(log: Partition) -> None:
         assert isinstance(again.check(header, REPLAY, NOW), Accepted)
         again.update(header, base, last, NOW)
     assert again.apply_marker(1, 1, 4, ABORT_MARKER, marker_at, NOW) == aborted
-    assert aborted == AbortedTransaction(1, 0, marker_at, 2)
+    assert aborted == AbortedTxn(1, 0, marker_at, 2)
     assert sorted(_view(again)) == sorted(_view(log.state))
     assert first_open(again) == first_open(log.state) == 2
     assert again.map_end_offset == log.state.map_end_offset
@@ -745,8 +745,8 @@ def test_t45_the_earliest_open_transaction_holds_the_last_stable_offset(log: Par
         log.append(batch(0, 2, pid=pid, transactional=True))  # at offsets 10, 12, 14
     assert first_open(state) == state.first_unstable_offset == 10
     log.append(batch(2, 2, pid=1, transactional=True))
-    assert log.mark(ABORT_MARKER, pid=2) == AbortedTransaction(2, 12, 18, 10)
-    assert log.mark(ABORT_MARKER, pid=1) == AbortedTransaction(1, 10, 19, 14)
+    assert log.mark(ABORT_MARKER, pid=2) == AbortedTxn(2, 12, 18, 10)
+    assert log.mark(ABORT_MARKER, pid=1) == AbortedTxn(1, 10, 19, 14)
     assert first_open(state) == 14
     assert state.first_unstable_offset == 10
     state.high_watermark_moved(19)  # above the marker at 18, but not above the one at 19
@@ -947,7 +947,7 @@ class AgainstAModel(RuleBasedStateMachine):
         else:
             others = [p.open_since for p in self.model.values() if p.open_since is not None]
             lso = min(others, default=self.end + 1)
-            assert aborted == AbortedTransaction(pid, began, self.end, lso)
+            assert aborted == AbortedTxn(pid, began, self.end, lso)
         if began is not None:
             self.finished.append((began, self.end))
         self.end += 1

@@ -15,7 +15,7 @@ from odradek_client.consumer.group.classic_membership import (
     JoinState,
     leave_in_version,
 )
-from odradek_client.consumer.group.membership import Action
+from odradek_client.consumer.group.membership import MembershipAction
 from odradek_client.consumer.subscription_state import SubscriptionState
 from odradek_client.errors import FencedInstance, GroupAuthorizationFailed, InvalidGroup
 from odradek_client.network.cluster import ClusterView
@@ -78,7 +78,7 @@ def a_member(*topics: str, **settings: Any) -> tuple[ClassicMembership, Subscrip
 
 def joined(
     member: ClassicMembership, member_id: str = "m", leader: str = "other", generation: int = 4
-) -> Action:
+) -> MembershipAction:
     member.join_request()
     return member.on_join(
         JoinGroupResponse(
@@ -101,7 +101,10 @@ def a_stable_member(*topics: str, **settings: Any) -> tuple[ClassicMembership, S
     member, subscription = a_member(*topics, **settings)
     joined(member)
     member.sync_request(a_cluster())
-    assert member.on_sync(SyncGroupResponse(assignment=assignment(("t", 0))), 0) is Action.GO_ON
+    assert (
+        member.on_sync(SyncGroupResponse(assignment=assignment(("t", 0))), 0)
+        is MembershipAction.GO_ON
+    )
     subscription.assign_by_group(member.take_assignment())
     return member, subscription
 
@@ -114,11 +117,14 @@ def test_k30_a_follower_joins_syncs_and_becomes_stable() -> None:
     assert decode_subscription(request.protocols[0].metadata).topics == ["t"]
     assert (request.session_timeout_ms, request.rebalance_timeout_ms) == (45_000, 300_000)
     answer = JoinGroupResponse(generation_id=1, protocol_name="range", leader="a", member_id="b")
-    assert member.on_join(answer) is Action.GO_ON
+    assert member.on_join(answer) is MembershipAction.GO_ON
     assert not member.is_leader
     sync = member.sync_request(a_cluster())
     assert (sync.generation_id, sync.member_id, sync.assignments) == (1, "b", [])
-    assert member.on_sync(SyncGroupResponse(assignment=assignment(("t", 2))), 0) is Action.GO_ON
+    assert (
+        member.on_sync(SyncGroupResponse(assignment=assignment(("t", 2))), 0)
+        is MembershipAction.GO_ON
+    )
     assert member.take_assignment() == [TopicPartition("t", 2)]
     assert member.state is JoinState.STABLE
     assert (
@@ -141,7 +147,7 @@ def test_k30_the_leader_assigns_partitions_to_all_members() -> None:
             JoinGroupResponseMember(member_id="m2", metadata=others),
         ],
     )
-    assert member.on_join(response) is Action.GO_ON
+    assert member.on_join(response) is MembershipAction.GO_ON
     assert member.topics_to_know() == {"t", "u", "missing"}
     request = member.sync_request(a_cluster(t=3, u=1))
     given = {
@@ -173,7 +179,7 @@ def test_k36_member_id_required_rejoins_with_the_id_at_once() -> None:
     member, _ = a_member()
     member.join_request()
     answer = JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="given")
-    assert member.on_join(answer) is Action.JOIN
+    assert member.on_join(answer) is MembershipAction.JOIN
     assert member.join_request().member_id == "given"
     assert not member.lost
 
@@ -181,14 +187,16 @@ def test_k36_member_id_required_rejoins_with_the_id_at_once() -> None:
 @pytest.mark.parametrize(
     ("code", "action"),
     [
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Action.BACK_OFF),
-        (ErrorCode.REBALANCE_IN_PROGRESS, Action.BACK_OFF),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Action.REDISCOVER),
-        (ErrorCode.NOT_COORDINATOR, Action.REDISCOVER),
-        (ErrorCode.UNKNOWN_MEMBER_ID, Action.JOIN),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, MembershipAction.BACK_OFF),
+        (ErrorCode.REBALANCE_IN_PROGRESS, MembershipAction.BACK_OFF),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, MembershipAction.REDISCOVER),
+        (ErrorCode.NOT_COORDINATOR, MembershipAction.REDISCOVER),
+        (ErrorCode.UNKNOWN_MEMBER_ID, MembershipAction.JOIN),
     ],
 )
-def test_k36_join_errors_that_lead_to_another_join(code: ErrorCode, action: Action) -> None:
+def test_k36_join_errors_that_lead_to_another_join(
+    code: ErrorCode, action: MembershipAction
+) -> None:
     member, _ = a_member()
     member.member_id = "old"
     member.join_request()
@@ -229,7 +237,7 @@ def test_k37_sync_errors_lead_to_another_join(code: ErrorCode, lost: bool, keeps
     member, _ = a_member()
     joined(member)
     member.sync_request(a_cluster())
-    assert member.on_sync(SyncGroupResponse(error_code=code), 0) is Action.JOIN
+    assert member.on_sync(SyncGroupResponse(error_code=code), 0) is MembershipAction.JOIN
     assert member.lost is lost
     assert member.join_request().member_id == ("m" if keeps_id else "")
 
@@ -257,7 +265,7 @@ def test_k35_heartbeats_pause_until_joined() -> None:
 
 def test_k35_heartbeats_continue_while_a_rejoin_waits_for_a_poll() -> None:
     member, _ = a_stable_member()
-    assert member.on_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS, 4, 0) is Action.JOIN
+    assert member.on_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS, 4, 0) is MembershipAction.JOIN
     assert member.rejoin_reason is not None
     assert member.state is JoinState.STABLE
     assert member.heartbeat_due_ms(3_000) == 0
@@ -272,7 +280,7 @@ def test_k35_a_member_refused_by_generation_or_id_joins_again(
     code: ErrorCode, keeps_id: bool
 ) -> None:
     member, _ = a_stable_member()
-    assert member.on_heartbeat(code, 4, 0) is Action.JOIN
+    assert member.on_heartbeat(code, 4, 0) is MembershipAction.JOIN
     assert (member.lost, member.generation) == (True, NO_GENERATION)
     assert member.join_request().member_id == ("m" if keeps_id else "")
 
@@ -280,7 +288,7 @@ def test_k35_a_member_refused_by_generation_or_id_joins_again(
 @pytest.mark.parametrize("code", [15, 16])
 def test_k35_a_moved_coordinator_is_looked_up_again(code: int) -> None:
     member, _ = a_stable_member()
-    assert member.on_heartbeat(code, 4, 0) is Action.REDISCOVER
+    assert member.on_heartbeat(code, 4, 0) is MembershipAction.REDISCOVER
     assert member.state is JoinState.STABLE
     assert member.rejoin_reason is None
 
@@ -296,7 +304,7 @@ def test_k35_fatal_heartbeat_errors_are_kept_for_the_next_poll(code: int) -> Non
 
 def test_k35_heartbeat_answers_of_an_older_generation_are_ignored() -> None:
     member, _ = a_stable_member()
-    assert member.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID, 3, 0) is Action.IGNORE
+    assert member.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID, 3, 0) is MembershipAction.IGNORE
     assert (member.generation, member.member_id, member.lost) == (4, "m", False)
 
 

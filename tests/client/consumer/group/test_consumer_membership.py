@@ -11,13 +11,13 @@ from odradek_client.consumer.errors import CommitFailed, IllegalState
 from odradek_client.consumer.group.consumer_membership import (
     HEARTBEATING,
     MEMBER_STATE_STEPS,
-    ConsumerGroupSettings,
     ConsumerMembership,
+    ConsumerMembershipSettings,
     MemberState,
     MemberSubscription,
     Reconciliation,
 )
-from odradek_client.consumer.group.membership import Action
+from odradek_client.consumer.group.membership import MembershipAction
 from odradek_client.consumer.group.offset_requests import CoordinatorRetry, read_offset_commit
 from odradek_client.errors import (
     FencedInstance,
@@ -70,7 +70,7 @@ class Driven:
     """A member whose heartbeats and clock the test drives."""
 
     def __init__(self, **settings: Any) -> None:
-        self.member = ConsumerMembership(ConsumerGroupSettings("g", **settings), "m")
+        self.member = ConsumerMembership(ConsumerMembershipSettings("g", **settings), "m")
         self.now_ms = 1_000
 
     def ask(
@@ -78,7 +78,7 @@ class Driven:
     ) -> ConsumerGroupHeartbeatRequest:
         return self.member.heartbeat_request(wish, version, self.now_ms)
 
-    def beat(self, response: ConsumerGroupHeartbeatResponse, **more: Any) -> Action:
+    def beat(self, response: ConsumerGroupHeartbeatResponse, **more: Any) -> MembershipAction:
         return self.member.on_heartbeat(self.ask(**more), response, self.now_ms)
 
     def state(self) -> MemberState:
@@ -218,7 +218,7 @@ def test_a_target_assignment_is_reconciled_and_acknowledged_at_once() -> None:
     driven = Driven()
     member = driven.member
     member.join()
-    assert driven.beat(answer(3, {T: [0, 1]})) is Action.GO_ON
+    assert driven.beat(answer(3, {T: [0, 1]})) is MembershipAction.GO_ON
     assert (member.state, member.epoch) == (MemberState.RECONCILING, 3)
     assert member.heartbeat_due_ms(driven.now_ms) == INTERVAL_MS
     step = driven.step()
@@ -309,7 +309,7 @@ def test_assigned_topic_ids_without_a_known_name_wait_for_metadata() -> None:
 def test_k35_a_fenced_member_joins_again_with_its_id(code: ErrorCode) -> None:
     driven = joined(0)
     member = driven.member
-    assert driven.beat(answer(error_code=code)) is Action.JOIN
+    assert driven.beat(answer(error_code=code)) is MembershipAction.JOIN
     assert driven.state() is MemberState.FENCED
     assert not member.in_group
     assert member.heartbeat_due_ms(0) == -1
@@ -324,7 +324,7 @@ def test_k35_an_answer_from_before_the_fencing_is_ignored() -> None:
     old = driven.ask()
     driven.beat(answer(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     driven.member.rejoin()
-    assert driven.member.on_heartbeat(old, answer(9, {T: [5]}), 0) is Action.IGNORE
+    assert driven.member.on_heartbeat(old, answer(9, {T: [5]}), 0) is MembershipAction.IGNORE
     assert driven.member.epoch == 0
     assert driven.state() is MemberState.JOINING
 
@@ -332,12 +332,14 @@ def test_k35_an_answer_from_before_the_fencing_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("code", "action"),
     [
-        (ErrorCode.NOT_COORDINATOR, Action.REDISCOVER),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Action.REDISCOVER),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Action.BACK_OFF),
+        (ErrorCode.NOT_COORDINATOR, MembershipAction.REDISCOVER),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, MembershipAction.REDISCOVER),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, MembershipAction.BACK_OFF),
     ],
 )
-def test_k35_retriable_heartbeat_errors_are_retried(code: ErrorCode, action: Action) -> None:
+def test_k35_retriable_heartbeat_errors_are_retried(
+    code: ErrorCode, action: MembershipAction
+) -> None:
     driven = joined(0)
     assert driven.beat(answer(error_code=code)) is action
     assert driven.state() is MemberState.STABLE
@@ -376,14 +378,14 @@ def test_k34_a_leaving_member_sends_its_leave_at_once(instance_id: str | None, e
     assert member.prepare_leaving()
     assert not member.in_group
     # Heartbeats are sent while listeners run; a new assignment is ignored.
-    assert driven.beat(answer(9, {T: [0, 1]})) is Action.IGNORE
+    assert driven.beat(answer(9, {T: [0, 1]})) is MembershipAction.IGNORE
     assert driven.state() is MemberState.PREPARE_LEAVING
     member.leave()
     assert member.heartbeat_due_ms(driven.now_ms) == 0
     request = driven.ask()
     assert (request.member_epoch, request.subscribed_topic_names) == (epoch, None)
     assert driven.state() is MemberState.UNSUBSCRIBED
-    assert driven.member.on_heartbeat(request, answer(epoch), 0) is Action.IGNORE
+    assert driven.member.on_heartbeat(request, answer(epoch), 0) is MembershipAction.IGNORE
 
 
 def test_k34_a_member_whose_leave_was_not_sent_is_unsubscribed_anyway() -> None:
@@ -426,7 +428,7 @@ def test_k35_a_late_heartbeat_answer_to_a_leaving_member_is_ignored() -> None:
     driven.member.prepare_leaving()
     driven.member.leave()
     refusal = answer(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    assert driven.member.on_heartbeat(late, refusal, 0) is Action.IGNORE
+    assert driven.member.on_heartbeat(late, refusal, 0) is MembershipAction.IGNORE
     assert driven.ask().member_epoch == -1
     driven.member.fail(OdradekError("no connection"))
     assert driven.state() is MemberState.UNSUBSCRIBED

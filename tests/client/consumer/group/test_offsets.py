@@ -17,7 +17,7 @@ import pytest
 import budget
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.errors import CommitFailed
-from odradek_client.consumer.group.coordinator import GroupCoordinator
+from odradek_client.consumer.group.coordinator import ConsumerCoordinator
 from odradek_client.consumer.group.group_loop import AutoCommit
 from odradek_client.consumer.group.offsets import GroupOffsets, Identity
 from odradek_client.consumer.subscription_state import SubscriptionState
@@ -67,7 +67,7 @@ class World:
         self.offsets = GroupOffsets(
             self.config,
             network,
-            GroupCoordinator(self.config, "g", network),
+            ConsumerCoordinator(self.config, "g", network),
             self.subscription,
             self,
         )

@@ -73,7 +73,7 @@ PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
 }
 
 
-class IllegalTransition(RuntimeError):
+class IllegalGroupTransition(RuntimeError):
     """A transition that is not in `PREDECESSORS`: a bug of this program, not an error of a
     client."""
 
@@ -81,10 +81,10 @@ class IllegalTransition(RuntimeError):
 def check_transition(group_id: str, source: GroupState, target: GroupState) -> None:
     """Raise IllegalTransition unless `PREDECESSORS` allows the step from `source` to `target`."""
     if source not in PREDECESSORS[target]:
-        raise IllegalTransition(f"group {group_id}: {source.value} -> {target.value}")
+        raise IllegalGroupTransition(f"group {group_id}: {source.value} -> {target.value}")
 
 
-class Request(Enum):
+class ClassicRequest(Enum):
     """The kinds of requests that the table `ANSWERS` distinguishes."""
 
     JOIN_NEW = "Join, new member"
@@ -96,7 +96,7 @@ class Request(Enum):
     LEAVE = "LeaveGroup, or the end of a session"
 
 
-class Action(Enum):
+class ClassicAction(Enum):
     """The reaction to a request."""
 
     ADD_AND_REBALANCE = "add the member, start the join phase, park"
@@ -115,9 +115,9 @@ class Action(Enum):
     COORDINATOR_NOT_AVAILABLE = "15"
 
 
-_R, _A = Request, Action
+_R, _A = ClassicRequest, ClassicAction
 
-_ROWS: dict[GroupState, dict[Request, Action]] = {
+_ROWS: dict[GroupState, dict[ClassicRequest, ClassicAction]] = {
     _S.EMPTY: {
         _R.JOIN_NEW: _A.ADD_AND_REBALANCE,
         _R.JOIN_LEADER: _A.UNKNOWN_MEMBER_ID,
@@ -157,7 +157,7 @@ _ROWS: dict[GroupState, dict[Request, Action]] = {
     _S.DEAD: dict.fromkeys(_R, _A.COORDINATOR_NOT_AVAILABLE),
 }
 
-ANSWERS: dict[tuple[GroupState, Request], Action] = {
+ANSWERS: dict[tuple[GroupState, ClassicRequest], ClassicAction] = {
     (state, request): action for state, row in _ROWS.items() for request, action in row.items()
 }
 

@@ -21,26 +21,26 @@ from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import (
     ANSWERS,
-    Action,
+    ClassicAction,
     ClassicGroup,
+    ClassicRequest,
     GroupState,
     Member,
-    Request,
 )
-from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
+from odradek_broker.coordinator.groups.deadlines import GroupTimer, GroupTimerName
 from odradek_broker.coordinator.groups.events import (
     GenerationStarted,
     GroupEmptied,
     GroupLoaded,
     MemberIdExpired,
     MemberJoined,
+    MemberRemovalReason,
     MemberRemoved,
     Observer,
     RebalanceCause,
     RebalanceReason,
     RebalanceStarted,
     Removal,
-    RemovalReason,
 )
 from odradek_broker.coordinator.groups.responses import (
     join_answer,
@@ -49,7 +49,7 @@ from odradek_broker.coordinator.groups.responses import (
     sync_refused,
 )
 from odradek_broker.coordinator.groups.settings import GroupSettings
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
+from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record, Reply
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.slices import in_pieces, with_pauses
 from odradek_protocol.errors import ErrorCode
@@ -67,7 +67,11 @@ _JOIN_PHASE_AGAIN_MIN_MS = 100
 
 #: The reactions of the table that begin a join phase.
 _STARTS = frozenset(
-    {Action.ADD_AND_REBALANCE, Action.UPDATE_AND_REBALANCE, Action.REMOVE_AND_REBALANCE}
+    {
+        ClassicAction.ADD_AND_REBALANCE,
+        ClassicAction.UPDATE_AND_REBALANCE,
+        ClassicAction.REMOVE_AND_REBALANCE,
+    }
 )
 
 #: The answers to parked requests.
@@ -94,33 +98,35 @@ async def stored_value(value: GroupMetadataValue) -> bytes:
 class ClassicTimers:
     """Sets and cancels the timers of groups and their members."""
 
-    def __init__(self, timers: Timers[TimerName]) -> None:
+    def __init__(self, timers: Timers[GroupTimerName]) -> None:
         self._timers = timers
 
     def restart_session(self, group: ClassicGroup, member: Member, now: Instant) -> None:
         """Restart the session of the member, which has sent a request or got an answer (G-65)."""
-        name = TimerName(Deadline.SESSION, group.group_id, member.member_id)
+        name = GroupTimerName(GroupTimer.SESSION, group.group_id, member.member_id)
         self._timers.set(name, now.monotonic_ms + classic_session_timeout_ms(member))
 
     def cancel_session(self, group: ClassicGroup, member: Member) -> None:
-        self._timers.cancel(TimerName(Deadline.SESSION, group.group_id, member.member_id))
+        self._timers.cancel(GroupTimerName(GroupTimer.SESSION, group.group_id, member.member_id))
 
     # --- The phases of a rebalance ---
 
     def set_join(self, group: ClassicGroup, delay_ms: int, now: Instant) -> None:
         """Set the deadline of the join phase, or of a step of its initial delay."""
-        self._timers.set(TimerName(Deadline.JOIN, group.group_id), now.monotonic_ms + delay_ms)
+        self._timers.set(
+            GroupTimerName(GroupTimer.JOIN, group.group_id), now.monotonic_ms + delay_ms
+        )
 
     def cancel_join(self, group: ClassicGroup) -> None:
-        self._timers.cancel(TimerName(Deadline.JOIN, group.group_id))
+        self._timers.cancel(GroupTimerName(GroupTimer.JOIN, group.group_id))
 
     def set_sync(self, group: ClassicGroup, now: Instant) -> None:
         """Set the deadline for the SyncGroup of every member: the rebalance timeout (G-46)."""
         deadline_ms = now.monotonic_ms + group.max_rebalance_timeout_ms
-        self._timers.set(TimerName(Deadline.SYNC, group.group_id), deadline_ms)
+        self._timers.set(GroupTimerName(GroupTimer.SYNC, group.group_id), deadline_ms)
 
     def cancel_sync(self, group: ClassicGroup) -> None:
-        self._timers.cancel(TimerName(Deadline.SYNC, group.group_id))
+        self._timers.cancel(GroupTimerName(GroupTimer.SYNC, group.group_id))
 
     # --- Ids that were handed out ---
 
@@ -129,13 +135,13 @@ class ClassicTimers:
     ) -> None:
         """Add a pending member id, with the deadline for its JoinGroup (G-25)."""
         group.pending[member_id] = None
-        name = TimerName(Deadline.PENDING, group.group_id, member_id)
+        name = GroupTimerName(GroupTimer.PENDING, group.group_id, member_id)
         self._timers.set(name, now.monotonic_ms + session_timeout_ms)
 
     def take_pending(self, group: ClassicGroup, member_id: str) -> None:
         """Remove a pending id, because its owner joins or leaves."""
         del group.pending[member_id]
-        self._timers.cancel(TimerName(Deadline.PENDING, group.group_id, member_id))
+        self._timers.cancel(GroupTimerName(GroupTimer.PENDING, group.group_id, member_id))
 
     def forget_pending(self, group: ClassicGroup) -> None:
         """Remove all pending ids, so that their owners must request new ones."""
@@ -144,7 +150,7 @@ class ClassicTimers:
 
     def _cancel_pending(self, group: ClassicGroup) -> None:
         for member_id in group.pending:
-            self._timers.cancel(TimerName(Deadline.PENDING, group.group_id, member_id))
+            self._timers.cancel(GroupTimerName(GroupTimer.PENDING, group.group_id, member_id))
 
     def forget(self, group: ClassicGroup) -> None:
         """Cancel all timers of a group that was removed."""
@@ -159,7 +165,7 @@ class Rebalances:
     """Begins and ends join phases, and adds and removes members."""
 
     def __init__(
-        self, config: GroupSettings, timers: Timers[TimerName], observer: Observer
+        self, config: GroupSettings, timers: Timers[GroupTimerName], observer: Observer
     ) -> None:
         self.timers = ClassicTimers(timers)
         self._config = config
@@ -178,20 +184,26 @@ class Rebalances:
         if group.members:
             self._observer(GroupLoaded(group))
 
-    async def on_session_end(self, group: ClassicGroup, member_id: str, now: Instant) -> Outcome:
+    async def on_session_end(
+        self, group: ClassicGroup, member_id: str, now: Instant
+    ) -> CoreOutcome:
         """Remove a silent member (G-70). If a request of the member is parked, but not its first
         JoinGroup, restart its session instead (G-27)."""
         member = group.members.get(member_id)
         if member is not None and (member.is_new or not member.awaits):
-            removal = Removal(RemovalReason.SESSION_TIMEOUT, classic_session_timeout_ms(member))
+            removal = Removal(
+                MemberRemovalReason.SESSION_TIMEOUT, classic_session_timeout_ms(member)
+            )
             replies = self.remove(group, member, removal)
             cause = RebalanceCause(RebalanceReason.MEMBER_TIMED_OUT, [member.member_id])
-            return (await self.proceed(group, Request.LEAVE, now, cause)).after(replies)
+            return (await self.proceed(group, ClassicRequest.LEAVE, now, cause)).after(replies)
         if member is not None:
             self.timers.restart_session(group, member, now)
-        return Outcome()
+        return CoreOutcome()
 
-    async def on_pending_end(self, group: ClassicGroup, member_id: str, now: Instant) -> Outcome:
+    async def on_pending_end(
+        self, group: ClassicGroup, member_id: str, now: Instant
+    ) -> CoreOutcome:
         """Drop a pending id that no member has used to join (G-26); the join phase may now be
         complete."""
         if member_id in group.pending:
@@ -199,26 +211,26 @@ class Rebalances:
             self._observer(MemberIdExpired(group.group_id, member_id))
         return await self.complete_if_all_joined(group, now)
 
-    async def on_join_end(self, group: ClassicGroup, now: Instant) -> Outcome:
+    async def on_join_end(self, group: ClassicGroup, now: Instant) -> CoreOutcome:
         """Complete the join phase, or take the next step of the initial delay (G-42, G-44)."""
         if group.state is not GroupState.PREPARING_REBALANCE:
-            return Outcome()
+            return CoreOutcome()
         left_ms = group.initial_wait_left_ms
         if left_ms is not None and left_ms > 0 and group.added_during_wait:
             step_ms = min(self._config.group_initial_rebalance_delay_ms, left_ms)
             group.initial_wait_left_ms = left_ms - step_ms
             group.added_during_wait = False
             self.timers.set_join(group, step_ms, now)
-            return Outcome()
+            return CoreOutcome()
         return await self._complete(group, now)
 
-    async def on_sync_end(self, group: ClassicGroup, now: Instant) -> Outcome:
+    async def on_sync_end(self, group: ClassicGroup, now: Instant) -> CoreOutcome:
         """Remove the members that have not synced; the others rebalance (G-46)."""
         late = [group.members[member_id] for member_id in sorted(group.pending_syncs)]
         group.pending_syncs.clear()
         if not late:
-            return Outcome()
-        removal = Removal(RemovalReason.NO_SYNC_IN_GENERATION, group.max_rebalance_timeout_ms)
+            return CoreOutcome()
+        removal = Removal(MemberRemovalReason.NO_SYNC_IN_GENERATION, group.max_rebalance_timeout_ms)
         replies: Replies = []
         async for some in in_pieces(late):
             for member in some:
@@ -256,15 +268,15 @@ class Rebalances:
         group.remove(member)
         return replies
 
-    async def drop_surplus(self, group: ClassicGroup, member_id: str, now: Instant) -> Outcome:
+    async def drop_surplus(self, group: ClassicGroup, member_id: str, now: Instant) -> CoreOutcome:
         """Drop a member, or an id that was handed out, whose join finds the group full (G-22)."""
-        out = Outcome()
+        out = CoreOutcome()
         if member_id in group.members:
             replies = self.remove(
-                group, group.members[member_id], Removal(RemovalReason.GROUP_FULL)
+                group, group.members[member_id], Removal(MemberRemovalReason.GROUP_FULL)
             )
             cause = RebalanceCause(RebalanceReason.MEMBER_REMOVED, [member_id])
-            out = (await self.proceed(group, Request.LEAVE, now, cause)).after(replies)
+            out = (await self.proceed(group, ClassicRequest.LEAVE, now, cause)).after(replies)
         elif member_id in group.pending:
             self.timers.take_pending(group, member_id)
             out = await self.complete_if_all_joined(group, now)
@@ -304,15 +316,15 @@ class Rebalances:
     # --- The join phase ---
 
     async def proceed(
-        self, group: ClassicGroup, request: Request, now: Instant, cause: RebalanceCause
-    ) -> Outcome:
+        self, group: ClassicGroup, request: ClassicRequest, now: Instant, cause: RebalanceCause
+    ) -> CoreOutcome:
         """Go on after a JoinGroup was parked or a member was removed, by the table: start the join
         phase, or check whether the present one is complete (G-70, G-80)."""
         if ANSWERS[group.state, request] in _STARTS:
             return await self.start(group, now, cause)
         return await self.complete_if_all_joined(group, now)
 
-    async def start(self, group: ClassicGroup, now: Instant, cause: RebalanceCause) -> Outcome:
+    async def start(self, group: ClassicGroup, now: Instant, cause: RebalanceCause) -> CoreOutcome:
         """Enter PreparingRebalance: every member has to join again."""
         replies: Replies = []
         async for some in in_pieces(group.members.values()):
@@ -347,7 +359,7 @@ class Rebalances:
             timeout_ms = self._config.group_initial_rebalance_delay_ms
         self._observer(RebalanceStarted(group, before, cause, awaited, timeout_ms))
 
-    async def complete_if_all_joined(self, group: ClassicGroup, now: Instant) -> Outcome:
+    async def complete_if_all_joined(self, group: ClassicGroup, now: Instant) -> CoreOutcome:
         """Complete the join phase if every member has joined (G-40), but not before the initial
         delay (G-44)."""
         complete = (
@@ -355,9 +367,9 @@ class Rebalances:
             and group.initial_wait_left_ms is None
             and group.all_joined
         )
-        return await self._complete(group, now) if complete else Outcome()
+        return await self._complete(group, now) if complete else CoreOutcome()
 
-    async def _complete(self, group: ClassicGroup, now: Instant) -> Outcome:
+    async def _complete(self, group: ClassicGroup, now: Instant) -> CoreOutcome:
         """Remove members that have not joined; begin the next generation with the others (G-42,
         G-43)."""
         replies: Replies = []
@@ -365,14 +377,14 @@ class Rebalances:
         async for some in in_pieces(group.members.values()):
             for member in some:
                 if member.parked_join is None and member.instance_id is None:
-                    removal = Removal(RemovalReason.NO_JOIN_IN_JOIN_PHASE, waited_ms)
+                    removal = Removal(MemberRemovalReason.NO_JOIN_IN_JOIN_PHASE, waited_ms)
                     replies += self.remove(group, member, removal)
         if group.members and not self._elect_leader(group):
             # All members are static and none has joined: wait for them again.
             group.initial_wait_left_ms = None
             timeout_ms = max(group.max_rebalance_timeout_ms, _JOIN_PHASE_AGAIN_MIN_MS)
             self.timers.set_join(group, timeout_ms, now)
-            return Outcome(replies=replies)
+            return CoreOutcome(replies=replies)
         self.timers.cancel_join(group)
         group.initial_wait_left_ms = None
         if group.members:
@@ -381,7 +393,7 @@ class Rebalances:
         group.transition_to(GroupState.EMPTY, now)
         record = await self.record(group, generation, None, None, {}, now)
         self._observer(GroupEmptied(group, before, generation))
-        return Outcome([record], replies)
+        return CoreOutcome([record], replies)
 
     def _elect_leader(self, group: ClassicGroup) -> bool:
         """Keep the leader if it has joined; else elect the first member that has joined (G-42,
@@ -395,7 +407,7 @@ class Rebalances:
                 return True
         return False
 
-    async def _begin_generation(self, group: ClassicGroup, now: Instant) -> Outcome:
+    async def _begin_generation(self, group: ClassicGroup, now: Instant) -> CoreOutcome:
         generation = group.generation + 1
         protocol = await group.select_protocol()
         before = group.state
@@ -416,16 +428,16 @@ class Rebalances:
                     group.unpark(member)
         self.timers.set_sync(group, now)
 
-        async def after_append(error: ErrorCode, then: Instant) -> Outcome:
+        async def after_append(error: ErrorCode, then: Instant) -> CoreOutcome:
             # If the log refused the record, the generation does not exist, and a new rebalance
             # starts.
             if error is ErrorCode.NONE:
-                return Outcome()
+                return CoreOutcome()
             reason = RebalanceReason.GENERATION_NOT_WRITTEN
             cause = RebalanceCause(reason, generation=generation, error=error)
             return await self.start(group, then, cause)
 
-        return Outcome([record], replies, after_append)
+        return CoreOutcome([record], replies, after_append)
 
     def _observe_generation(
         self,

@@ -12,15 +12,16 @@ from uuid import UUID
 
 from odradek_broker.coordinator.groups.classic.group import (
     ANSWERS,
-    Action,
+    ClassicAction,
     ClassicGroup,
+    ClassicRequest,
     GroupState,
     JoinCall,
     Member,
-    Request,
 )
 from odradek_broker.coordinator.groups.classic.join_phase import Rebalances, Replies
 from odradek_broker.coordinator.groups.events import (
+    GroupRequestRefused,
     GroupStabilized,
     MemberIdGiven,
     MemberRejoined,
@@ -28,7 +29,6 @@ from odradek_broker.coordinator.groups.events import (
     Observer,
     RebalanceCause,
     RebalanceReason,
-    RequestRefused,
 )
 from odradek_broker.coordinator.groups.responses import (
     heartbeat_reply,
@@ -45,7 +45,7 @@ from odradek_broker.coordinator.groups.responses import (
     sync_reply,
 )
 from odradek_broker.coordinator.groups.settings import GroupSettings
-from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
+from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Reply
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Randomness
 from odradek_broker.slices import in_pieces
@@ -62,15 +62,15 @@ from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRespo
 #: The limit of pending member ids per group; a group that has reached this limit is full.
 PENDING_MEMBERS_MAX = 10_000
 
-_HEARTBEAT_ERRORS: dict[Action, ErrorCode] = {
-    Action.ALIVE: ErrorCode.NONE,
-    Action.ALIVE_BUT_REJOIN: ErrorCode.REBALANCE_IN_PROGRESS,
-    Action.UNKNOWN_MEMBER_ID: ErrorCode.UNKNOWN_MEMBER_ID,
-    Action.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+_HEARTBEAT_ERRORS: dict[ClassicAction, ErrorCode] = {
+    ClassicAction.ALIVE: ErrorCode.NONE,
+    ClassicAction.ALIVE_BUT_REJOIN: ErrorCode.REBALANCE_IN_PROGRESS,
+    ClassicAction.UNKNOWN_MEMBER_ID: ErrorCode.UNKNOWN_MEMBER_ID,
+    ClassicAction.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
 
-class ClassicMembership:
+class ClassicMembers:
     """The requests of members of a shard's classic groups.
 
     `groups`: the groups of the shard. `create` creates a group, or returns None if there are too
@@ -96,7 +96,7 @@ class ClassicMembership:
 
     # --- JoinGroup ---
 
-    async def join(self, call: JoinCall, now: Instant) -> Outcome:
+    async def join(self, call: JoinCall, now: Instant) -> CoreOutcome:
         """Answer the join, or park it until the join phase is complete."""
         request, instance_id = call.request, call.request.group_instance_id
         group = self._groups.get(request.group_id)
@@ -158,8 +158,8 @@ class ClassicMembership:
 
     async def _refuse_join(
         self, call: JoinCall, error: ErrorCode, group: ClassicGroup | None, now: Instant
-    ) -> Outcome:
-        out, member_id = Outcome(), call.request.member_id
+    ) -> CoreOutcome:
+        out, member_id = CoreOutcome(), call.request.member_id
         if group is not None and error is ErrorCode.GROUP_MAX_SIZE_REACHED:
             out = await self._rebalances.drop_surplus(group, member_id, now)
             member_id = ""
@@ -169,16 +169,16 @@ class ClassicMembership:
 
     def _give_id(
         self, group: ClassicGroup, call: JoinCall, member_id: str, now: Instant
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Answer a dynamic member with the id to join with (G-25)."""
         self._timers.add_pending(group, member_id, call.request.session_timeout_ms, now)
         self._observer(MemberIdGiven(group.group_id, member_id, call))
         refusal = join_refused(call.deferred, ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        return Outcome(replies=[refusal])
+        return CoreOutcome(replies=[refusal])
 
     async def _add(
         self, group: ClassicGroup, call: JoinCall, member_id: str, now: Instant
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Park the join of a new member."""
         member = Member(
             member_id=member_id,
@@ -194,25 +194,25 @@ class ClassicMembership:
         )
         self._rebalances.add(group, member, now)
         cause = RebalanceCause(RebalanceReason.MEMBER_ADDED, [member_id])
-        return await self._rebalances.proceed(group, Request.JOIN_NEW, now, cause)
+        return await self._rebalances.proceed(group, ClassicRequest.JOIN_NEW, now, cause)
 
     async def _join_again(
         self, group: ClassicGroup, call: JoinCall, member: Member, now: Instant
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Answer a known member that joins for the next generation, or because the answer to its
         last JoinGroup was lost (G-30)."""
         member.knows_id = True
         reason = RebalanceReason.LEADER_REJOINED
         if member.protocols != call.protocols:
-            request, reason = Request.JOIN_CHANGED, RebalanceReason.MEMBER_CHANGED
+            request, reason = ClassicRequest.JOIN_CHANGED, RebalanceReason.MEMBER_CHANGED
         elif group.leader_id == member.member_id:
-            request = Request.JOIN_LEADER
+            request = ClassicRequest.JOIN_LEADER
         else:
-            request = Request.JOIN_FOLLOWER
-        if ANSWERS[group.state, request] is Action.ANSWER_JOIN:
+            request = ClassicRequest.JOIN_FOLLOWER
+        if ANSWERS[group.state, request] is ClassicAction.ANSWER_JOIN:
             answer = await join_answer(group, member, group.generation, group.protocol)
             self._timers.restart_session(group, member, now)
-            return Outcome(replies=[join_reply(call.deferred, answer)])
+            return CoreOutcome(replies=[join_reply(call.deferred, answer)])
         given_up = self._park(group, member, call, now)
         if group.state is GroupState.PREPARING_REBALANCE:
             waited_ms = now.monotonic_ms - group.rebalance_since_ms
@@ -237,7 +237,7 @@ class ClassicMembership:
 
     async def _replace(
         self, group: ClassicGroup, call: JoinCall, member: Member, member_id: str, now: Instant
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Replace a static member by its successor, which joined without an id, and fence the old
         member id (G-28). A stable group rebalances only if the successor changes its protocol."""
         old_id, old_leader = member.member_id, group.leader_id
@@ -250,7 +250,7 @@ class ClassicMembership:
             if stable:
                 reason = RebalanceReason.STATIC_MEMBER_CHANGED
             cause = RebalanceCause(reason, [member_id], member.instance_id)
-            out = await self._rebalances.proceed(group, Request.JOIN_CHANGED, now, cause)
+            out = await self._rebalances.proceed(group, ClassicRequest.JOIN_CHANGED, now, cause)
             return out.after(fenced)
         group.unpark(member)
         assignments = {
@@ -270,17 +270,17 @@ class ClassicMembership:
                 answer.leader, answer.members = old_leader or "", []
         reply = Reply(call.deferred, answer, lambda error: join_error(error, ""))
 
-        def after_append(error: ErrorCode, then: Instant) -> Outcome:
+        def after_append(error: ErrorCode, then: Instant) -> CoreOutcome:
             if error is not ErrorCode.NONE and member_id in group.members:
                 self._rebalances.rename_session(group, member, old_id, then)
-            return Outcome()
+            return CoreOutcome()
 
-        return Outcome([record], [*fenced, reply], after_append)
+        return CoreOutcome([record], [*fenced, reply], after_append)
 
     def _observe_refusal(self, call: JoinCall, error: ErrorCode) -> None:
         request = call.request
         self._observer(
-            RequestRefused(
+            GroupRequestRefused(
                 request.group_id,
                 "JoinGroup",
                 error,
@@ -296,7 +296,7 @@ class ClassicMembership:
 
     async def sync(
         self, request: SyncGroupRequest, deferred: Deferred[SyncGroupResponse], now: Instant
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Answer the SyncGroup with the member's assignment, or park it until the leader has sent
         the assignments.
         """
@@ -308,17 +308,17 @@ class ClassicMembership:
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if group is None or error is not ErrorCode.NONE:
             self._observer(request_refused(self._groups, "SyncGroup", request, error))
-            return Outcome(replies=[sync_refused(deferred, error)])
+            return CoreOutcome(replies=[sync_refused(deferred, error)])
         member = group.members[request.member_id]
-        action = ANSWERS[group.state, Request.SYNC]
-        if action is Action.PARK_SYNC:
+        action = ANSWERS[group.state, ClassicRequest.SYNC]
+        if action is ClassicAction.PARK_SYNC:
             return await self._park_sync(group, member, request, deferred, now)
-        if action is not Action.ANSWER_SYNC:
-            return Outcome(replies=[sync_refused(deferred, ErrorCode[action.name])])
+        if action is not ClassicAction.ANSWER_SYNC:
+            return CoreOutcome(replies=[sync_refused(deferred, ErrorCode[action.name])])
         reply = sync_reply(deferred, group, member)
         self._rebalances.synced(group, member)
         self._timers.restart_session(group, member, now)
-        return Outcome(replies=[reply])
+        return CoreOutcome(replies=[reply])
 
     async def _park_sync(
         self,
@@ -327,7 +327,7 @@ class ClassicMembership:
         request: SyncGroupRequest,
         deferred: Deferred[SyncGroupResponse],
         now: Instant,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         # The client has given up the connection of an older parked SyncGroup of the member.
         given_up = self._rebalances.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.parked_sync = deferred
@@ -335,9 +335,11 @@ class ClassicMembership:
         self._timers.restart_session(group, member, now)
         if group.leader_id == member.member_id and group.storing_generation is None:
             return (await self._store(group, request, now)).after(given_up)
-        return Outcome(replies=given_up)
+        return CoreOutcome(replies=given_up)
 
-    async def _store(self, group: ClassicGroup, request: SyncGroupRequest, now: Instant) -> Outcome:
+    async def _store(
+        self, group: ClassicGroup, request: SyncGroupRequest, now: Instant
+    ) -> CoreOutcome:
         """Write the leader's assignment; the state changes when it is durable (G-61)."""
         given = {part.member_id: part.assignment for part in request.assignments}
         generation = group.generation
@@ -346,17 +348,17 @@ class ClassicMembership:
             group, generation, group.protocol, group.leader_id, given, now
         )
 
-        async def after_append(error: ErrorCode, then: Instant) -> Outcome:
+        async def after_append(error: ErrorCode, then: Instant) -> CoreOutcome:
             if group.storing_generation != generation:
                 # A rebalance began before the assignment was durable, and the parked SyncGroup
                 # requests were answered with REBALANCE_IN_PROGRESS.
-                return Outcome()
+                return CoreOutcome()
             group.storing_generation = None
             if error is ErrorCode.NONE:
                 before = group.state
                 group.transition_to(GroupState.STABLE, then)
                 self._observer(GroupStabilized(group, before, generation))
-                return Outcome(replies=await self._answer_syncs(group, then))
+                return CoreOutcome(replies=await self._answer_syncs(group, then))
             cause = RebalanceCause(RebalanceReason.ASSIGNMENT_NOT_WRITTEN, error=error)
             refused: Replies = []
             async for some in in_pieces(group.members.values()):
@@ -364,7 +366,7 @@ class ClassicMembership:
                     refused += self._rebalances.release_sync(member, error)
             return (await self._rebalances.start(group, then, cause)).after(refused)
 
-        return Outcome([record], after_append=after_append)
+        return CoreOutcome([record], after_append=after_append)
 
     async def _answer_syncs(self, group: ClassicGroup, now: Instant) -> Replies:
         replies: Replies = []
@@ -380,17 +382,17 @@ class ClassicMembership:
 
     def heartbeat(
         self, request: HeartbeatRequest, deferred: Deferred[HeartbeatResponse], now: Instant
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Restart the session of the member."""
         error, group = find_group(self._groups, request)
         if group is not None:
-            action = ANSWERS[group.state, Request.HEARTBEAT]
-            if action in (Action.ALIVE, Action.ALIVE_BUT_REJOIN):
+            action = ANSWERS[group.state, ClassicRequest.HEARTBEAT]
+            if action in (ClassicAction.ALIVE, ClassicAction.ALIVE_BUT_REJOIN):
                 self._timers.restart_session(group, group.members[request.member_id], now)
             error = _HEARTBEAT_ERRORS[action]
         elif error is not ErrorCode.NONE:
             self._observer(request_refused(self._groups, "Heartbeat", request, error))
-        return Outcome(replies=[heartbeat_reply(deferred, error)])
+        return CoreOutcome(replies=[heartbeat_reply(deferred, error)])
 
     # --- LeaveGroup ---
 
@@ -400,14 +402,16 @@ class ClassicMembership:
         api_version: int,
         deferred: Deferred[LeaveGroupResponse],
         now: Instant,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Answer a LeaveGroup; the remaining members rebalance once, however many members leave
         (G-80)."""
         group = self._groups.get(request.group_id)
         if not request.group_id:
-            return Outcome(replies=[leave_refused(deferred, ErrorCode.INVALID_GROUP_ID)])
+            return CoreOutcome(replies=[leave_refused(deferred, ErrorCode.INVALID_GROUP_ID)])
         if group is not None and group.state is GroupState.DEAD:
-            return Outcome(replies=[leave_refused(deferred, ErrorCode.COORDINATOR_NOT_AVAILABLE)])
+            return CoreOutcome(
+                replies=[leave_refused(deferred, ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+            )
         leaving = leaving_members(request, api_version)
         before = [] if group is None else [*group.members, *group.pending]
         errors: list[ErrorCode] = []
@@ -417,12 +421,12 @@ class ClassicMembership:
                 error, replies = self._leave(group, identity)
                 errors.append(error)
                 released += replies
-        out = Outcome()
+        out = CoreOutcome()
         present = {} if group is None else {**group.members, **group.pending}
         if group is not None and len(present) < len(before):
             left = [member_id for member_id in before if member_id not in present]
             cause = RebalanceCause(RebalanceReason.MEMBERS_LEFT, left)
-            out = await self._rebalances.proceed(group, Request.LEAVE, now, cause)
+            out = await self._rebalances.proceed(group, ClassicRequest.LEAVE, now, cause)
         elif group is not None:
             out = await self._rebalances.complete_if_all_joined(group, now)
         out.replies.append(await leave_reply(deferred, leaving, errors, api_version))
@@ -469,9 +473,9 @@ def request_refused(
     name: str,
     request: SyncGroupRequest | HeartbeatRequest,
     error: ErrorCode,
-) -> RequestRefused:
+) -> GroupRequestRefused:
     """The event for a request that `find_group` refuses; `name` is the name of the API."""
-    return RequestRefused(
+    return GroupRequestRefused(
         request.group_id,
         name,
         error,

@@ -29,8 +29,8 @@ from odradek_broker.coordinator.groups.conversion import (
     may_downgrade,
     owned_by_subscription,
 )
-from odradek_broker.coordinator.groups.deadlines import Deadline
-from odradek_broker.coordinator.groups.events import Removal, RemovalReason
+from odradek_broker.coordinator.groups.deadlines import GroupTimer
+from odradek_broker.coordinator.groups.events import MemberRemovalReason, Removal
 from odradek_broker.coordinator.groups.partitions import Partitions, difference, each_partition
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.responses import (
@@ -43,8 +43,8 @@ from odradek_broker.coordinator.groups.responses import (
     sync_error,
     sync_refused,
 )
-from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
-from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
+from odradek_broker.coordinator.groups.settings import GroupMetadata, GroupSettings
+from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Reply
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Randomness
 from odradek_broker.slices import in_pieces
@@ -70,7 +70,7 @@ class ClassicProtocolMembers:
     def __init__(
         self,
         config: GroupSettings,
-        topics: Topics,
+        topics: GroupMetadata,
         groups: ConsumerGroups,
         random: Randomness,
     ) -> None:
@@ -82,10 +82,10 @@ class ClassicProtocolMembers:
 
     # --- JoinGroup ---
 
-    async def join(self, group: ConsumerGroup, call: JoinCall, now: Instant) -> Outcome:
+    async def join(self, group: ConsumerGroup, call: JoinCall, now: Instant) -> CoreOutcome:
         """Answer a JoinGroup immediately. If the group refuses it, the answer has no member id
         (G-152)."""
-        out = Outcome()
+        out = CoreOutcome()
         error = call.error(self._config)
         if error is not _E.NONE:
             out.replies.append(join_refused(call.deferred, error, call.request.member_id))
@@ -99,7 +99,7 @@ class ClassicProtocolMembers:
         return out
 
     async def _join(
-        self, group: ConsumerGroup, call: JoinCall, out: Outcome, now: Instant
+        self, group: ConsumerGroup, call: JoinCall, out: CoreOutcome, now: Instant
     ) -> JoinGroupResponse:
         request = call.request
         await self._check_join(group, call)
@@ -118,7 +118,7 @@ class ClassicProtocolMembers:
             # The last member that used the consumer protocol has returned with the classic
             # protocol. The group becomes a classic group, and the member joins it with its next
             # JoinGroup.
-            removal = Removal(RemovalReason.REPLACED_BY_CLASSIC)
+            removal = Removal(MemberRemovalReason.REPLACED_BY_CLASSIC)
             await self._groups.remove(group, {update.replaced.member_id: removal}, out, now)
             return join_error(_E.REBALANCE_IN_PROGRESS, request.member_id)
         update.member = replace(
@@ -137,11 +137,11 @@ class ClassicProtocolMembers:
         self._groups.undo_if_refused(group, out, member_id)
         if update.replaced is not None:
             self._deadlines.forget(group, update.replaced.member_id)
-        self._deadlines.cancel(group, member_id, Deadline.MEMBER_REJOIN)
+        self._deadlines.cancel(group, member_id, GroupTimer.MEMBER_REJOIN)
         self._deadlines.update_revocation(group, member, now)
         self._deadlines.restart_session(group, member, now)
         timeout_ms = member.rebalance_timeout_ms
-        self._deadlines.set(group, member.member_id, Deadline.MEMBER_SYNC, timeout_ms, now)
+        self._deadlines.set(group, member.member_id, GroupTimer.MEMBER_SYNC, timeout_ms, now)
         return JoinGroupResponse(
             error_code=_E.NONE,
             generation_id=member.epoch,
@@ -196,7 +196,7 @@ class ClassicProtocolMembers:
         request: SyncGroupRequest,
         deferred: Deferred[SyncGroupResponse],
         now: Instant,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Answer a SyncGroup with the current assignment (G-153)."""
         try:
             member = _find(
@@ -214,8 +214,8 @@ class ClassicProtocolMembers:
                 self._expect_rejoin(group, member, now)
                 raise Refusal(_E.REBALANCE_IN_PROGRESS, "the group has moved on")
         except Refusal as refusal:
-            return Outcome(replies=[sync_refused(deferred, refusal.error)])
-        self._deadlines.cancel(group, member.member_id, Deadline.MEMBER_SYNC)
+            return CoreOutcome(replies=[sync_refused(deferred, refusal.error)])
+        self._deadlines.cancel(group, member.member_id, GroupTimer.MEMBER_SYNC)
         self._deadlines.restart_session(group, member, now)
         response = SyncGroupResponse(
             error_code=_E.NONE,
@@ -223,7 +223,7 @@ class ClassicProtocolMembers:
             protocol_name=protocol,
             assignment=assignment_bytes(member.assigned, side.protocols[0][1], self._topics),
         )
-        return Outcome(replies=[Reply(deferred, response, sync_error)])
+        return CoreOutcome(replies=[Reply(deferred, response, sync_error)])
 
     # --- Heartbeat ---
 
@@ -233,25 +233,25 @@ class ClassicProtocolMembers:
         request: HeartbeatRequest,
         deferred: Deferred[HeartbeatResponse],
         now: Instant,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Answer a Heartbeat; REBALANCE_IN_PROGRESS if the member has to join again (G-154)."""
         try:
             member = _find(
                 group, request.member_id, request.group_instance_id, request.generation_id
             )
         except Refusal as refusal:
-            return Outcome(replies=[heartbeat_reply(deferred, refusal.error)])
+            return CoreOutcome(replies=[heartbeat_reply(deferred, refusal.error)])
         self._deadlines.restart_session(group, member, now)
         error = _E.NONE
         if _must_rejoin(group, member):
             error = _E.REBALANCE_IN_PROGRESS
             self._expect_rejoin(group, member, now)
-        return Outcome(replies=[heartbeat_reply(deferred, error)])
+        return CoreOutcome(replies=[heartbeat_reply(deferred, error)])
 
     def _expect_rejoin(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
-        if not self._deadlines.is_set(group, member.member_id, Deadline.MEMBER_REJOIN):
+        if not self._deadlines.is_set(group, member.member_id, GroupTimer.MEMBER_REJOIN):
             timeout_ms = member.rebalance_timeout_ms
-            self._deadlines.set(group, member.member_id, Deadline.MEMBER_REJOIN, timeout_ms, now)
+            self._deadlines.set(group, member.member_id, GroupTimer.MEMBER_REJOIN, timeout_ms, now)
 
     # --- LeaveGroup ---
 
@@ -262,9 +262,9 @@ class ClassicProtocolMembers:
         api_version: int,
         deferred: Deferred[LeaveGroupResponse],
         now: Instant,
-    ) -> Outcome:
+    ) -> CoreOutcome:
         """Answer a LeaveGroup; the group epoch grows once, however many members leave."""
-        out = Outcome()
+        out = CoreOutcome()
         leaving = leaving_members(request, api_version)
         gone: dict[str, Removal] = {}
         errors = [

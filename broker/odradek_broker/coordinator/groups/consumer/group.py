@@ -29,7 +29,7 @@ from odradek_protocol.stored.consumer_group import (
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
-    RecordType,
+    GroupRecordType,
     StoredTopicPartitions,
 )
 from odradek_protocol.stored.modern_groups import encode_key
@@ -49,7 +49,7 @@ class MemberState(IntEnum):
     """The member is at the target's epoch, but others still have some partitions of its target."""
 
 
-class Report(Enum):
+class RevocationReport(Enum):
     """The report of a heartbeat about the partitions that the member has to give back."""
 
     SILENT = "it does not say what it owns"
@@ -57,7 +57,7 @@ class Report(Enum):
     RELEASED = "it owns none of them"
 
 
-class Step(Enum):
+class ReportReaction(Enum):
     """The reaction to a report."""
 
     STAY = "nothing is left to be done"
@@ -65,18 +65,18 @@ class Step(Enum):
     RECONCILE = "compute what it may have now, from its own epoch on"
 
 
-_M, _R, _S = MemberState, Report, Step
+_M, _R, _S = MemberState, RevocationReport, ReportReaction
 
 #: (state, report, true if the target is newer than the member's epoch) -> step.
-STEPS: dict[tuple[MemberState, Report, bool], Step] = {
-    **{(_M.STABLE, report, False): _S.STAY for report in Report},
-    **{(_M.STABLE, report, True): _S.RECONCILE for report in Report},
+STEPS: dict[tuple[MemberState, RevocationReport, bool], ReportReaction] = {
+    **{(_M.STABLE, report, False): _S.STAY for report in RevocationReport},
+    **{(_M.STABLE, report, True): _S.RECONCILE for report in RevocationReport},
     **{(_M.UNREVOKED_PARTITIONS, _R.SILENT, newer): _S.WAIT for newer in (False, True)},
     **{(_M.UNREVOKED_PARTITIONS, _R.OWNING, newer): _S.WAIT for newer in (False, True)},
     **{(_M.UNREVOKED_PARTITIONS, _R.RELEASED, newer): _S.RECONCILE for newer in (False, True)},
     **{
         (_M.UNRELEASED_PARTITIONS, report, newer): _S.RECONCILE
-        for report in Report
+        for report in RevocationReport
         for newer in (False, True)
     },
 }
@@ -231,8 +231,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
 
     protocol_type = PROTOCOL_TYPE
     member_class = ConsumerMember
-    record_types = RecordType
-    other_type = RecordType.TOPICS
+    record_types = GroupRecordType
+    other_type = GroupRecordType.TOPICS
     no_target = NO_PARTITIONS
     unassigned_epoch = 0
 
@@ -375,5 +375,5 @@ def _patterns(member: ConsumerMember | None) -> list[str]:
 
 def pattern_key(group_id: str, pattern: str) -> bytes:
     """The key of the record of a regular expression."""
-    kind = RecordType.REGULAR_EXPRESSION
+    kind = GroupRecordType.REGULAR_EXPRESSION
     return encode_key(kind, group_id=group_id, regular_expression=pattern)

@@ -24,8 +24,8 @@ from odradek_broker.coordinator.groups.consumer.reconciliation import (
     update_member,
 )
 from odradek_broker.coordinator.groups.conversion import GroupConversion
-from odradek_broker.coordinator.groups.deadlines import TimerName
-from odradek_broker.coordinator.groups.events import Observer, Removal, RemovalReason
+from odradek_broker.coordinator.groups.deadlines import GroupTimerName
+from odradek_broker.coordinator.groups.events import MemberRemovalReason, Observer, Removal
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall, ModernGroups
 from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
@@ -41,8 +41,8 @@ from odradek_broker.coordinator.groups.refusals import (
     missing_group,
     unknown_member,
 )
-from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record
+from odradek_broker.coordinator.groups.settings import GroupMetadata, GroupSettings
+from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.patterns import PatternError, compile_pattern
 from odradek_broker.platform.seams import Randomness
@@ -86,10 +86,10 @@ class ConsumerGroups(
     def __init__(
         self,
         config: GroupSettings,
-        topics: Topics,
+        topics: GroupMetadata,
         observer: Observer,
         groups: dict[str, ConsumerGroup],
-        timers: Timers[TimerName],
+        timers: Timers[GroupTimerName],
         others: Container[str],
         random: Randomness,
         conversion: GroupConversion,
@@ -135,7 +135,7 @@ class ConsumerGroups(
             )
 
     async def _heartbeat(
-        self, call: ConsumerHeartbeatCall, out: Outcome, now: Instant
+        self, call: ConsumerHeartbeatCall, out: CoreOutcome, now: Instant
     ) -> ConsumerGroupHeartbeatResponse:
         request = call.request
         joins = request.member_epoch == JOIN_EPOCH
@@ -229,7 +229,7 @@ class ConsumerGroups(
     # --- Leave ---
 
     async def _leave(
-        self, request: ConsumerGroupHeartbeatRequest, out: Outcome, now: Instant
+        self, request: ConsumerGroupHeartbeatRequest, out: CoreOutcome, now: Instant
     ) -> ConsumerGroupHeartbeatResponse:
         """Remove a member, or note that a static member has left temporarily (G-125, G-132)."""
         group = self.find(request.group_id)
@@ -249,7 +249,7 @@ class ConsumerGroups(
             out.records.append(await make.current_record(group.group_id, away))
             self.deadlines.update_revocation(group, away, now)
         else:
-            removal = Removal(RemovalReason.LEFT_BY_HEARTBEAT)
+            removal = Removal(MemberRemovalReason.LEFT_BY_HEARTBEAT)
             await self.remove(group, {member.member_id: removal}, out, now)
         return self._left(member.member_id, request.member_epoch)
 
@@ -258,7 +258,7 @@ class ConsumerGroups(
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
 
     async def _converts_without(
-        self, group: ConsumerGroup, gone: set[str], out: Outcome, now: Instant
+        self, group: ConsumerGroup, gone: set[str], out: CoreOutcome, now: Instant
     ) -> bool:
         converted = await self._conversion.downgrade(group, gone, now)
         if converted is None:

@@ -27,8 +27,8 @@ from odradek_broker.coordinator.groups.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
-    Report,
-    Step,
+    ReportReaction,
+    RevocationReport,
     TopicMetadata,
 )
 from odradek_broker.coordinator.groups.partitions import (
@@ -44,7 +44,7 @@ from odradek_broker.coordinator.groups.partitions import (
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.settings import (
     ConsumerGroupSettings,
-    Topics,
+    GroupMetadata,
     assignment_interval_ms,
     may_assign_again,
 )
@@ -56,7 +56,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Subscriptions:
+class ResolvedSubscriptions:
     """The resolved subscriptions of a group: existing topics by name, and the topics that
     expressions matched.
 
@@ -73,10 +73,10 @@ async def resolve_subscriptions(
     group: ConsumerGroup,
     before: ConsumerMember | None,
     member: ConsumerMember,
-    topics: Topics,
+    topics: GroupMetadata,
     now: Instant,
     matches: Matches = NO_MATCHES,
-) -> Subscriptions:
+) -> ResolvedSubscriptions:
     """Resolve the subscriptions of the members; if the result has changed, the group epoch grows.
 
     `member`: the member that has changed. `before`: the member before the change, None for a new
@@ -110,10 +110,12 @@ async def resolve_subscriptions(
     epoch = group.epoch + 1 if changed else group.epoch
     if changed or group.is_new:
         records.append(make.group_record(group.group_id, epoch))
-    return Subscriptions(epoch, metadata, patterns, records)
+    return ResolvedSubscriptions(epoch, metadata, patterns, records)
 
 
-async def subscription_metadata(names: Iterable[str], topics: Topics) -> dict[str, TopicMetadata]:
+async def subscription_metadata(
+    names: Iterable[str], topics: GroupMetadata
+) -> dict[str, TopicMetadata]:
     """The topics with these names that exist."""
     found = {}
     async for some in in_pieces(names):
@@ -210,7 +212,7 @@ async def next_assignment(
     of another topic, even if an older target has some. `changed`: true if the subscription is new.
     """
     step = STEPS[member.state, _report(member.pending, owned), member.epoch != target_epoch]
-    if step not in (Step.STAY, Step.WAIT):
+    if step not in (ReportReaction.STAY, ReportReaction.WAIT):
         wanted = _of_topics(target, subscribed)
         return await _compute(member, target_epoch, wanted, owned, owner)
     return _narrowed(member, subscribed, owned) if changed else member
@@ -242,10 +244,10 @@ def _narrowed(
     )
 
 
-def _report(pending: Partitions, owned: Partitions | None) -> Report:
+def _report(pending: Partitions, owned: Partitions | None) -> RevocationReport:
     if owned is None:
-        return Report.SILENT
-    return Report.OWNING if intersects(owned, pending) else Report.RELEASED
+        return RevocationReport.SILENT
+    return RevocationReport.OWNING if intersects(owned, pending) else RevocationReport.RELEASED
 
 
 async def _compute(
@@ -321,7 +323,7 @@ class MemberUpdate:
 
 
 async def update_member(
-    update: MemberUpdate, config: ConsumerGroupSettings, topics: Topics, now: Instant
+    update: MemberUpdate, config: ConsumerGroupSettings, topics: GroupMetadata, now: Instant
 ) -> ConsumerMember:
     """Add the records of the update to `update.records`; returns the updated member."""
     group, before, member = update.group, update.before, update.member
@@ -329,7 +331,7 @@ async def update_member(
         update.records.append(await make.member_record(group.group_id, member))
     known = update.replaced if update.replaced is not None else before
     wanted = None if known is None else (known.topics, known.pattern)
-    subscriptions = Subscriptions(group.epoch, group.topics, group.patterns, [])
+    subscriptions = ResolvedSubscriptions(group.epoch, group.topics, group.patterns, [])
     changed = wanted != (member.topics, member.pattern)
     if changed or group.topics_version != topics.topics_version:
         subscriptions = await resolve_subscriptions(
@@ -361,7 +363,9 @@ async def update_member(
     return after
 
 
-def _version_seen(update: MemberUpdate, subscriptions: Subscriptions, topics: Topics) -> int | None:
+def _version_seen(
+    update: MemberUpdate, subscriptions: ResolvedSubscriptions, topics: GroupMetadata
+) -> int | None:
     """The version of the topics with which all subscriptions were resolved. If expressions were
     matched with an older version, the next heartbeat matches them again."""
     patterns, matches = subscriptions.patterns.keys(), update.matches
@@ -399,7 +403,7 @@ def _owner(update: MemberUpdate) -> Owner:
 
 async def _assign_targets(
     update: MemberUpdate,
-    subscriptions: Subscriptions,
+    subscriptions: ResolvedSubscriptions,
     config: ConsumerGroupSettings,
     now: Instant,
 ) -> Partitions:

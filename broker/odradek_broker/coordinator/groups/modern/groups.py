@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Container, Mapping
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from odradek_broker.coordinator.groups.deadlines import Deadline, MemberDeadlines, TimerName
+from odradek_broker.coordinator.groups.deadlines import GroupTimer, GroupTimerName, MemberDeadlines
 from odradek_broker.coordinator.groups.events import (
+    GroupRequestRefused,
+    MemberRemovalReason,
     MemberRemoved,
     Observer,
     RecordReplayed,
     Removal,
-    RemovalReason,
-    RequestRefused,
 )
 from odradek_broker.coordinator.groups.modern.group import ModernGroup, ModernMember
 from odradek_broker.coordinator.groups.refusals import (
@@ -30,13 +30,13 @@ from odradek_broker.coordinator.groups.refusals import (
     unknown_member,
 )
 from odradek_broker.coordinator.groups.settings import (
+    GroupMetadata,
     GroupSettings,
-    Topics,
     Visible,
     every_topic,
     group_setting,
 )
-from odradek_broker.coordinator.runtime import Decision, Instant, Outcome, Record, Reply
+from odradek_broker.coordinator.runtime import CoreOutcome, Decision, Instant, Record, Reply
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
 from odradek_broker.slices import in_pieces
@@ -49,14 +49,14 @@ from odradek_protocol.stored.modern_groups import decode_key
 _E = ErrorCode
 
 _REASONS = {
-    Deadline.MEMBER_SESSION: RemovalReason.SESSION_TIMEOUT,
-    Deadline.MEMBER_REVOCATION: RemovalReason.REVOCATION_TIMEOUT,
-    Deadline.MEMBER_REJOIN: RemovalReason.REJOIN_TIMEOUT,
-    Deadline.MEMBER_SYNC: RemovalReason.SYNC_TIMEOUT,
+    GroupTimer.MEMBER_SESSION: MemberRemovalReason.SESSION_TIMEOUT,
+    GroupTimer.MEMBER_REVOCATION: MemberRemovalReason.REVOCATION_TIMEOUT,
+    GroupTimer.MEMBER_REJOIN: MemberRemovalReason.REJOIN_TIMEOUT,
+    GroupTimer.MEMBER_SYNC: MemberRemovalReason.SYNC_TIMEOUT,
 }
 
 
-class HeartbeatRequest(Protocol):
+class ModernHeartbeat(Protocol):
     """The fields that the heartbeats of all types of groups have."""
 
     group_id: str
@@ -64,7 +64,7 @@ class HeartbeatRequest(Protocol):
     member_epoch: int
 
 
-Q = TypeVar("Q", bound=HeartbeatRequest)
+Q = TypeVar("Q", bound=ModernHeartbeat)
 A = TypeVar("A")
 G = TypeVar("G", bound=ModernGroup[Any, Any])
 
@@ -91,10 +91,10 @@ class ModernGroups(ABC, Generic[G, Q, A]):
     def __init__(
         self,
         config: GroupSettings,
-        topics: Topics,
+        topics: GroupMetadata,
         observer: Observer,
         groups: dict[str, G],
-        timers: Timers[TimerName],
+        timers: Timers[GroupTimerName],
         others: Container[str],
     ) -> None:
         self.groups = groups
@@ -142,9 +142,9 @@ class ModernGroups(ABC, Generic[G, Q, A]):
 
     # --- Heartbeats ---
 
-    async def heartbeat(self, call: HeartbeatCall[Q, A], now: Instant) -> Outcome:
+    async def heartbeat(self, call: HeartbeatCall[Q, A], now: Instant) -> CoreOutcome:
         """Answer a heartbeat; a refusal writes nothing."""
-        out = Outcome()
+        out = CoreOutcome()
         request = call.request
         self._monotonic_ms = now.monotonic_ms
         try:
@@ -162,7 +162,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
 
     def _observe_refusal(self, call: HeartbeatCall[Q, A], refusal: Refusal) -> None:
         self._observer(
-            RequestRefused(
+            GroupRequestRefused(
                 call.request.group_id,
                 f"{self.group_type.capitalize()}GroupHeartbeat",
                 refusal.error,
@@ -178,7 +178,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         """Refuse a request that no member may send."""
 
     @abstractmethod
-    async def _heartbeat(self, call: HeartbeatCall[Q, A], out: Outcome, now: Instant) -> A:
+    async def _heartbeat(self, call: HeartbeatCall[Q, A], out: CoreOutcome, now: Instant) -> A:
         """The answer to a member that joins or stays."""
 
     @staticmethod
@@ -232,15 +232,15 @@ class ModernGroups(ABC, Generic[G, Q, A]):
 
     # --- Removal ---
 
-    async def _leave(self, request: Q, out: Outcome, now: Instant) -> A:
+    async def _leave(self, request: Q, out: CoreOutcome, now: Instant) -> A:
         group = self.find(request.group_id)
         if request.member_id not in group.members:
             raise unknown_member(request.member_id, request.group_id)
-        removal = Removal(RemovalReason.LEFT_BY_HEARTBEAT)
+        removal = Removal(MemberRemovalReason.LEFT_BY_HEARTBEAT)
         await self.remove(group, {request.member_id: removal}, out, now)
         return self._left(request.member_id, request.member_epoch)
 
-    async def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
+    async def on_timer(self, name: GroupTimerName, out: CoreOutcome, now: Instant) -> None:
         """Remove a member whose session, or whose deadline for revoking, rejoining or syncing, has
         expired (G-123, G-124, H-16, J-19)."""
         self._monotonic_ms = now.monotonic_ms
@@ -248,12 +248,15 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         member = None if group is None else group.members.get(name.member_id)
         if group is None or member is None:
             return
-        if name.kind is not Deadline.MEMBER_REVOCATION or member.revocation_timeout_ms is not None:
+        if (
+            name.kind is not GroupTimer.MEMBER_REVOCATION
+            or member.revocation_timeout_ms is not None
+        ):
             removals = {member.member_id: Removal(_REASONS[name.kind])}
             await self.remove(group, removals, out, now)
 
     async def remove(
-        self, group: G, removals: Mapping[str, Removal], out: Outcome, now: Instant
+        self, group: G, removals: Mapping[str, Removal], out: CoreOutcome, now: Instant
     ) -> None:
         """Remove members: their partitions or tasks become free, and the group epoch grows once
         (G-101, H-15, J-03).
@@ -272,7 +275,9 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         out.records += await self._records_without(group, removals)
         self.undo_if_refused(group, out)
 
-    async def _converts_without(self, group: G, gone: set[str], out: Outcome, now: Instant) -> bool:
+    async def _converts_without(
+        self, group: G, gone: set[str], out: CoreOutcome, now: Instant
+    ) -> bool:
         """Convert the group to another protocol if that is allowed after the removal of these
         members; True if the records of the conversion were added to `out`."""
         return False
@@ -284,7 +289,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
     def undo_if_refused(
         self,
         group: G,
-        out: Outcome,
+        out: CoreOutcome,
         member_id: str = "",
         then: Callable[[], None] | None = None,
     ) -> None:
@@ -295,13 +300,13 @@ class ModernGroups(ABC, Generic[G, Q, A]):
         if not out.records:
             return
 
-        async def undo(now: Instant) -> Outcome:
+        async def undo(now: Instant) -> CoreOutcome:
             group.forget_topics()
             if member_id not in group.members:
                 self.deadlines.forget(group, member_id)
             if self.groups.get(group.group_id) is group:
                 await self.deadlines.restore(group, member_id, now)
-            return Outcome()
+            return CoreOutcome()
 
         def after_append(error: ErrorCode, now: Instant) -> Decision:
             if error is not _E.NONE:
@@ -312,6 +317,6 @@ class ModernGroups(ABC, Generic[G, Q, A]):
                 made.topics_version = group.topics_version
             if then is not None:
                 then()
-            return Outcome()
+            return CoreOutcome()
 
         out.after_append = after_append

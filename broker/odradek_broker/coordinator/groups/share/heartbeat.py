@@ -37,7 +37,7 @@ from odradek_broker.coordinator.groups.share.states import (
     without_state,
 )
 from odradek_broker.coordinator.groups.topics_hash import topics_hash
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record
+from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record
 from odradek_broker.slices import in_pieces, paced
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, NO_OFFSET
 from odradek_protocol.errors import ErrorCode
@@ -91,7 +91,7 @@ class ShareProtocol(
             raise invalid_request("MemberEpoch is invalid.")
 
     async def _heartbeat(
-        self, call: ShareHeartbeatCall, out: Outcome, now: Instant
+        self, call: ShareHeartbeatCall, out: CoreOutcome, now: Instant
     ) -> ShareGroupHeartbeatResponse:
         request = call.request
         joins = request.member_epoch == JOIN_EPOCH

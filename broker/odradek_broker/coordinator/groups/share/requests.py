@@ -16,7 +16,7 @@ import structlog
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall
 from odradek_broker.coordinator.groups.partitions import Partitions, partitions_of
 from odradek_broker.coordinator.groups.refusals import Refusal
-from odradek_broker.coordinator.groups.settings import Topics
+from odradek_broker.coordinator.groups.settings import GroupMetadata
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.share.groups import (
     ShareGroups,
@@ -26,8 +26,8 @@ from odradek_broker.coordinator.groups.share.groups import (
 from odradek_broker.coordinator.groups.share.heartbeat import share_heartbeat_error
 from odradek_broker.coordinator.groups.share.states import Initialization
 from odradek_broker.coordinator.runtime import (
+    CoreOutcome,
     Instant,
-    Outcome,
     Record,
     Reply,
     Runtime,
@@ -61,7 +61,7 @@ Results = Mapping[Partition, StateResult]
 _READ_AT_ONCE = 50
 
 
-class ShareStates(Protocol):
+class ShareStateRequests(Protocol):
     """The requests to the share coordinator."""
 
     def initialize_all(
@@ -115,8 +115,8 @@ class ShareRequests:
     def __init__(
         self,
         shards: Shards[GroupShard],
-        topics: Topics,
-        states: ShareStates,
+        topics: GroupMetadata,
+        states: ShareStateRequests,
         end_offset: Callable[[str, int], int | ErrorCode],
         slices: Slices,
     ) -> None:
@@ -316,9 +316,9 @@ class ShareRequests:
     def _forget_missing_topics(
         self, runtime: Runtime[GroupShard], group_id: str
     ) -> Deferred[ErrorCode]:
-        def decide(shard: GroupShard, deferred: Deferred[ErrorCode], _: Instant) -> Outcome:
+        def decide(shard: GroupShard, deferred: Deferred[ErrorCode], _: Instant) -> CoreOutcome:
             records = shard.share.without_missing_topics(group_id)
-            return Outcome(records=records, replies=[Reply(deferred, _E.NONE, _identity)])
+            return CoreOutcome(records=records, replies=[Reply(deferred, _E.NONE, _identity)])
 
         return self._shards.ask_core(runtime, decide, _identity)
 
@@ -332,12 +332,14 @@ class ShareRequests:
 
         def decide(
             shard: GroupShard, deferred: Deferred[StatesDecision | Refusal], _: Instant
-        ) -> Outcome:
+        ) -> CoreOutcome:
             try:
                 decision = make(shard.share)
             except Refusal as refusal:
-                return Outcome(replies=[Reply(deferred, refusal, _refusal)])
-            return Outcome(records=decision.records, replies=[Reply(deferred, decision, _refusal)])
+                return CoreOutcome(replies=[Reply(deferred, refusal, _refusal)])
+            return CoreOutcome(
+                records=decision.records, replies=[Reply(deferred, decision, _refusal)]
+            )
 
         return self._shards.ask(group_id, decide, _refusal)
 
@@ -354,9 +356,9 @@ class ShareRequests:
     ) -> Deferred[ErrorCode]:
         """Write the records that `make` returns for the shard; resolves when they are durable."""
 
-        def decide(shard: GroupShard, deferred: Deferred[ErrorCode], now: Instant) -> Outcome:
+        def decide(shard: GroupShard, deferred: Deferred[ErrorCode], now: Instant) -> CoreOutcome:
             reply = Reply(deferred, _E.NONE, _identity)
-            return Outcome(records=make(shard, now), replies=[reply])
+            return CoreOutcome(records=make(shard, now), replies=[reply])
 
         return self._shards.ask(group_id, decide, _identity)
 

@@ -63,7 +63,7 @@ class Endpoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsMember(ModernMember):
+class StreamsGroupMember(ModernMember):
     """A member of a streams group: a thread of a client. Members of one client have the same
     `process_id`."""
 
@@ -101,7 +101,7 @@ class StreamsMember(ModernMember):
     def may_own(self, owned: TaskSet | None) -> bool:
         return owned is not None and owned.is_subset(self.assigned.tasks)
 
-    def with_metadata(self, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
+    def with_metadata(self, value: StreamsGroupMemberMetadataValue) -> StreamsGroupMember:
         endpoint = value.user_endpoint
         return replace(
             self,
@@ -118,7 +118,7 @@ class StreamsMember(ModernMember):
 
     def with_assignment(
         self, value: StreamsGroupCurrentMemberAssignmentValue | None
-    ) -> StreamsMember:
+    ) -> StreamsGroupMember:
         if value is None:
             return replace(
                 self,
@@ -153,7 +153,7 @@ class Holders(NamedTuple):
 
 
 @dataclass(slots=True)
-class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
+class StreamsGroup(ModernGroup[StreamsGroupMember, TaskSet]):
     """A group of the streams protocol.
 
     The fields `hashed` (the hash of the topics), `validated_epoch` (the epoch of a topology whose
@@ -162,7 +162,7 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
     """
 
     protocol_type = STREAMS_TYPE
-    member_class = StreamsMember
+    member_class = StreamsGroupMember
     record_types = StreamsRecordType
     other_type = StreamsRecordType.TOPOLOGY
     no_target = NO_TASK_SET
@@ -229,7 +229,9 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSet]):
         ModernGroup.replay_current(self, member_id, value)
         self._follow_tasks(before, self.members.get(member_id))
 
-    def _follow_tasks(self, before: StreamsMember | None, after: StreamsMember | None) -> None:
+    def _follow_tasks(
+        self, before: StreamsGroupMember | None, after: StreamsGroupMember | None
+    ) -> None:
         """Note the tasks that a member has, in place of those that it had."""
         active, copies = self.holders
         if before is not None:

@@ -8,7 +8,7 @@ from odradek_broker.coordinator.groups.partitions import Tasks, in_order
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.streams.group import (
     StreamsGroup,
-    StreamsMember,
+    StreamsGroupMember,
 )
 from odradek_broker.coordinator.groups.streams.heartbeat import (
     StreamsProtocol,
@@ -130,7 +130,7 @@ def _properties(pairs: Iterable[tuple[str, str]]) -> list[DescribedProperty]:
     return [DescribedProperty(key=key, value=value) for key, value in pairs]
 
 
-def _member(group: StreamsGroup, member: StreamsMember) -> DescribedStreamsMember:
+def _member(group: StreamsGroup, member: StreamsGroupMember) -> DescribedStreamsMember:
     endpoint = member.endpoint
     return DescribedStreamsMember(
         member_id=member.member_id,

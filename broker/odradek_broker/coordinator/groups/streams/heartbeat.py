@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 
-from odradek_broker.coordinator.groups.deadlines import Deadline, TimerName
+from odradek_broker.coordinator.groups.deadlines import GroupTimer, GroupTimerName
 from odradek_broker.coordinator.groups.events import ConversionReason, GroupConverted, Observer
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall, ModernGroups
 from odradek_broker.coordinator.groups.partitions import Tasks, in_order, partitions_of_many
@@ -17,8 +17,8 @@ from odradek_broker.coordinator.groups.refusals import (
     unknown_member,
 )
 from odradek_broker.coordinator.groups.settings import (
+    GroupMetadata,
     GroupSettings,
-    Topics,
     assignment_interval_ms,
     group_setting,
     may_assign_again,
@@ -28,7 +28,7 @@ from odradek_broker.coordinator.groups.streams.assignor import AssignmentMember,
 from odradek_broker.coordinator.groups.streams.group import (
     Endpoint,
     StreamsGroup,
-    StreamsMember,
+    StreamsGroupMember,
 )
 from odradek_broker.coordinator.groups.streams.reconciliation import reconcile
 from odradek_broker.coordinator.groups.streams.tasks import (
@@ -45,7 +45,7 @@ from odradek_broker.coordinator.groups.streams.topology import (
     topology_of,
 )
 from odradek_broker.coordinator.groups.topics_hash import topics_hash
-from odradek_broker.coordinator.runtime import Instant, Outcome, Record
+from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.slices import in_pieces
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_STATIC_EPOCH
@@ -165,10 +165,10 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     def __init__(
         self,
         config: GroupSettings,
-        topics: Topics,
+        topics: GroupMetadata,
         observer: Observer,
         groups: dict[str, StreamsGroup],
-        timers: Timers[TimerName],
+        timers: Timers[GroupTimerName],
         others: Container[str],
         retire: Callable[[str], list[Record] | None],
     ) -> None:
@@ -211,7 +211,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     # --- Heartbeat ---
 
     async def _heartbeat(
-        self, call: StreamsHeartbeatCall, out: Outcome, now: Instant
+        self, call: StreamsHeartbeatCall, out: CoreOutcome, now: Instant
     ) -> StreamsAnswer:
         request = call.request
         group, ending, converts = self._open(request)
@@ -221,7 +221,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         if before is None:
             if request.member_epoch != JOIN_EPOCH:
                 raise unknown_member(request.member_id, group.group_id)
-            before = StreamsMember(member_id=request.member_id)
+            before = StreamsGroupMember(member_id=request.member_id)
         self.check_epoch(before, request.member_epoch, owned)
         updated = _updated(before, call)
         if updated != before:
@@ -263,11 +263,11 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     async def _change(
         self,
         group: StreamsGroup,
-        before: StreamsMember,
-        updated: StreamsMember,
+        before: StreamsGroupMember,
+        updated: StreamsGroupMember,
         request: StreamsGroupHeartbeatRequest,
         owned: TaskSet | None,
-        out: Outcome,
+        out: CoreOutcome,
     ) -> GroupChange:
         """The group epoch and topology after the heartbeat: the epoch grows with a change of the
         member, the topology, the topics or the settings of the assignor (J-03)."""
@@ -340,13 +340,13 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         name = "streams.initial.rebalance.delay.ms"
         delay_ms = group_setting(self._config, self._topics, group.group_id, name)
         if delay_ms > 0 and not self._is_delayed(group):
-            self.deadlines.set(group, "", Deadline.STREAMS_DELAY, delay_ms, now)
+            self.deadlines.set(group, "", GroupTimer.STREAMS_DELAY, delay_ms, now)
 
     def _is_delayed(self, group: StreamsGroup) -> bool:
-        return self.deadlines.is_set(group, "", Deadline.STREAMS_DELAY)
+        return self.deadlines.is_set(group, "", GroupTimer.STREAMS_DELAY)
 
     async def _target(
-        self, change: GroupChange, member: StreamsMember, records: list[Record], now: Instant
+        self, change: GroupChange, member: StreamsGroupMember, records: list[Record], now: Instant
     ) -> tuple[int, TaskSet]:
         """The epoch of the target assignment, and the target of the member (J-06, J-07)."""
         group, member_id = change.group, member.member_id
@@ -366,10 +366,10 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         records += await _target_records(group, targets, change.epoch, now)
         return change.epoch, targets[member_id]
 
-    async def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
+    async def on_timer(self, name: GroupTimerName, out: CoreOutcome, now: Instant) -> None:
         """Assign the tasks, if the initial rebalance delay has passed (J-06), or remove a member
         whose deadline has passed."""
-        if name.kind is not Deadline.STREAMS_DELAY:
+        if name.kind is not GroupTimer.STREAMS_DELAY:
             await super().on_timer(name, out, now)
             return
         group = self.groups.get(name.group_id)
@@ -384,8 +384,8 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     async def _answer(
         self,
         change: GroupChange,
-        before: StreamsMember,
-        member: StreamsMember,
+        before: StreamsGroupMember,
+        member: StreamsGroupMember,
         request: StreamsGroupHeartbeatRequest,
     ) -> StreamsAnswer:
         group, configured = change.group, change.configured
@@ -418,7 +418,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         return StreamsAnswer(response, configured.missing)
 
     async def _endpoints(
-        self, group: StreamsGroup, member: StreamsMember, configured: ConfiguredTopology
+        self, group: StreamsGroup, member: StreamsGroupMember, configured: ConfiguredTopology
     ) -> list[EndpointToPartitions]:
         """The address of every member, and the source partitions of its tasks; `member` comes last
         (J-18)."""
@@ -452,7 +452,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     # --- Leave ---
 
     async def _leave(
-        self, request: StreamsGroupHeartbeatRequest, out: Outcome, now: Instant
+        self, request: StreamsGroupHeartbeatRequest, out: CoreOutcome, now: Instant
     ) -> StreamsAnswer:
         """Remove the member. Its request may also ask for the end of the application (J-17)."""
         group = self.groups.get(request.group_id)
@@ -482,7 +482,7 @@ async def owned_tasks(request: StreamsGroupHeartbeatRequest) -> TaskSet | None:
     return TaskSet(*kinds)
 
 
-def _updated(member: StreamsMember, call: StreamsHeartbeatCall) -> StreamsMember:
+def _updated(member: StreamsGroupMember, call: StreamsHeartbeatCall) -> StreamsGroupMember:
     """The member with the fields of its heartbeat; null fields are unchanged."""
     request = call.request
     endpoint, topology = request.user_endpoint, request.topology
@@ -504,7 +504,7 @@ def _updated(member: StreamsMember, call: StreamsHeartbeatCall) -> StreamsMember
 
 async def new_targets(
     group: StreamsGroup,
-    members: Mapping[str, StreamsMember],
+    members: Mapping[str, StreamsGroupMember],
     configured: ConfiguredTopology,
     settings: Mapping[str, str],
 ) -> dict[str, TaskSet]:

@@ -17,7 +17,7 @@ from odradek_broker.coordinator.groups.partitions import (
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.streams.group import (
     Holders,
-    StreamsMember,
+    StreamsGroupMember,
     StreamsMemberState,
 )
 from odradek_broker.coordinator.groups.streams.tasks import (
@@ -34,7 +34,7 @@ _S = StreamsMemberState
 _NOBODY: Uses[str] = Uses()
 
 
-class Step(Enum):
+class ReconciliationStep(Enum):
     """The steps of a reconciliation."""
 
     #: The member has to revoke tasks first.
@@ -46,20 +46,20 @@ class Step(Enum):
 
 
 #: The state that a member enters with each step; the state before does not matter (J-30).
-STATES: Mapping[Step, StreamsMemberState] = {
-    Step.REVOKE: _S.UNREVOKED_TASKS,
-    Step.FINISH: _S.STABLE,
-    Step.WAIT: _S.UNRELEASED_TASKS,
+STATES: Mapping[ReconciliationStep, StreamsMemberState] = {
+    ReconciliationStep.REVOKE: _S.UNREVOKED_TASKS,
+    ReconciliationStep.FINISH: _S.STABLE,
+    ReconciliationStep.WAIT: _S.UNRELEASED_TASKS,
 }
 
 
 def reconcile(
-    member: StreamsMember,
+    member: StreamsGroupMember,
     epoch: int,
     target: TaskSet,
     owned: TaskSet | None,
     holders: Callable[[], Holders],
-) -> StreamsMember:
+) -> StreamsGroupMember:
     """The member after its next step towards the target of this epoch; the same member if it must
     wait.
 
@@ -82,14 +82,18 @@ def reconcile(
         member_epoch = epoch
     plan = _Plan(member, epoch, target, holders())
     if not plan.revoked.tasks.is_empty and (owned is None or owned.intersects(plan.revoked.tasks)):
-        return _moved(member, Step.REVOKE, member_epoch, plan.kept, plan.revoked)
-    step = Step.WAIT if plan.waits else Step.FINISH
+        return _moved(member, ReconciliationStep.REVOKE, member_epoch, plan.kept, plan.revoked)
+    step = ReconciliationStep.WAIT if plan.waits else ReconciliationStep.FINISH
     return _moved(member, step, epoch, plan.kept.merge(plan.added), NOTHING_HELD)
 
 
 def _moved(
-    member: StreamsMember, step: Step, epoch: int, assigned: HeldTasks, pending: HeldTasks
-) -> StreamsMember:
+    member: StreamsGroupMember,
+    step: ReconciliationStep,
+    epoch: int,
+    assigned: HeldTasks,
+    pending: HeldTasks,
+) -> StreamsGroupMember:
     return replace(
         member,
         state=STATES[step],
@@ -105,7 +109,7 @@ class _Plan:
     revoke tasks of the target first."""
 
     def __init__(
-        self, member: StreamsMember, epoch: int, target: TaskSet, holders: Holders
+        self, member: StreamsGroupMember, epoch: int, target: TaskSet, holders: Holders
     ) -> None:
         self._holders = holders
         self._process_id = member.process_id

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sized
 
 from odradek_broker.coordinator.groups.modern.records import encoded
 from odradek_broker.coordinator.groups.partitions import Tasks, in_order
-from odradek_broker.coordinator.groups.streams.group import StreamsMember
+from odradek_broker.coordinator.groups.streams.group import StreamsGroupMember
 from odradek_broker.coordinator.groups.streams.tasks import HeldTasks, TaskSet
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.slices import in_pieces, paced
@@ -106,7 +106,7 @@ def _elements(stored: StoredSubtopology) -> int:
     return 1 + sum(map(len, lists))
 
 
-def member_record(group_id: str, member: StreamsMember) -> Record:
+def member_record(group_id: str, member: StreamsGroupMember) -> Record:
     """A record of a member's metadata."""
     endpoint = member.endpoint
     value = StreamsGroupMemberMetadataValue(
@@ -127,7 +127,7 @@ def member_record(group_id: str, member: StreamsMember) -> Record:
     return encode_record(value, group_id=group_id, member_id=member.member_id)
 
 
-async def current_record(group_id: str, member: StreamsMember) -> Record:
+async def current_record(group_id: str, member: StreamsGroupMember) -> Record:
     """A record of the tasks of a member, its epoch and state."""
     assigned, pending = member.assigned.tasks, member.pending.tasks
     value = StreamsGroupCurrentMemberAssignmentValue(

@@ -8,7 +8,7 @@ import pytest
 from group_world import GROUP, GroupWorld
 from odradek_broker.coordinator.groups.classic.group import (
     GroupState,
-    IllegalTransition,
+    IllegalGroupTransition,
     check_transition,
 )
 from odradek_protocol.errors import ErrorCode
@@ -41,7 +41,7 @@ def test_g03_an_illegal_state_transition_of_a_group_raises() -> None:
         (S.PREPARING_REBALANCE, S.STABLE),
         (S.DEAD, S.EMPTY),
     ]:
-        with pytest.raises(IllegalTransition, match="group g"):
+        with pytest.raises(IllegalGroupTransition, match="group g"):
             check_transition("g", source, target)
     for source in S:
         check_transition("g", source, S.DEAD)

@@ -10,15 +10,15 @@ from group_world import GROUP, GroupWorld
 from odradek_broker.coordinator.groups.classic.group import (
     ANSWERS,
     PREDECESSORS,
+    ClassicRequest,
     GroupState,
-    Request,
 )
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest
 
 E = ErrorCode
 S = GroupState
-R = Request
+R = ClassicRequest
 CHANGED = [("range", b"changed")]
 
 
@@ -70,7 +70,7 @@ SETUPS: dict[str, Callable[[GroupWorld], tuple[str, str, int]]] = {
 PARKED = "parked"
 
 #: (state, request) -> the immediate answer, and the state afterwards.
-EXPECTED: dict[tuple[str, Request], tuple[ErrorCode | str, GroupState | None]] = {
+EXPECTED: dict[tuple[str, ClassicRequest], tuple[ErrorCode | str, GroupState | None]] = {
     # The first member of a group waits for the initial delay, which is 0 in these tests.
     ("none", R.JOIN_NEW): (E.NONE, S.COMPLETING_REBALANCE),
     ("none", R.JOIN_LEADER): (E.UNKNOWN_MEMBER_ID, None),
@@ -120,7 +120,7 @@ def test_g03_the_tables_have_a_cell_for_every_state_and_request() -> None:
 @pytest.mark.parametrize("request_kind", list(R))
 @pytest.mark.parametrize("state", list(SETUPS))
 def test_g20_to_g64_each_state_answers_each_request_as_the_table_says(
-    state: str, request_kind: Request
+    state: str, request_kind: ClassicRequest
 ) -> None:
     world = GroupWorld()
     leader, follower, generation = SETUPS[state](world)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker_in_loop import StartBroker
-from odradek_broker.config.broker import ConfigError, parse_config
+from odradek_broker.config.broker import BrokerConfigError, parse_config
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -54,5 +54,5 @@ async def test_consumer_group_requests_are_refused_if_the_protocol_is_disabled(
 
 @pytest.mark.parametrize("given", ["consumer", "", "classic,sometimes"])
 def test_rebalance_protocols_must_be_known_and_include_classic(given: str) -> None:
-    with pytest.raises(ConfigError, match=r"rebalance\.protocols"):
+    with pytest.raises(BrokerConfigError, match=r"rebalance\.protocols"):
         parse_config({PROTOCOLS: given})

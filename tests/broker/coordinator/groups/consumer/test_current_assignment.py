@@ -23,8 +23,8 @@ from odradek_broker.coordinator.groups.consumer.group import (
     STEPS,
     ConsumerMember,
     MemberState,
-    Report,
-    Step,
+    ReportReaction,
+    RevocationReport,
 )
 from odradek_broker.coordinator.groups.consumer.reconciliation import next_assignment
 from odradek_broker.coordinator.groups.modern.group import ModernGroupState
@@ -42,9 +42,11 @@ def world() -> GroupWorld:
     return GroupWorld()
 
 
-@pytest.mark.parametrize(("state", "report", "newer"), list(product(M, Report, (False, True))))
+@pytest.mark.parametrize(
+    ("state", "report", "newer"), list(product(M, RevocationReport, (False, True)))
+)
 def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
-    state: MemberState, report: Report, newer: bool
+    state: MemberState, report: RevocationReport, newer: bool
 ) -> None:
     """Every state with every report: `next_assignment` takes the step of the table."""
     held: Partitions = {TOPIC: frozenset({0, 1})}
@@ -54,9 +56,9 @@ def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
         member_id="a", epoch=5, previous_epoch=4, state=state, assigned=held, pending=pending
     )
     owned: Partitions | None = {
-        Report.SILENT: None,
-        Report.OWNING: {TOPIC: frozenset({0, 1, 2})},
-        Report.RELEASED: held,
+        RevocationReport.SILENT: None,
+        RevocationReport.OWNING: {TOPIC: frozenset({0, 1, 2})},
+        RevocationReport.RELEASED: held,
     }[report]
     target: Partitions = {TOPIC: frozenset({0, 3})}
     target_epoch = 7 if newer else 5
@@ -72,7 +74,7 @@ def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
         )
     )
     step = STEPS[state, report if pending else _without_pending(report), newer]
-    if step in (Step.STAY, Step.WAIT):
+    if step in (ReportReaction.STAY, ReportReaction.WAIT):
         assert after is member
     else:
         # The member has to revoke partition 1 before it gets partition 3.
@@ -84,13 +86,15 @@ def test_g120_each_state_and_report_lead_to_the_step_of_the_table(
         assert after.epoch == 5
 
 
-def _without_pending(report: Report) -> Report:
+def _without_pending(report: RevocationReport) -> RevocationReport:
     """The report of a member that has nothing to revoke."""
-    return Report.SILENT if report is Report.SILENT else Report.RELEASED
+    return (
+        RevocationReport.SILENT if report is RevocationReport.SILENT else RevocationReport.RELEASED
+    )
 
 
 def test_g120_the_table_has_a_step_for_every_state_and_report() -> None:
-    assert set(STEPS) == set(product(M, Report, (False, True)))
+    assert set(STEPS) == set(product(M, RevocationReport, (False, True)))
 
 
 def test_g120_a_member_that_has_revoked_and_has_to_revoke_more_keeps_its_epoch(

@@ -20,7 +20,7 @@ from odradek_broker.coordinator.runtime import ProducerIdentity
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentValue,
-    RecordType,
+    GroupRecordType,
 )
 from odradek_protocol.stored.modern_groups import decode_value
 
@@ -122,7 +122,7 @@ def test_o20_records_without_epochs_have_that_of_the_member(world: GroupWorld) -
     joined(world, "a")
     member = stored(world, "a")
     _, data = at_once(current_record(GROUP, member))
-    value = decode_value(RecordType.CURRENT, data or b"")
+    value = decode_value(GroupRecordType.CURRENT, data or b"")
     assert isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
     for each in value.assigned_partitions:
         each.assignment_epochs = None

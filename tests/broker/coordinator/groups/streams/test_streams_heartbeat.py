@@ -11,7 +11,7 @@ from group_world import part
 from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_broker.coordinator.groups.offsets import FetchingMember
 from odradek_broker.coordinator.groups.streams.topology import StreamsStatusCode
-from odradek_broker.explain.history import Event
+from odradek_broker.explain.history import RecordedEvent
 from odradek_broker.explain.modern_groups import states_of_modern_group
 from odradek_broker.explain.sentences import EventKind, sentence
 from odradek_protocol.errors import ErrorCode
@@ -226,7 +226,7 @@ def test_j16_j51_a_group_without_members_may_change_its_type(world: StreamsGroup
     assert world.fetch(("topic", 0)).parts[0].offset == 7
 
 
-def _conversions(world: StreamsGroupWorld) -> list[Event]:
+def _conversions(world: StreamsGroupWorld) -> list[RecordedEvent]:
     events = [event for _, _, event in world.group_history.newest(-1)]
     return [event for event in events if event.kind is EventKind.GROUP_CONVERTED]
 

@@ -10,7 +10,7 @@ import pytest
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.streams.group import (
     Holders,
-    StreamsMember,
+    StreamsGroupMember,
     StreamsMemberState,
 )
 from odradek_broker.coordinator.groups.streams.reconciliation import reconcile
@@ -39,8 +39,8 @@ def held(*indexes: int, epoch: int = 5, standby: Iterable[int] = ()) -> HeldTask
 
 def member(
     state: S = S.STABLE, assigned: HeldTasks = NOTHING_HELD, pending: HeldTasks = NOTHING_HELD
-) -> StreamsMember:
-    return StreamsMember(
+) -> StreamsGroupMember:
+    return StreamsGroupMember(
         member_id="m",
         process_id="p",
         state=state,
@@ -52,12 +52,12 @@ def member(
 
 
 def step(
-    before: StreamsMember,
+    before: StreamsGroupMember,
     target: TaskSet,
     owned: TaskSet | None = None,
     holders: Holders = FREE,
     epoch: int = 7,
-) -> StreamsMember:
+) -> StreamsGroupMember:
     return reconcile(before, epoch, target, owned, lambda: holders)
 
 
