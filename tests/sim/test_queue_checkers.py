@@ -125,7 +125,7 @@ def producer_with(*, available: int, reserved: list[int], in_flight: int = 0) ->
     )
     return SimpleNamespace(
         config=config,
-        _accumulator=SimpleNamespace(
+        accumulator=SimpleNamespace(
             available_bytes=available,
             incomplete=[SimpleNamespace(reserved_bytes=each) for each in reserved],
         ),
@@ -155,7 +155,7 @@ def network_with(
     return SimpleNamespace(
         config=SimpleNamespace(client_id="n"),
         cluster=SimpleNamespace(brokers=range(known)),
-        _connections=SimpleNamespace(
+        connections=SimpleNamespace(
             _bootstrap={},
             nodes={(each, "main"): SimpleNamespace(connection=connection) for each in range(nodes)},
         ),
