@@ -322,7 +322,7 @@ ELSEWHERE = {
     "connected": "reach_a_broker takes the errors of its attempts",
     "_ask_ends": "_ask_leaders raises its errors",
     "read": "the comparison of a mirror raises its errors",
-    "show_progress": "tests/client/mirror/test_run.py",
+    "show_progress": "tests/mirror/test_run.py",
 }
 
 

@@ -25,8 +25,8 @@ TESTS = ROOT / "tests"
 SUPPORT = TESTS / "support"
 PROGRAMS = ("adversity/fuzz", "golden", "interop/matrix", "oracle", "sim")
 FOLDERS = {
-    *("adversity", "broker", "cli", "client", "console", "golden", "interop", "oracle"),
-    *("protocol", "sim", "spark", "support", "tidy"),
+    *("adversity", "broker", "cli", "client", "console", "golden", "interop", "log_tools"),
+    *("mirror", "oracle", "protocol", "records", "sim", "spark", "support", "testkit", "tidy"),
 }
 
 
