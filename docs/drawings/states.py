@@ -19,6 +19,7 @@ from odradek_client.consumer.subscription_state import FETCH_STATE_STEPS, FetchS
 from odradek_client.producer.transaction_states import ALLOWED_FROM, ClientTxnState
 from odradek_client.share.membership import SHARE_STEPS, ShareMemberState
 from odradek_client.share.record import RECORD_STEPS, DeliveryState
+from odradek_mirror.copier_state import COPIER_STEPS, CopierState
 from odradek_protocol.errors import ErrorCode
 
 _HEAD = """\
@@ -166,6 +167,15 @@ def _machines() -> list[Machine]:
             " there yet. `Failed`: the broker refused it, or the lock expired.",
             "Acquired",
             _named(RECORD_STEPS, _camel(DeliveryState)),
+        ),
+        Machine(
+            "Mirror, exactly once",
+            "mirror/odradek_mirror/copier_state.py",
+            "An instance owns the mirror in `Idle`, `Copying` and `Committing`. After a failure, and"
+            " when the target has refused a partition, it starts again after its last committed"
+            " transaction.",
+            "Starting",
+            _named(COPIER_STEPS, _camel(CopierState)),
         ),
     ]
 

@@ -6,7 +6,8 @@ transactions.
 A transaction covers all partitions, and is committed after some bytes or some time. It includes the
 positions. At a start, the mirror ends its last transaction, reads the map topic, and continues
 after the committed records. So no record is lost or repeated, even if an instance is killed at any
-point. After a failure the mirror repeats the same start; there is no other way of recovery.
+point. After a failure the mirror repeats the same start; there is no other way of recovery. The
+table of states is in `copier_state.py`.
 
 A second instance with the same name fences the first instance. The first instance then finds the
 new owner in the map topic, and ends. Readers at the target that use read_committed see no record
@@ -17,30 +18,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
-import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
 from odradek_client.admin import Admin
-from odradek_client.errors import (
-    AuthenticationFailed,
-    ClusterAuthorizationFailed,
-    OdradekError,
-    OutOfOrderSequence,
-    Refused,
-    TransactionalIdAuthorizationFailed,
-    UnsupportedByBroker,
-)
+from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 from odradek_mirror.batches import copy_batches
-from odradek_mirror.map_topic import MapTopicOwner, encode_owner, make_map_topic, read_map
+from odradek_mirror.copier_state import (
+    STARTED,
+    CopierState,
+    GivenUpPartitions,
+    RetryPolicy,
+    next_state,
+)
+from odradek_mirror.map_topic import make_map_topic, read_map
 from odradek_mirror.offset_map import MapEntry, MappedRun, NotCopied, PartitionMap
 from odradek_mirror.out_state import MirrorRefused, OutState, find_state
+from odradek_mirror.ownership import Ownership
 from odradek_mirror.plan import topic_ids_of
 from odradek_mirror.source import (
     MIRROR_LIMITS,
@@ -52,7 +49,6 @@ from odradek_mirror.source import (
     SourceTopicDeleted,
 )
 from odradek_mirror.transactional_writer import RefusedBatch, TransactionalWriter
-from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.stored.control_marker import ControlMarkerError
@@ -60,26 +56,10 @@ from odradek_records.partition_fetch import FetchLimits
 
 log = logging.getLogger("odradek.mirror")
 
-#: The pause after the first failure, and the maximum pause. The pause doubles after each further
-#: failure.
-_PAUSE_MS = 200.0
-_PAUSE_MAX_MS = 10_000.0
 #: The pause between checks of partitions without a leader.
 _LOOK_EVERY_S = 2.0
 #: The batches that are handed to the producer in one turn of the loop.
 _BATCHES_PER_TURN = 16
-#: The errors after which a retry does not help.
-_FINAL = (
-    AuthenticationFailed,
-    ClusterAuthorizationFailed,
-    Refused,
-    TransactionalIdAuthorizationFailed,
-    UnsupportedByBroker,
-)
-_CAUSES_MAX = 10
-#: The maximum number of producer identities that are remembered because the commit of their owner
-#: record was not answered.
-_TRIED_MAX = 1_000
 
 
 class CrashPoint(Enum):
@@ -90,10 +70,6 @@ class CrashPoint(Enum):
     WRITTEN = auto()  # the target has all batches of a transaction
     MAPPED = auto()  # the positions are in the map topic, too
     COMMITTED = auto()  # the coordinator has answered the commit
-
-
-class MirrorFenced(Refused):
-    """The error of an instance that another instance with the same name has fenced."""
 
 
 class Progress(Protocol):
@@ -179,12 +155,11 @@ class _News:
 
 @dataclass(slots=True)
 class _Transaction:
-    """The open transaction. The producer begins it with the first record."""
+    """The records of the open transaction; none in other states than COPYING and COMMITTING."""
 
-    began_s: float
+    began_s: float = 0.0
     news: dict[TopicPartition, _News] = field(default_factory=dict)
     size_bytes: int = 0
-    has_records: bool = False
 
 
 class ExactlyOnceCopier:
@@ -208,25 +183,18 @@ class ExactlyOnceCopier:
     ) -> None:
         self._source, self._target, self._settings = source, target, settings
         self._progress, self._tell, self._reached = progress, tell, reached
+        self._state = CopierState.STARTING
+        self._retries = RetryPolicy(settings.patience_ms)
         self._reader = SourceReader(source, read_committed=True, limits=limits, rate=rate)
         self._writer: TransactionalWriter | None = None
-        #: The last owner record of this instance whose commit was answered.
-        self._owner: MapTopicOwner | None = None
-        #: The producer identities in later owner records of this instance. The commits of these
-        #: records were not answered.
-        self._tried_identities: deque[tuple[int, int]] = deque(maxlen=_TRIED_MAX)
+        self._ownership = Ownership(target, settings.name)
         self._names: set[str] = set()
-        self._given_up: set[TopicPartition] = set()
+        self._given_up = GivenUpPartitions(tell)
         #: The partitions that had no leader, and are looked up again.
         self._leaderless: set[TopicPartition] = set()
         self._look_again_s = 0.0
-        #: The reason that the user was told for each partition that was given up.
-        self._told: dict[TopicPartition, str] = {}
-        self._transaction: _Transaction | None = None
+        self._transaction = _Transaction()
         self._log_starts: dict[TopicPartition, int] = {}
-        self._failures = 0
-        self._failing_since_s = 0.0
-        self._retry_at_s = 0.0
         #: The maps of all partitions, as committed.
         self.maps: dict[TopicPartition, PartitionMap] = {}
         #: The number of batches with unchanged bodies, and of all batches.
@@ -257,10 +225,15 @@ class ExactlyOnceCopier:
     async def start(self) -> None:
         """Fence other instances, and find the positions. Raises MirrorFenced, MirrorRefused,
         MapDamaged, MapTopicUnfit, and permanent errors of either cluster."""
-        while self._writer is None:
-            await self._try(self._begin)
-            if self._writer is None:
-                await asyncio.sleep(max(self._retry_at_s - self._now_s(), 0.0))
+        while self._state not in STARTED:
+            await self._start_once()
+            if self._state not in STARTED:
+                await asyncio.sleep(self._retries.left_s(self._now_s()))
+
+    async def _start_once(self) -> None:
+        if self._state is not CopierState.STARTING:
+            self._enter(CopierState.STARTING)
+        await self._try(self._begin)
 
     async def add(self, topics: Sequence[SourceTopic]) -> None:
         """Add topics, which must exist at the target with all partitions. Given-up partitions of
@@ -274,14 +247,14 @@ class ExactlyOnceCopier:
                 for number in range(topic.partitions)
             )
         }
-        if self._writer is not None:
+        if self._state in STARTED:
             changed |= await self._created_again([each.name for each in topics])
-        if changed and self._writer is not None:
+        if changed and self._state in STARTED:
             # Known partitions continue at the positions in the maps, so the maps must include all
             # records that were read.
             await self.flush()
-        self._given_up -= {tp for tp in self._given_up if tp.topic in changed}
-        if self._writer is None:
+        self._given_up.retry(changed)
+        if self._state not in STARTED:
             # The next start checks all topics.
             self._names |= changed
         elif changed:
@@ -322,32 +295,25 @@ class ExactlyOnceCopier:
     async def close(self) -> None:
         """End the instance. An open transaction is aborted, and the next run copies its records
         again."""
-        self._transaction = None
+        if self._state is not CopierState.CLOSED:
+            self._enter(CopierState.CLOSED)
         await self._close_writer()
         await self._reader.close()
 
     async def _begin(self) -> None:
         settings, target = self._settings, self._target
         await make_map_topic(target, settings.name)
-        if self._owner is not None:
-            await self._check_owner(self._owner)
-        writer = self._writer = TransactionalWriter(
+        await self._ownership.check()
+        self._writer = TransactionalWriter(
             target, settings.name, transaction_timeout_ms=settings.transaction_timeout_ms
         )
-        identity = await writer.start()
-        since_ms = int(time.time() * 1000)
-        owner = MapTopicOwner(*identity, socket.gethostname(), os.getpid(), since_ms)
-        await writer.begin()
-        await writer.write_record(*encode_owner(owner))
-        self._tried_identities.append(identity)
-        await writer.commit()
-        self._owner = owner
-        self._tried_identities.clear()
+        await self._ownership.take(self._writer)
         self.maps = (await read_map(target, settings.name)).partitions
         state = await self._find_state(sorted(self._names))
         self._reached(CrashPoint.OWNED)
         self._leave_topics(state.problems)
         self._read(state)
+        self._enter(CopierState.IDLE)
 
     async def _find_state(self, names: Sequence[str]) -> OutState:
         state = await find_state(
@@ -359,9 +325,9 @@ class ExactlyOnceCopier:
             skip_deleted=self._settings.skip_deleted,
             given_up=self._given_up,
         )
-        if state.problems and self._owner is not None:
+        if state.problems:
             # Another instance may have taken over and copied records after the map was read.
-            await self._check_owner(self._owner)
+            await self._ownership.check()
         return state
 
     def _read(self, state: OutState) -> None:
@@ -376,20 +342,6 @@ class ExactlyOnceCopier:
             self._reader.assign(tp, position.next, topic_id=position.source_topic_id.bytes)
             self._progress.begin(tp, position.next, end)
 
-    async def _check_owner(self, mine: MapTopicOwner) -> None:
-        """Raise MirrorFenced if another instance has written its owner record into the map
-        topic.
-        """
-        owner = (await read_map(self._target, self._settings.name)).owner
-        if owner is None or owner[:2] in {mine[:2], *self._tried_identities}:
-            return
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(owner.since_ms / 1000))
-        raise MirrorFenced(
-            f"another instance of the mirror {self._settings.name!r} has taken over: process"
-            f" {owner.pid} on {owner.host}, since {since}. This one ends, and has copied nothing"
-            " twice; to run two mirrors, give them different --name"
-        )
-
     async def _try(self, work: Callable[[], object]) -> None:
         """Await `work`. After a transient error, close the writer, so that the next step begins
         with a start; raise other errors. A partition that the target refuses is given up."""
@@ -397,32 +349,36 @@ class ExactlyOnceCopier:
             await work()  # type: ignore[misc]
         except OdradekError as error:
             refused = None if self._writer is None else self._writer.refused()
-            self._transaction = None
             await self._close_writer()
             if refused is not None:
                 # The next start aborts the transaction, and copies the records of other partitions
                 # again.
+                self._enter(CopierState.STARTING)
                 self._target_refused(refused)
                 return
-            now_s = self._now_s()
-            if not self._failures:
-                self._failing_since_s = now_s
-            patience_ms = self._settings.patience_ms
-            failing_ms = (now_s - self._failing_since_s) * 1000
-            if _is_final(error) or (patience_ms is not None and failing_ms > patience_ms):
+            self._enter(CopierState.FAILED)
+            if not self._retries.failed(error, self._now_s()):
                 raise
             log.warning(
                 "the mirror met an error and continues after its last transaction: %s", error
             )
-            pause_ms = min(_PAUSE_MS * 2 ** min(self._failures, 10), _PAUSE_MAX_MS)
-            self._failures += 1
-            self._retry_at_s = now_s + pause_ms / 1000
             self._progress.troubles = {"the target": str(error)}
+
+    def _enter(self, state: CopierState) -> None:
+        """Enter the next state. What a transaction has copied is forgotten when it is not open any
+        more."""
+        self._state = next_state(self._state, state)
+        if state is not CopierState.COMMITTING:
+            self._transaction = _Transaction(self._now_s())
 
     async def _close_writer(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             await writer.close()
+
+    def _owned_writer(self) -> TransactionalWriter:
+        assert self._writer is not None
+        return self._writer
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -433,36 +389,34 @@ class ExactlyOnceCopier:
         """Copy the batches that have arrived, or wait for some; end the transaction if it is
         due.
         """
-        if self._writer is None:
-            left_s = self._retry_at_s - self._now_s()
-            if left_s > 0:
-                await asyncio.sleep(min(left_s, wait_ms / 1000))
-                return
-            await self._try(self._begin)
-            return
-        await self._try(lambda: self._copy_some(wait_ms))
+        if self._state in STARTED:
+            await self._try(lambda: self._copy_some(wait_ms))
+        elif (left_s := self._retries.left_s(self._now_s())) > 0:
+            await asyncio.sleep(min(left_s, wait_ms / 1000))
+        else:
+            await self._start_once()
 
     async def flush(self) -> None:
         """End the open transaction, if there is one."""
-        if self._transaction is not None:
+        if self._state is CopierState.COPYING:
             await self._try(self._finish)
 
     async def _copy_some(self, wait_ms: float) -> None:
         if self._leaderless and self._now_s() >= self._look_again_s:
-            if self._transaction is not None:
+            if self._state is CopierState.COPYING:
                 await self._finish()
             state = await self._find_state(sorted({tp.topic for tp in self._leaderless}))
             for topic in state.problems:
                 self._leaderless -= {tp for tp in self._leaderless if tp.topic == topic}
             self._read(state)
-        transaction = self._transaction
-        if transaction is not None:
-            left_ms = (transaction.began_s - self._now_s()) * 1000 + self._settings.transaction_ms
+        if self._state is CopierState.COPYING:
+            began_s = self._transaction.began_s
+            left_ms = (began_s - self._now_s()) * 1000 + self._settings.transaction_ms
             wait_ms = min(max(left_ms, 0.0), wait_ms)
         try:
             fetched = await self._reader.poll(wait_ms)
         except SourceReadingEnded as error:
-            self._source_failed(error)
+            await self._source_failed(error)
             fetched = []
         for piece in fetched:
             self._progress.seen(piece.tp, piece.high_watermark, piece.last_stable_offset)
@@ -470,28 +424,28 @@ class ExactlyOnceCopier:
             if piece.next_offset > piece.fetch_offset:
                 await self._copy(piece)
         transaction = self._transaction
-        if transaction is not None and (
+        if self._state is CopierState.COPYING and (
             transaction.size_bytes >= self._settings.transaction_bytes
             or (self._now_s() - transaction.began_s) * 1000 >= self._settings.transaction_ms
         ):
             await self._finish()
-        if fetched or self._failures == 0:
+        if fetched or not self._retries.is_failing:
             self._progress.troubles = {
                 f"{tp.topic}-{tp.partition}": trouble.error
                 for tp, trouble in self._reader.troubles().items()
             } | {f"{tp.topic}-{tp.partition}": "it has no leader" for tp in self._leaderless}
 
-    def _source_failed(self, error: SourceReadingEnded) -> None:
+    async def _source_failed(self, error: SourceReadingEnded) -> None:
         """Skip records that the source has deleted, if that is allowed; otherwise give up the
         partition."""
         tp = error.tp
         if isinstance(error, SourceRecordsDeleted):
-            news = None if self._transaction is None else self._transaction.news.get(tp)
+            news = self._transaction.news.get(tp)
             nothing_yet = self.maps[tp].run_count == 0 and not (news and news.record_count)
             if nothing_yet or self._settings.skip_deleted:
                 if not nothing_yet:
                     self._tell(f"{error}; they are skipped")
-                self._news_of(tp, error.log_start_offset)
+                await self._news_of(tp, error.log_start_offset)
                 self._reader.seek(tp, error.log_start_offset)
                 return
         if isinstance(error, SourceTopicDeleted):
@@ -510,24 +464,21 @@ class ExactlyOnceCopier:
 
     def _give_up(self, tp: TopicPartition, why: str) -> None:
         self._reader.unassign(tp)
-        self._given_up.add(tp)
-        if self._told.get(tp) != why:
-            self._told[tp] = why
-            self._tell(f"{tp.topic}-{tp.partition} is not copied any more: {why}")
+        self._given_up.add(tp, why)
         self._progress.failed(tp, why)
 
-    def _news_of(self, tp: TopicPartition, next_offset: int) -> _News:
-        """The counts of a partition in the open transaction. The partition's position is moved to
-        `next_offset` first."""
-        if self._transaction is None:
-            self._transaction = _Transaction(self._now_s())
+    async def _news_of(self, tp: TopicPartition, next_offset: int) -> _News:
+        """The counts of a partition in the open transaction, which is begun if none is open. The
+        partition's position is moved to `next_offset` first."""
+        if self._state is CopierState.IDLE:
+            self._enter(CopierState.COPYING)
+            await self._owned_writer().begin()
         news = self._transaction.news.setdefault(tp, _News(next_offset))
         news.next_offset = next_offset
         return news
 
     async def _copy(self, piece: FetchedPartition) -> None:
-        writer, settings, tp = self._writer, self._settings, piece.tp
-        assert writer is not None
+        writer, settings, tp = self._owned_writer(), self._settings, piece.tp
         try:
             found = copy_batches(
                 piece.records,
@@ -538,14 +489,9 @@ class ExactlyOnceCopier:
         except (BatchError, ControlMarkerError) as error:
             self._give_up(tp, f"a batch behind offset {piece.fetch_offset} is damaged: {error}")
             return
-        news = self._news_of(tp, piece.next_offset)
-        transaction = self._transaction
-        assert transaction is not None
+        news = await self._news_of(tp, piece.next_offset)
         target = TopicPartition(settings.target_topic(tp.topic), tp.partition)
         for number, batch in enumerate(found.batches):
-            if not transaction.has_records:
-                await writer.begin()
-                transaction.has_records = True
             await writer.write(tp, target, batch)
             self._reached(CrashPoint.BEGUN)
             if number % _BATCHES_PER_TURN == 0:
@@ -553,17 +499,14 @@ class ExactlyOnceCopier:
         news.record_count += found.record_count
         news.size_bytes += len(piece.records)
         news.timestamp_ms = max(news.timestamp_ms, found.timestamp_ms)
-        transaction.size_bytes += len(piece.records)
+        self._transaction.size_bytes += len(piece.records)
         self.batches += len(found.batches)
         self.untouched_batches += found.untouched
 
     async def _finish(self) -> None:
         """End the transaction: wait for the answers, write the map, commit."""
-        writer, transaction = self._writer, self._transaction
-        assert writer is not None and transaction is not None
-        if not transaction.has_records:
-            await writer.begin()
-            transaction.has_records = True
+        self._enter(CopierState.COMMITTING)
+        writer, transaction = self._owned_writer(), self._transaction
         runs = await writer.written()
         self._reached(CrashPoint.WRITTEN)
         entries: list[MapEntry] = []
@@ -582,8 +525,8 @@ class ExactlyOnceCopier:
             self.maps[entry.tp].add(entry)
         for tp, starts in forgotten.items():
             self.maps[tp].forget(starts)
-        self._transaction = None
-        self._failures = 0
+        self._enter(CopierState.IDLE)
+        self._retries.succeeded()
         for tp, news in transaction.news.items():
             self._progress.copied(
                 tp,
@@ -601,15 +544,3 @@ def _check_target(tp: TopicPartition, found: PartitionMap, runs: Sequence[Mapped
             f" {runs[0].target}, and it had records up to {found.position.target_end - 1}. Delete"
             " the topic there, and copy it with another --name"
         )
-
-
-def _is_final(error: OdradekError) -> bool:
-    """True if a retry would end with the same error."""
-    cause: BaseException | None = error
-    for _ in range(_CAUSES_MAX):
-        if cause is None:
-            return False
-        if isinstance(cause, _FINAL) and not isinstance(cause, OutOfOrderSequence):
-            return cause.code is not ErrorCode.UNKNOWN_SERVER_ERROR
-        cause = cause.__cause__
-    return False

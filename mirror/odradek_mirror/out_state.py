@@ -8,7 +8,7 @@ records. A topic of the target with records that the mirror has not written is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -68,7 +68,7 @@ async def find_state(
     target_topic: Callable[[str], str],
     *,
     skip_deleted: bool,
-    given_up: Collection[TopicPartition] = (),
+    given_up: Container[TopicPartition] = (),
     planned: bool = False,
     seen: Mapping[TopicPartition, int] | None = None,
 ) -> OutState:
@@ -141,7 +141,7 @@ def _pairs(
     state: OutState,
     there: TopicDescription,
     here: TopicDescription,
-    given_up: Collection[TopicPartition],
+    given_up: Container[TopicPartition],
     *,
     planned: bool,
 ) -> dict[TopicPartition, TopicPartition]:

@@ -23,8 +23,9 @@ from odradek import Admin, Producer
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import ConfigResource
 from odradek_client.structs import TopicPartition
-from odradek_mirror.exactly_once import CrashPoint, MirrorFenced
+from odradek_mirror.exactly_once import CrashPoint
 from odradek_mirror.map_topic import map_topic
+from odradek_mirror.ownership import MirrorFenced
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 

@@ -16,10 +16,11 @@ from odradek import Admin, Producer
 from odradek.broker import SubprocessBroker
 from odradek_client.errors import ConnectionLost
 from odradek_client.structs import TopicPartition
-from odradek_mirror.exactly_once import CrashPoint, MirrorFenced
+from odradek_mirror.exactly_once import CrashPoint
 from odradek_mirror.map_topic import MapTopicUnfit, map_topic, read_map
 from odradek_mirror.offset_map import MapDamaged
 from odradek_mirror.out_state import MirrorRefused
+from odradek_mirror.ownership import MirrorFenced
 from odradek_mirror.source import SourceRecordsDeleted
 from odradek_mirror.transactional_writer import TransactionalWriter
 
@@ -142,7 +143,7 @@ async def test_i30_a_new_partition_during_a_transaction_duplicates_no_record(
         await copier.start()
         await copier.add(await made.planned())
         async with asyncio.timeout(30):
-            while copier._transaction is None or not copier._transaction.has_records:
+            while not copier.batches:
                 await copier.step(100)
         await made.source.create_partitions({unique_topic: 2})
         await fill(source, unique_topic, 2, 40)
@@ -493,7 +494,7 @@ async def test_a_mirror_with_a_failed_partition_waits_for_a_restarting_target(
                 await fill(source, unique_topic, 1, 50, first=100)
                 await made.source.delete_records({tp: counts.ends[tp] + 5})
                 at = counts.positions[tp]
-                copier._source_failed(SourceRecordsDeleted(tp, at, at + 5))
+                await copier._source_failed(SourceRecordsDeleted(tp, at, at + 5))
             else:
                 await made.source.delete_topics(unique_topic)
                 if loss == "topic created again":
@@ -526,9 +527,9 @@ async def test_i35_records_deleted_during_the_first_transaction_are_not_skipped(
         await copier.start()
         await copier.add(await made.planned())
         async with asyncio.timeout(DEADLINE_S):
-            while copier._transaction is None or not copier._transaction.news[tp].record_count:
+            while not copier.batches:
                 await copier.step(100)
         at = copier._reader.positions[tp]
-        copier._source_failed(SourceRecordsDeleted(tp, at, at + 5))
+        await copier._source_failed(SourceRecordsDeleted(tp, at, at + 5))
         await copier.close()
         assert "were deleted before they were read" in made.counts.failures[tp]

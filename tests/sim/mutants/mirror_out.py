@@ -9,9 +9,9 @@ from tests.sim.mutants.base import Mutant
 
 from odradek_client.producer.producer import Producer
 from odradek_mirror import offset_map
-from odradek_mirror.exactly_once import ExactlyOnceCopier
 from odradek_mirror.map_topic import MapTopicOwner
 from odradek_mirror.offset_map import MappedRun, encode_key, encode_value
+from odradek_mirror.ownership import Ownership
 from odradek_mirror.transactional_writer import TransactionalWriter
 
 
@@ -27,20 +27,20 @@ def _follows_in_the_source(before: MappedRun, run: MappedRun) -> bool:
     return run.source == before.source + before.length
 
 
-async def _begin_as_the_last_name(self: ExactlyOnceCopier) -> None:
+async def _check_as_the_last_name(self: Ownership) -> None:
     if self._tried_identities:
         self._owner = MapTopicOwner(*self._tried_identities[-1], host="", pid=0, since_ms=0)
         self._tried_identities.clear()
-    await _begin(self)
+    await _check(self)
 
 
-_begin = ExactlyOnceCopier._begin
+_check = Ownership.check
 
 MIRROR_OUT = (
     Mutant(
         "a mirror writes its positions outside of its transaction",
         "mirror-out",
-        1,
+        3,
         {(TransactionalWriter, "write_map"): _written_outside},
         ("mirrored",),
     ),
@@ -55,7 +55,7 @@ MIRROR_OUT = (
         "a mirror takes its own failed start for another instance",
         "mirror-out",
         10,
-        {(ExactlyOnceCopier, "_begin"): _begin_as_the_last_name},
+        {(Ownership, "check"): _check_as_the_last_name},
         ("the only instance",),
     ),
 )

@@ -16,8 +16,9 @@ from odradek_client.admin import Admin, NewTopic
 from odradek_client.errors import OdradekError, Refused
 from odradek_client.producer.producer import Producer
 from odradek_client.structs import TopicPartition
-from odradek_mirror.exactly_once import ExactlyOnceCopier, MirrorFenced, OutSettings
+from odradek_mirror.exactly_once import ExactlyOnceCopier, OutSettings
 from odradek_mirror.map_topic import read_map
+from odradek_mirror.ownership import MirrorFenced
 from odradek_records.partition_fetch import FetchLimits
 from odradek_testkit.simulation.world import World
 
