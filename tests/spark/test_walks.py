@@ -1,13 +1,15 @@
-"""A task that reads a range uses exactly the files that its walk in `docs/understand/design.md`
-names."""
+"""Tasks that read a range or write rows use only the files that their walks in
+`docs/understand/design.md` name."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import odradek_client
 import pyspark_odradek
@@ -15,12 +17,16 @@ from odradek import sync
 from odradek.broker import SubprocessBroker
 from pyspark_odradek import blocking
 from pyspark_odradek.batch_reader import BatchReader
-from pyspark_odradek.options import QueryKind, parse_source
+from pyspark_odradek.options import QueryKind, parse_sink, parse_source
 from pyspark_odradek.schema import row_schema
 from pyspark_odradek.stream_reader import StreamReader
+from pyspark_odradek.writer import BatchJobWriter, StreamWriter
 from walks import named
 
 _FOLDERS = (pyspark_odradek.__path__[0] + "/", odradek_client.__path__[0] + "/")
+#: The maximum number of files that take part, without those of a producer's send.
+FILES_MAX = 12
+SEND = "A producer's send"
 _LEFT_OUT = {"network/transport.py", "network/throttle_times.py"}
 
 
@@ -42,11 +48,15 @@ class Tracer:
 
     def rows(self, batches: Any) -> int:
         """Read the rows while the tracer is on. Returns their number."""
+        return self.traced(lambda: sum(batch.num_rows for batch in batches))
+
+    def traced(self, task: Callable[[], int]) -> int:
+        """Run a task while the tracer is on."""
         thread = blocking.shared().thread
         thread.run(self.on_loop(True))
         sys.setprofile(self)
         try:
-            return sum(batch.num_rows for batch in batches)
+            return task()
         finally:
             sys.setprofile(None)
             thread.run(self.on_loop(False))
@@ -86,3 +96,27 @@ def test_a_task_that_reads_a_range_enters_the_files_of_its_walk_only(
     assert tracer.rows(reader.read(partition)) == 1
     assert tracer.entered - named("A row of Spark") - _LEFT_OUT == set()
     assert {"blocking.py", "fetching.py", "network/broker_connection.py"} < tracer.entered
+
+
+@pytest.mark.usefixtures("no_other_clients")
+@pytest.mark.parametrize("made", [BatchJobWriter, StreamWriter])
+def test_a_task_that_writes_rows_enters_the_files_of_its_walk_only(
+    odradek_broker: SubprocessBroker,
+    unique_topic: str,
+    made: type[BatchJobWriter | StreamWriter],
+) -> None:
+    options = parse_sink(
+        {"kafka.bootstrap.servers": odradek_broker.bootstrap, "topic": unique_topic}
+    )
+    writer = made(options, StructType([StructField("value", BinaryType())]))
+
+    def task() -> int:
+        return writer.write(iter([pa.record_batch({"value": [b"1", b"2"]})])).rows
+
+    assert task() == 2
+    tracer = Tracer()
+    assert tracer.traced(task) == 2
+    decided = tracer.entered - named(SEND) - _LEFT_OUT
+    assert decided - named("A row that Spark writes") == set()
+    assert len(decided) <= FILES_MAX
+    assert {"writer.py", "blocking.py", "producer/arrow.py"} < tracer.entered
