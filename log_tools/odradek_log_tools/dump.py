@@ -20,7 +20,6 @@ from odradek_broker.storage.checkpoints import (
     decode_offsets,
     decode_partition_metadata,
     decode_sources,
-    encode_topic_id,
     read_small_file,
 )
 from odradek_broker.storage.journal_format import (
@@ -41,6 +40,7 @@ from odradek_log_tools.record_decoders import decode_record
 from odradek_log_tools.segment_file import Damaged, SegmentBatch, SegmentFile, no_wait
 from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.primitives import uuid_text
 from odradek_protocol.records.batch import BatchError, BatchHeader
 from odradek_protocol.records.record import Record, read_records
 from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker, decode_type
@@ -124,7 +124,7 @@ def _journal_rows(file: File) -> Rows:
                     "kind": "journal-entry",
                     "block": block.number,
                     "at": start + position,
-                    "topic_id": encode_topic_id(entry.topic_id),
+                    "topic_id": uuid_text(entry.topic_id),
                     "partition": entry.partition,
                     "segment": entry.segment,
                     "position": entry.position,
@@ -363,7 +363,7 @@ def _offset_rows(text: str, selection: RowWindow) -> Rows:
 
 def _partition_metadata_rows(text: str, selection: RowWindow) -> Rows:
     topic_id = _understood(decode_partition_metadata, text)
-    yield {"kind": "partition-metadata", "topic_id": encode_topic_id(topic_id)}
+    yield {"kind": "partition-metadata", "topic_id": uuid_text(topic_id)}
 
 
 def _properties_rows(text: str, selection: RowWindow) -> Rows:

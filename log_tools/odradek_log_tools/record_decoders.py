@@ -17,10 +17,9 @@ from odradek_broker.metadata.cluster import (
     SHARE_STATE_TOPIC,
     TRANSACTIONS_TOPIC,
 )
-from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_protocol import codec
 from odradek_protocol.message import HIDDEN, ArrayOf, FieldType, Message, Struct
-from odradek_protocol.primitives import UUID, DecodeError, decode_uvarint
+from odradek_protocol.primitives import UUID, DecodeError, decode_uvarint, uuid_text
 from odradek_protocol.stored import (
     cluster_metadata,
     group_metadata,
@@ -61,7 +60,7 @@ def _plain(kind: FieldType, value: Any) -> Any:
     if isinstance(kind, ArrayOf) and value is not None:
         return [_plain(kind.element, each) for each in value]
     if kind is UUID and value is not None:
-        return encode_topic_id(value)
+        return uuid_text(value)
     return value
 
 

@@ -9,10 +9,10 @@ continue in a mirror of its topic, which has another id; identities of two clust
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 
-from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.primitives import ZERO_UUID, uuid_text
 
 _SEPARATOR = ":"
 
@@ -21,7 +21,7 @@ def identity(topic_id: bytes, cluster_id: str | None) -> str:
     """The identity of a topic; "" if the brokers have no ids."""
     if topic_id == ZERO_UUID or not cluster_id:
         return ""
-    return f"{urlsafe_b64encode(topic_id).decode().rstrip('=')}{_SEPARATOR}{cluster_id}"
+    return f"{uuid_text(topic_id)}{_SEPARATOR}{cluster_id}"
 
 
 def is_another(known: str, found: str) -> bool:

@@ -10,11 +10,11 @@ from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.telemetry.instances import ClientInstance
-from odradek_broker.telemetry.manager import client_labels, instance_text
+from odradek_broker.telemetry.manager import client_labels
 from odradek_broker.telemetry.otlp import printable
 from odradek_broker.telemetry.series import ClientMetrics
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.primitives import ZERO_UUID, uuid_text
 from odradek_protocol.schemas import describe_client_telemetry as wire
 from odradek_protocol.schemas.describe_client_telemetry import (
     DescribeClientTelemetryRequest,
@@ -54,7 +54,7 @@ def _metrics(
     found = telemetry.series.get(instance_id)
     if found is None and telemetry.instances.get(instance_id) is None:
         text = (
-            f"no client with the instance id {instance_text(instance_id)} is known: it has not"
+            f"no client with the instance id {uuid_text(instance_id)} is known: it has not"
             " requested a subscription, or it stopped some time ago"
         )
         return DescribeClientTelemetryResponse(error_code=_E.RESOURCE_NOT_FOUND, error_message=text)

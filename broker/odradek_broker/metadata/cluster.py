@@ -8,7 +8,6 @@ Only `replay` changes the state, both at the start and later (D4). The records a
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 
@@ -41,7 +40,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message
-from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.primitives import ZERO_UUID, uuid_text
 from odradek_protocol.sasl.scram import ScramCredential, ScramMechanism
 from odradek_protocol.stored.cluster_metadata import (
     AccessControlEntryRecord,
@@ -389,7 +388,7 @@ class ClusterMetadata:
         """A new id of a delegation token."""
         for _ in range(_ID_TRIES_MAX):
             raw = self._random.uuid()
-            token_id = base64.urlsafe_b64encode(raw).decode().rstrip("=")
+            token_id = uuid_text(raw)
             taken = self.delegation_tokens.get(token_id) is not None or raw in _RESERVED_IDS
             if not taken and not token_id.startswith("-"):
                 return token_id

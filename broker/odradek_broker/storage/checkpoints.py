@@ -22,7 +22,7 @@ Entries without a checksum, as Kafka writes them, are trusted.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -30,6 +30,7 @@ from functools import lru_cache
 from odradek_broker.platform.seams import Files
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.checksums import crc32c, crc32c_of_each
+from odradek_protocol.primitives import uuid_text
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -196,14 +197,9 @@ def decode_sources(text: str) -> list[int]:
     return [_number(_checked(line)) for line in _lines(text)]
 
 
-def encode_topic_id(topic_id: bytes) -> str:
-    """Kafka's text form of a UUID: base64 for URLs, without padding."""
-    return urlsafe_b64encode(topic_id).decode().rstrip("=")
-
-
 def encode_partition_metadata(topic_id: bytes) -> bytes:
     """Kafka's partition.metadata, which ties a folder to its topic id."""
-    text = encode_topic_id(topic_id)
+    text = uuid_text(topic_id)
     return f"version: 0\ntopic_id:{_checksum(text)}{text}\n".encode()
 
 
@@ -246,10 +242,10 @@ def encode_meta_properties(
         "version=1",
         f"cluster.id={cluster_id}",
         f"node.id={node_id}",
-        f"directory.id={encode_topic_id(directory_id)}",
+        f"directory.id={uuid_text(directory_id)}",
     ]
     if directory_ids:
-        lines.append(f"{DIRECTORY_IDS}={','.join(map(encode_topic_id, sorted(directory_ids)))}")
+        lines.append(f"{DIRECTORY_IDS}={','.join(map(uuid_text, sorted(directory_ids)))}")
     if coordinator_hash:
         lines.append(f"{COORDINATOR_HASH}={coordinator_hash}")
     return ("\n".join(lines) + "\n").encode()

@@ -11,7 +11,6 @@ from odradek_broker.storage.checkpoints import (
     ABSOLUTE_HASH,
     DIRECTORY_IDS,
     META_PROPERTIES,
-    encode_topic_id,
 )
 from odradek_broker.storage.errors import (
     DataDirectoryError,
@@ -23,6 +22,7 @@ from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_options import LogOptions
 from odradek_broker.storage.meta_properties import MetaProperties
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import uuid_text
 
 #: The name, in place of a path, for directories that were in use and are no longer in the settings.
 _ABSENT = "(absent directory)"
@@ -78,7 +78,7 @@ class LogDirectories:
         try:
             found = self._take_all(cluster_id, node_id)
             cluster_id = self._check(found, cluster_id) or cluster_id
-            cluster_id = cluster_id or encode_topic_id(randomness.uuid())
+            cluster_id = cluster_id or uuid_text(randomness.uuid())
             self._write_meta_properties(found, cluster_id, randomness)
             if not self.usable:
                 failures = "; ".join(each.failure for each in self.of_partitions)
@@ -174,7 +174,7 @@ class LogDirectories:
         self._known_ids = stored | present
         absent = self._known_ids - present
         if absent and all(not directory.failure for directory in self.all):
-            names = ", ".join(map(encode_topic_id, sorted(absent)))
+            names = ", ".join(map(uuid_text, sorted(absent)))
             self._absent.failure = (
                 f"log.dirs has no directory with the directory.id {names}: name it there again, or"
                 " delete the topics whose partitions were in it; or take the id out of"

@@ -25,7 +25,6 @@ from odradek_broker.storage.checkpoints import (
     decode_sound_offsets,
     encode_meta_properties,
     encode_offsets,
-    encode_topic_id,
     read_small_file,
 )
 from odradek_broker.storage.deleted_files import DeletedFiles
@@ -45,7 +44,7 @@ from odradek_broker.storage.meta_properties import MetaProperties, read_meta_pro
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.primitives import ZERO_UUID, uuid_text
 
 #: Suffixes of directories that are to be removed, and of strays, which are kept.
 DELETED_SUFFIX = "-delete"
@@ -324,7 +323,7 @@ class LogDirectory:
         written. Raises OSError, CorruptCheckpoint."""
         text = read_small_file(self._files, self.path_of(META_PROPERTIES)) or ""
         found = decode_meta_properties(text).get("directory.id")
-        if found != encode_topic_id(self.directory_id):
+        if found != uuid_text(self.directory_id):
             raise CorruptCheckpoint("another directory is in its place, or none")
         self._files.list(self.path)
         self._try_write(size_bytes, sync=True)

@@ -11,7 +11,7 @@ from itertools import islice, repeat
 from typing import Any
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
-from odradek_broker.storage.checkpoints import ABSOLUTE_HASH, encode_topic_id
+from odradek_broker.storage.checkpoints import ABSOLUTE_HASH
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.errors import (
     DataDirectoryError,
@@ -38,7 +38,7 @@ from odradek_broker.storage.startup import (
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
-from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.primitives import ZERO_UUID, uuid_text
 
 #: The limit of directories that are renamed in one call, because the loop waits for the call.
 _RENAMED_AT_ONCE_MAX = 50
@@ -280,8 +280,8 @@ class LogManager:
             return
         if log.topic_id != ZERO_UUID:
             raise DataDirectoryError(
-                f"{log.directory} is there already, with topic id {encode_topic_id(log.topic_id)}"
-                f" instead of {encode_topic_id(topic_id)}: move it out of the way, and start again"
+                f"{log.directory} is there already, with topic id {uuid_text(log.topic_id)}"
+                f" instead of {uuid_text(topic_id)}: move it out of the way, and start again"
             )
         try:
             log.write_topic_id(topic_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable
 
@@ -28,7 +27,7 @@ from odradek_broker.telemetry.subscriptions import (
 )
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.primitives import ZERO_UUID, uuid_text
 from odradek_protocol.repeated_lines import RepeatedLines
 
 log = structlog.get_logger("odradek.telemetry")
@@ -82,11 +81,6 @@ class _Reads:
         self._background(work, ended)
 
 
-def instance_text(instance_id: bytes) -> str:
-    """A client instance id as text, as Kafka's clients show it."""
-    return urlsafe_b64encode(instance_id).decode().rstrip("=")
-
-
 class ClientTelemetry:
     """The metrics that clients push. `settings` returns the present settings, and `peer_of` returns
     the peer of a connection."""
@@ -136,7 +130,7 @@ class ClientTelemetry:
     def _attributes(self, context: RequestContext, instance_id: bytes) -> ClientAttributes:
         peer = self._peer_of(context.connection_id) or Peer(context.host, context.connection_id)
         return ClientAttributes(
-            instance_text(instance_id),
+            uuid_text(instance_id),
             # The id is cut to one character more than patterns can match, so that no pattern
             # matches a cut client id.
             (context.client_id or "")[: MATCHED_CHARACTERS_MAX + 1],
@@ -153,7 +147,7 @@ class ClientTelemetry:
             # an option.
             if (
                 made not in RESERVED_IDS
-                and not instance_text(made).startswith("-")
+                and not uuid_text(made).startswith("-")
                 and self.instances.get(made) is None
             ):
                 return made
@@ -216,9 +210,9 @@ class ClientTelemetry:
             self._lines.say(
                 "warning",
                 "a push of client metrics cannot be read",
-                (instance_text(instance_id),),
+                (uuid_text(instance_id),),
                 {
-                    "client_instance_id": instance_text(instance_id),
+                    "client_instance_id": uuid_text(instance_id),
                     "peer": context.host,
                     "reason": str(problem),
                 },
@@ -243,9 +237,9 @@ class ClientTelemetry:
             "warning",
             "series of a client are not kept: raise telemetry.max.series or"
             " telemetry.max.series.per.client, or subscribe to fewer metrics",
-            ("left out", instance_text(instance_id)),
+            ("left out", uuid_text(instance_id)),
             {
-                "client_instance_id": instance_text(instance_id),
+                "client_instance_id": uuid_text(instance_id),
                 "left_out": left_out,
                 "telemetry_max_series": limits.series,
                 "telemetry_max_series_per_client": limits.series_per_client,

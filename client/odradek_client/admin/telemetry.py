@@ -7,13 +7,13 @@ shows the pushed metrics; with other brokers the calls raise UnsupportedByBroker
 from __future__ import annotations
 
 import binascii
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from dataclasses import dataclass
 
 from odradek_client.admin.requests import AdminPart
 from odradek_client.errors import Refused, UnsupportedByBroker, error_for
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.primitives import ZERO_UUID, uuid_text
 from odradek_protocol.schemas import describe_client_telemetry as wire
 from odradek_protocol.schemas.describe_client_telemetry import (
     DescribeClientTelemetryRequest,
@@ -138,7 +138,7 @@ def _instance_id(text: str) -> bytes:
 
 def _client(given: wire.Client) -> PushingClient:
     return PushingClient(
-        client_instance_id=urlsafe_b64encode(given.client_instance_id).decode().rstrip("="),
+        client_instance_id=uuid_text(given.client_instance_id),
         client_id=given.client_id,
         software_name=given.software_name,
         software_version=given.software_version,

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.commands import fail
@@ -20,6 +19,7 @@ from odradek_cli.common import (
 )
 from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
+from odradek_protocol.primitives import uuid_text
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -129,7 +129,7 @@ def alter(
     if (name is None) != generate_name:
         fail("give either NAME or --generate-name", 2)
     if name is None:
-        name = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        name = uuid_text(uuid.uuid4().bytes)
     given = {"metrics": metrics, "interval.ms": interval, "match": match}
     changes = {key: value or None for key, value in given.items() if value is not None}
     if not changes:

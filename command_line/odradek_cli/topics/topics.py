@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -25,6 +24,7 @@ from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_cli.topic_patterns import is_pattern, matching, nothing_matches
 from odradek_cli.topics.topic_trim import trim
+from odradek_protocol.primitives import uuid_text
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin, TopicDescription
@@ -194,7 +194,7 @@ async def _row(admin: Admin, topic: TopicDescription, configs: Any) -> dict[str,
     ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
     return {
         "topic": topic.name,
-        "topic_id": base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("="),
+        "topic_id": uuid_text(topic.topic_id),
         "internal": topic.is_internal,
         "configs": [
             {"name": each.name, "value": each.value, "default": each.is_default}

@@ -11,13 +11,13 @@ from odradek_broker.storage.checkpoints import (
     HIGH_WATERMARKS,
     META_PROPERTIES,
     RECOVERY_POINTS,
-    encode_topic_id,
 )
 from odradek_broker.topic_partition import TopicPartition
 from odradek_log_tools.segment_file import no_wait
 from odradek_log_tools.verify.data_directory import FATES, DataDirectoryCheck, Totals
 from odradek_log_tools.verify.findings import Findings
 from odradek_log_tools.verify.metadata import METADATA_DIRECTORY, StoredMetadata, read_metadata
+from odradek_protocol.primitives import uuid_text
 
 _METADATA_PARTITION: TopicPartition = (METADATA_DIRECTORY.rpartition("-")[0], 0)
 
@@ -171,8 +171,8 @@ class DataDirectoriesCheck:
         elif topic_id is not None and topic_id != topic.topic_id:
             self._findings.damaged(
                 path,
-                f"is of topic id {encode_topic_id(topic_id)}, the metadata has"
-                f" {encode_topic_id(topic.topic_id)} for {name}",
+                f"is of topic id {uuid_text(topic_id)}, the metadata has"
+                f" {uuid_text(topic.topic_id)} for {name}",
                 "the broker does not start: move the directory away, or restore the right one",
             )
 

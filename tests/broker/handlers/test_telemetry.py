@@ -16,11 +16,12 @@ from odradek_broker.metrics.families import gathered
 from odradek_broker.metrics.telemetry import telemetry_families
 from odradek_broker.request import Peer, RequestContext
 from odradek_broker.telemetry import manager
-from odradek_broker.telemetry.manager import client_labels, instance_text
+from odradek_broker.telemetry.manager import client_labels
 from odradek_broker.telemetry.series import GONE_KEPT_MS
 from odradek_broker.telemetry.subscriptions import ClientAttributes
 from odradek_protocol.compression import Codec, compress
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import uuid_text
 from odradek_protocol.schemas.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from odradek_protocol.schemas.push_telemetry import PushTelemetryRequest
 
@@ -102,7 +103,7 @@ def test_m20_pushed_metrics_are_served_with_the_labels_of_their_client() -> None
     assert world.push(sent, delay) is E.NONE
     samples = world.samples()
     client = {
-        "client_instance_id": instance_text(ID),
+        "client_instance_id": uuid_text(ID),
         "client_id": "orders",
         "client_software_name": "librdkafka",
         "client_software_version": "2.6",

@@ -16,7 +16,6 @@ from journaled_logs import PATH, SMALL, World, values
 from logs import NOW_MS, append, append_marker, make_batch, read_all
 from odradek_broker.platform.machine import RealFiles
 from odradek_broker.platform.seams import BLOCK_BYTES
-from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_broker.storage.errors import AppendRejected, DataDirectoryError, StorageError
 from odradek_broker.storage.journal_format import (
     ALIGN_BYTES,
@@ -32,6 +31,7 @@ from odradek_log_tools.file_names import FileKind, FileName, parse_file
 from odradek_log_tools.segment_file import Damaged
 from odradek_log_tools.verify.data_directory import DataDirectoryCheck
 from odradek_log_tools.verify.findings import Finding, Findings
+from odradek_protocol.primitives import uuid_text
 from odradek_protocol.records import iter_batches
 from odradek_testkit.simulation.disk import Crashed, DiskFailure, MemoryFiles
 
@@ -761,7 +761,7 @@ def test_l52_log_verify_and_log_dump_read_the_journal(world: World) -> None:
     selection = RowWindow()
     rows = list(dump_file(world.files, PATH, FileName(FileKind.JOURNAL, None, ""), "", selection))
     assert [row["kind"] for row in rows] == ["journal", "journal-entry"]
-    assert rows[1]["topic_id"] == encode_topic_id(IDS[0])
+    assert rows[1]["topic_id"] == uuid_text(IDS[0])
     assert parse_file(JOURNAL) == FileName(FileKind.JOURNAL, None, "")
     findings = _verified(world.files)
     assert ("note", "has the last records of 1 partitions") in findings

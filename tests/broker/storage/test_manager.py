@@ -17,7 +17,6 @@ from odradek_broker.storage.checkpoints import (
     OffsetLines,
     decode_offsets,
     encode_offsets,
-    encode_topic_id,
 )
 from odradek_broker.storage.errors import (
     AppendRejected,
@@ -29,6 +28,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager, MaintenanceReport
 from odradek_broker.storage.startup import StartReport, one_by_one
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import uuid_text
 from odradek_testkit.simulation.disk import DiskFailure, MemoryFiles
 
 ID_A, ID_B = bytes(range(16)), bytes(range(1, 17))
@@ -100,7 +100,7 @@ def test_the_identity_of_a_directory_is_kept(files: MemoryFiles) -> None:
     manager = make_manager(files, node_id=7)
     cluster_id = manager.cluster_id
     assert len(cluster_id) == 22
-    directory_id = encode_topic_id(manager.directories[0].directory_id)
+    directory_id = uuid_text(manager.directories[0].directory_id)
     identity = files.content("data/meta.properties")
     assert identity.decode() == (
         f"version=1\ncluster.id={cluster_id}\nnode.id=7\ndirectory.id={directory_id}\n"

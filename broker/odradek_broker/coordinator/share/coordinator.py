@@ -33,10 +33,10 @@ from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.share_state import ShareKey, ShareState, StateResult
 from odradek_broker.slices import Slices, in_order, paced, pause_in_change
-from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
+from odradek_protocol.primitives import uuid_text
 
 log = structlog.get_logger("odradek.share_state")
 
@@ -69,7 +69,7 @@ class NamedPartitionCounts(PartitionCounts, Protocol):
 
 def coordinator_key(key: ShareKey) -> str:
     """The name of a share partition, by which FindCoordinator asks for its coordinator."""
-    return f"{key.group_id}:{encode_topic_id(key.topic_id)}:{key.partition}"
+    return f"{key.group_id}:{uuid_text(key.topic_id)}:{key.partition}"
 
 
 def decode_coordinator_key(name: str) -> ShareKey | None:
