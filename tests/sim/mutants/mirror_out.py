@@ -54,7 +54,7 @@ MIRROR_OUT = (
     Mutant(
         "a mirror takes its own failed start for another instance",
         "mirror-out",
-        10,
+        110,
         {(Ownership, "check"): _check_as_the_last_name},
         ("the only instance",),
     ),
