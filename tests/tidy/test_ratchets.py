@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 121_778
+CORE_LINES_MAX = 121_780
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -52,7 +52,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_demo": 518,
     "odradek_log_tools": 3_161,
     "odradek_mirror": 6_922,
-    "odradek_protocol": 16_321,
+    "odradek_protocol": 16_323,
     "odradek_records": 2_942,
     "odradek_testkit": 7_636,
     "pyspark_odradek": 6_274,

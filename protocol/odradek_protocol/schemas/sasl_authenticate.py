@@ -3,7 +3,9 @@
 Versions: the answer of 1 has the lifetime of the session, and a client that uses 1 can authenticate
 again (KIP-368); 2 is flexible.
 
-Of note: after authentication, and at listeners without SASL, the answer is ILLEGAL_SASL_STATE.
+Of note: after authentication, and at listeners without SASL, the answer is ILLEGAL_SASL_STATE. A
+token of SCRAM has at most 12,288 bytes, one of OAUTHBEARER 131,072; Kafka takes any that fits into
+a request.
 """
 
 from __future__ import annotations
