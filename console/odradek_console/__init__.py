@@ -6,7 +6,7 @@ the brokers' ACLs decide what is shown. The server (`server.py`) serves static f
 
 To add a page:
 
-1. Write `odradek/console/<family>.py` with `VIEWS` (path below `/api` to an async function of
+1. Write `<family>.py` here with `VIEWS` (path below `/api` to an async function of
    `Asked` that returns a JSON object) and, for data that pages have to poll, `FEEDS` (name to a
    `Feed`); `STREAMS` (path to an async function of `Asked` that returns a `Stream`) for files and
    long answers.

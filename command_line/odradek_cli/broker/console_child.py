@@ -68,7 +68,8 @@ class ConsoleChild:
         program: Sequence[str] = (sys.executable, "-m", "odradek"),
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
-        missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+        needed = ("odradek_console", "starlette", "uvicorn")
+        missing = [name for name in needed if find_spec(name) is None]
         if missing:
             fail(f"--console needs {', '.join(missing)}: pip install 'odradek[console]'")
         host, port = parse_address(address, "--console")
