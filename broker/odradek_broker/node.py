@@ -427,6 +427,7 @@ class Node:
             clock=self.clock,
             scheduler=self.scheduler,
             fault_points=self.fault_points,
+            slices=self.slices,
             partition_for=self._partition_for,
             observer=TransactionRecorder(self.transaction_history, self.producer_history).record,
         )

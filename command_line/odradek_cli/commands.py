@@ -1,8 +1,8 @@
 """The table of subcommands, and the end of a subcommand with an error.
 
 To add a subcommand, write a module in the folder of its kind, with either a plain function in
-typer's style or a `typer.Typer` for a group, and add its row to `COMMANDS`. Conventions: data on stdout, everything
-else on stderr, `fail` for errors that a user can mend.
+typer's style or a `typer.Typer` for a group, and add its row to `COMMANDS`. Conventions: data on
+stdout, everything else on stderr, `fail` for errors that a user can mend.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ work about them holds the loop (rule N-57). The steps of the longest callback ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
 from odradek_protocol.schemas.end_txn import EndTxnRequest
@@ -71,25 +72,29 @@ class LargeTopic(TimedBroker):
         self.topic_id = self.world.node.metadata.topic_id(TOPIC)
 
 
-@pytest.mark.parametrize("deleted", [False, True])
-def test_n57_no_large_transaction_holds_the_loop(deleted: bool) -> None:
-    broker = LargeTopic(TRANSACTIONS_TOPIC)
+def _transaction_is_committed(
+    broker: LargeTopic, topics: Sequence[str], partitions: int, before_end: Callable[[], object]
+) -> None:
+    """A transaction with so many partitions of each topic is committed in short callbacks."""
     made = broker.ask(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4)
+    broker.longest = 0
     added = broker.ask(
         AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=ID,
             v3_and_below_producer_id=made.producer_id,
             v3_and_below_producer_epoch=made.producer_epoch,
             v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=TOPIC, partitions=list(range(PARTITIONS)))
+                AddPartitionsToTxnTopic(name=name, partitions=list(range(partitions)))
+                for name in topics
             ],
         ),
         3,
     )
-    (result,) = added.results_by_topic_v3_and_below
-    assert {each.partition_error_code for each in result.results_by_partition} == {E.NONE}
-    if deleted:
-        broker.ask(DeleteTopicsRequest(topic_names=[TOPIC]), 5)
+    results = added.results_by_topic_v3_and_below
+    codes = [each.partition_error_code for topic in results for each in topic.results_by_partition]
+    assert codes == [E.NONE] * PARTITIONS
+    assert broker.longest <= STEPS_MAX
+    before_end()
     ended = broker.ask(
         EndTxnRequest(
             transactional_id=ID,
@@ -104,6 +109,26 @@ def test_n57_no_large_transaction_holds_the_loop(deleted: bool) -> None:
     transaction = broker.world.node.transactions.transaction(ID)
     assert transaction is not None and transaction.state is TransactionState.COMPLETE_COMMIT
     assert broker.longest <= STEPS_MAX
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_n57_no_large_transaction_holds_the_loop(deleted: bool) -> None:
+    broker = LargeTopic(TRANSACTIONS_TOPIC)
+
+    def delete() -> None:
+        if deleted:
+            broker.ask(DeleteTopicsRequest(topic_names=[TOPIC]), 5)
+
+    _transaction_is_committed(broker, [TOPIC], PARTITIONS, delete)
+
+
+def test_n57_no_transaction_over_many_topics_holds_the_loop() -> None:
+    broker = LargeTopic(TRANSACTIONS_TOPIC)
+    topics = [f"topic-{number}" for number in range(PARTITIONS)]
+    wanted = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in topics]
+    broker.ask(CreateTopicsRequest(topics=wanted))
+    broker.wait(1_000)
+    _transaction_is_committed(broker, topics, 1, lambda: None)
 
 
 def _member(broker: LargeTopic, epoch: int) -> Any:

@@ -26,6 +26,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.explain.history import History
 from odradek_broker.explain.transactions import TransactionRecorder
 from odradek_broker.metadata.cluster import TRANSACTIONS_TOPIC
+from odradek_broker.slices import Slices
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
@@ -132,6 +133,7 @@ class TransactionWorld(CoordinatorWorld):
             clock=self.clock,
             scheduler=self,
             fault_points=self.fault_points,
+            slices=Slices(lambda: 0, self),
             **observers,
         )
 

@@ -22,13 +22,13 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 121_780
+CORE_LINES_MAX = 121_883
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
-    "odradek_broker": 5_423,
+    "odradek_broker": 5_424,
     "odradek_broker.config": 4_402,
-    "odradek_broker.coordinator": 17_077,
+    "odradek_broker.coordinator": 17_151,
     "odradek_broker.explain": 3_144,
     "odradek_broker.faults": 1_018,
     "odradek_broker.handlers": 9_160,
@@ -40,7 +40,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.share": 4_065,
     "odradek_broker.storage": 13_395,
     "odradek_broker.telemetry": 1_163,
-    "odradek_cli": 12_610,
+    "odradek_cli": 12_611,
     "odradek_client": 2_639,
     "odradek_client.admin": 4_268,
     "odradek_client.config": 1_551,
@@ -52,7 +52,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_demo": 518,
     "odradek_log_tools": 3_161,
     "odradek_mirror": 6_922,
-    "odradek_protocol": 16_323,
+    "odradek_protocol": 16_351,
     "odradek_records": 2_942,
     "odradek_testkit": 7_636,
     "pyspark_odradek": 6_274,
@@ -68,7 +68,7 @@ LONG_CONSTRUCTOR_ARGUMENTS = 7
 #: The reads of the product's private members in tests.
 PRIVATE_READS_OF_TESTS_MAX = 565
 #: Places of six lines in the product that have the shape of another place, for each 100 files.
-TWINS_PER_100_FILES_MAX = 958
+TWINS_PER_100_FILES_MAX = 960
 TWIN_LINES = 6
 
 

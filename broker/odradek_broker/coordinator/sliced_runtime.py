@@ -10,16 +10,17 @@ from math import inf
 from typing import Any, Protocol, TypeGuard, TypeVar
 
 from odradek_broker.coordinator.runtime import (
+    Core,
     CoreOutcome,
     Decision,
     Instant,
     InternalPartition,
     Record,
     Reply,
+    Runtime,
     RuntimeState,
     RuntimeStep,
     TransactionalCore,
-    TransactionalPartition,
     TransactionalRuntime,
     in_batches,
 )
@@ -34,7 +35,7 @@ _E = ErrorCode
 _LARGE_BYTES = 4_096
 
 
-class SlicedCore(TransactionalCore, Protocol):
+class SlicedCore(Core, Protocol):
     """A core whose decisions may take long."""
 
     async def replay_in_pieces(self, key: bytes, value: bytes) -> None:
@@ -52,15 +53,13 @@ class _Task(NamedTuple):
     refuse: Callable[[ErrorCode], None]
 
 
-class SlicedRuntime(TransactionalRuntime[SC]):
-    """A `TransactionalRuntime` whose decisions may be coroutines that pause (see `slices`).
+class SlicedRuntime(Runtime[SC]):
+    """A `Runtime` whose decisions may be coroutines that pause (see `slices`).
 
     The core makes one decision at a time: during a pause, requests and deadlines of the core wait,
     and only other cores and other work go on. So a decision sees no change but its own, and a small
     decision is carried out before `run` returns, unless a large one is under way.
     """
-
-    _partition: TransactionalPartition
 
     def __init__(
         self,
@@ -206,7 +205,7 @@ class SlicedRuntime(TransactionalRuntime[SC]):
         def decide(_: Instant) -> CoreOutcome:
             # Records that were appended later may have been replayed. Answers wait for the last.
             last = self._last_append
-            TransactionalRuntime.appended(self, replay, written)
+            Runtime.appended(self, replay, written)
             if not last.done:
                 self._last_append = last
             return CoreOutcome()
@@ -230,6 +229,17 @@ class SlicedRuntime(TransactionalRuntime[SC]):
         super()._stop(state, error)
         while self._tasks:
             self._tasks.popleft().refuse(error)
+
+
+class SlicedTransactionalCore(SlicedCore, TransactionalCore, Protocol):
+    """A `TransactionalCore` whose decisions may take long."""
+
+
+STC = TypeVar("STC", bound=SlicedTransactionalCore)
+
+
+class SlicedTransactionalRuntime(SlicedRuntime[STC], TransactionalRuntime[STC]):
+    """A `TransactionalRuntime` whose decisions may be coroutines that pause."""
 
 
 def _ignore(_: ErrorCode) -> None:

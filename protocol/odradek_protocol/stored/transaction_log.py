@@ -12,12 +12,21 @@ Kafka's NextProducerEpoch, for two-phase commit (KIP-939).
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from struct import Struct as Packer
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
 from odradek_protocol.message import Message, Struct, array, field, message
-from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, DecodeError
+from odradek_protocol.primitives import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    MAX_MESSAGE_ELEMENTS,
+    STRING,
+    DecodeError,
+)
 
 KEY_VERSION = 0
 """The int16 in front of every key."""
@@ -75,6 +84,12 @@ def encode_value(value: TransactionLogValue, version: int = WRITTEN_VERSION) -> 
     return _INT16.pack(version) + codec.encode_bytes(value, version)
 
 
+def encode_value_with_pauses(value: TransactionLogValue) -> Generator[None, None, bytes]:
+    """Like `encode_value`, for a large value: yields between the pieces of the work."""
+    encoded = yield from codec.encode_bytes_with_pauses(value, WRITTEN_VERSION)
+    return _INT16.pack(WRITTEN_VERSION) + encoded
+
+
 def decode_key(key: Buffer) -> TransactionLogKey | None:
     """The key; None for an unknown version, so that readers skip the record.
 
@@ -89,9 +104,22 @@ def decode_key(key: Buffer) -> TransactionLogKey | None:
 
 def decode_value(value: Buffer) -> TransactionLogValue:
     """The value. Raises DecodeError for invalid bytes, or an unknown version."""
+    return codec.decode(TransactionLogValue, _version_of(value), value, _INT16.size)
+
+
+def decode_value_with_pauses(value: Buffer) -> Generator[None, None, TransactionLogValue]:
+    """Like `decode_value`, for a large value: yields between the pieces of the work."""
+    found = yield from codec.decode_with_pauses(
+        TransactionLogValue, _version_of(value), value, _INT16.size, MAX_MESSAGE_ELEMENTS
+    )
+    return found
+
+
+def _version_of(value: Buffer) -> int:
     if len(value) < _INT16.size:
         raise DecodeError(f"{len(value)} bytes are too few for a transaction")
-    return codec.decode(TransactionLogValue, _INT16.unpack_from(value)[0], value, _INT16.size)
+    version: int = _INT16.unpack_from(value)[0]
+    return version
 
 
 def tagged_epoch(value: TransactionLogValue, tag: int) -> int:

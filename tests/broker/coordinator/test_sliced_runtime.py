@@ -10,7 +10,7 @@ import pytest
 from coordinator_world import ListPartition
 from node_world import SoonScheduler
 from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record, Reply, RuntimeState
-from odradek_broker.coordinator.sliced_runtime import SlicedRuntime
+from odradek_broker.coordinator.sliced_runtime import SlicedTransactionalRuntime
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
 from odradek_broker.slices import Slices, pause
@@ -62,7 +62,7 @@ class World:
         self.partition = ListPartition()
         self.now_ms = 0
         self.core = Words()
-        self.runtime = SlicedRuntime(
+        self.runtime = SlicedTransactionalRuntime(
             Slices(lambda: 0, self.turns),
             self.core,
             self.partition,

@@ -76,7 +76,7 @@ from odradek_broker.coordinator.runtime import (
     TransactionalPartition,
 )
 from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, Shards, partition_for
-from odradek_broker.coordinator.sliced_runtime import SlicedRuntime
+from odradek_broker.coordinator.sliced_runtime import SlicedTransactionalRuntime
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.patterns import PatternError
@@ -176,7 +176,7 @@ class GroupCoordinator:
             internal_partition=internal_partition,
             clock=clock,
             scheduler=scheduler,
-            runtime_class=partial(SlicedRuntime, slices),
+            runtime_class=partial(SlicedTransactionalRuntime, slices),
             carry_out=lambda runtime: self.share.carry_out(runtime),
             check_key=_check_group_id,
             on_loaded=self._drop_missing_topics,

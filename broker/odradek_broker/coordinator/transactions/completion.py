@@ -21,7 +21,14 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from odradek_broker.coordinator.runtime import Core, CoreOutcome, Instant, Runtime, RuntimeState
+from odradek_broker.coordinator.runtime import (
+    Core,
+    CoreOutcome,
+    Decision,
+    Instant,
+    Runtime,
+    RuntimeState,
+)
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.coordinator.transactions.decisions import VERSION_2, complete_transaction
 from odradek_broker.coordinator.transactions.events import (
@@ -117,7 +124,7 @@ class SendMarkers:
 
     transactional_id: str
     request: MarkerRequest
-    decide: Callable[[Mapping[TopicPartition, ErrorCode], Instant], CoreOutcome]
+    decide: Callable[[Mapping[TopicPartition, ErrorCode], Instant], Decision]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ class TakeProducerId:
     none."""
 
     transactional_id: str
-    decide: Callable[[int | None, Instant], CoreOutcome]
+    decide: Callable[[int | None, Instant], Decision]
     refuse: Callable[[ErrorCode], None]
 
 
@@ -134,7 +141,7 @@ class TakeProducerId:
 class DecideAgain:
     """A request to decide a parked call again."""
 
-    decide: Callable[[Instant], CoreOutcome]
+    decide: Callable[[Instant], Decision]
 
 
 Effect = SendMarkers | TakeProducerId | DecideAgain
@@ -193,7 +200,7 @@ class Effects(Generic[C]):
     def _take_producer_id(self, runtime: Runtime[C], effect: TakeProducerId) -> None:
         def given(producer_id: int | None) -> None:
             if runtime.state is RuntimeState.ACTIVE:
-                runtime.run(lambda now: effect.decide(producer_id, now))
+                runtime.run(lambda now: effect.decide(producer_id, now), effect.refuse)
             else:
                 effect.refuse(runtime.error)
 

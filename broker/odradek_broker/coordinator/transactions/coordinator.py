@@ -9,18 +9,20 @@ broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Protocol
 
 import structlog
 
 from odradek_broker.coordinator.runtime import (
-    CoreOutcome,
+    Decision,
     Instant,
     InternalPartition,
     RuntimeState,
 )
 from odradek_broker.coordinator.shards import PartitionCounts, Shards, partition_for
+from odradek_broker.coordinator.sliced_runtime import SlicedRuntime
 from odradek_broker.coordinator.transactions.completion import Effects, PartitionCodes, WriteMarker
 from odradek_broker.coordinator.transactions.decisions import (
     VERSION_2,
@@ -53,6 +55,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import TRANSACTIONS_TOPIC
 from odradek_broker.platform.fault_points import FaultPoints
 from odradek_broker.platform.seams import Clock, Scheduler
+from odradek_broker.slices import Slices
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
@@ -87,6 +90,7 @@ class TransactionCoordinator:
         clock: Clock,
         scheduler: Scheduler,
         fault_points: FaultPoints,
+        slices: Slices,
         partition_for: Callable[[str, int], int] = partition_for,
         observer: Observer = unobserved,
     ) -> None:
@@ -106,6 +110,7 @@ class TransactionCoordinator:
             internal_partition=internal_partition,
             clock=clock,
             scheduler=scheduler,
+            runtime_class=partial(SlicedRuntime, slices),
             carry_out=effects.carry_out,
             is_stale=self._is_stale,
             partition_for=partition_for,
@@ -244,7 +249,7 @@ class TransactionCoordinator:
             return False
         found: list[bool] = []
 
-        def decide(now: Instant) -> CoreOutcome:
+        def decide(now: Instant) -> Decision:
             found.append(runtime.core.is_open(transactional_id, now))
             return runtime.core.abort_if(runtime.core.is_open, transactional_id, now)
 

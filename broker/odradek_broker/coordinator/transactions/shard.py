@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Reply
+from odradek_broker.coordinator.runtime import CoreOutcome, Decision, Instant, Reply
 from odradek_broker.coordinator.timers import Timers
+from odradek_broker.coordinator.transactions import decisions
 from odradek_broker.coordinator.transactions.completion import (
     Completion,
     DecideAgain,
@@ -33,7 +34,6 @@ from odradek_broker.coordinator.transactions.completion import (
 from odradek_broker.coordinator.transactions.decisions import (
     AddCall,
     Call,
-    Decision,
     EndAnswer,
     EndCall,
     InitAnswer,
@@ -61,11 +61,14 @@ from odradek_broker.coordinator.transactions.transaction import (
     TransactionState,
     check_step,
     decode,
+    decode_in_pieces,
     encode,
+    encode_in_pieces,
     tombstone,
 )
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoint, FaultPoints
+from odradek_broker.slices import in_pieces
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -142,7 +145,7 @@ class PendingTransitions:
         call: Call | None = None,
         *,
         fences: bool = False,
-    ) -> CoreOutcome:
+    ) -> Decision:
         """Decide on a transition. `fences`: the transition goes through PrepareEpochFence, because
         the coordinator itself fences the producer."""
         name = after.transactional_id
@@ -173,6 +176,12 @@ class PendingTransitions:
             self._fault_points.reach(durable)
             return self._completion.begin(name, then) if after.state.is_prepared else CoreOutcome()
 
+        async def record_in_pieces() -> CoreOutcome:
+            record = await encode_in_pieces(after)
+            return CoreOutcome([record], replies, after_append, TRANSACTION_APPEND_ERRORS)
+
+        if len(after.partitions) > in_pieces.SIZE:
+            return record_in_pieces()
         return CoreOutcome([encode(after)], replies, after_append, TRANSACTION_APPEND_ERRORS)
 
     def refused(
@@ -195,7 +204,7 @@ class PendingTransitions:
     def take_producer_id(
         self,
         name: str,
-        decide: Callable[[int | None, Instant], CoreOutcome],
+        decide: Callable[[int | None, Instant], Decision],
         refuse: Callable[[ErrorCode], None],
     ) -> CoreOutcome:
         """Request a producer id; until it arrives, the transactional id has a pending
@@ -203,7 +212,7 @@ class PendingTransitions:
         """
         pending = self._targets[name] = _Target(_S.EMPTY)
 
-        def go_on(given: int | None, now: Instant) -> CoreOutcome:
+        def go_on(given: int | None, now: Instant) -> Decision:
             if self._targets.get(name) is pending:
                 del self._targets[name]
             if given is None:
@@ -385,7 +394,17 @@ class TransactionShard:
             self.transactions.pop(name, None)
             self._ongoing.pop(name, None)
             return
-        current = self.transactions[name] = decode(name, value)
+        self._replay_transaction(decode(name, value))
+
+    async def replay_in_pieces(self, key: bytes, value: bytes) -> None:
+        """Like `replay`, for a record with a large value."""
+        decoded = transaction_log.decode_key(key)
+        if decoded is not None:
+            self._replay_transaction(await decode_in_pieces(decoded.transactional_id, value))
+
+    def _replay_transaction(self, current: Transaction) -> None:
+        name = current.transactional_id
+        self.transactions[name] = current
         if current.state is _S.ONGOING:
             self._ongoing.setdefault(name, self._added_at_ms)
             if _SCAN not in self.timers:
@@ -422,7 +441,7 @@ class TransactionShard:
                 effect.refuse(error)
         return out
 
-    def on_timer(self, name: TransactionTimerName, now: Instant) -> CoreOutcome:
+    def on_timer(self, name: TransactionTimerName, now: Instant) -> Decision:
         if name == _SCAN:
             self._scan(now)
             return CoreOutcome()
@@ -445,7 +464,7 @@ class TransactionShard:
         deferred: Deferred[InitAnswer],
         now: Instant,
         fresh_id: int | None = None,
-    ) -> CoreOutcome:
+    ) -> Decision:
         """Decide an InitProducerId (T-11, T-12). The caller has checked the request itself
         (T-10)."""
         name = call.transactional_id
@@ -483,7 +502,7 @@ class TransactionShard:
 
     def add(
         self, call: AddCall, deferred: Deferred[PartitionCodes], now: Instant, until_ms: int
-    ) -> CoreOutcome:
+    ) -> Decision:
         """Add all partitions or none, with one code for all of them (T-20).
 
         Until `until_ms` of the monotonic clock the call waits for the end of the producer's last
@@ -516,7 +535,7 @@ class TransactionShard:
             return CoreOutcome(replies=[reply])
         return self._pending.refused(Cause.VERIFY, call, codes[refused[0]], reply, now, refused)
 
-    def _decide_add(self, call: AddCall, now: Instant) -> Decision:
+    def _decide_add(self, call: AddCall, now: Instant) -> decisions.Decision:
         name = call.transactional_id
         blocked = self._pending.target(name) not in (None, _S.ONGOING)
         return decide_add_partitions(self.transactions.get(name), call, blocked, now.wall_ms)
@@ -529,7 +548,7 @@ class TransactionShard:
         deferred: Deferred[EndAnswer],
         now: Instant,
         fresh_id: int | None = None,
-    ) -> CoreOutcome:
+    ) -> Decision:
         """Decide an EndTxn (T-30, T-65). The answer is sent when the decision is durable, before
         any marker (T-31)."""
         name = call.transactional_id
@@ -564,7 +583,7 @@ class TransactionShard:
         for timer in self._parking.of_id(name):
             self.outbox.append(DecideAgain(partial(self._resume, timer)))
 
-    def _resume(self, timer: TransactionTimerName, now: Instant) -> CoreOutcome:
+    def _resume(self, timer: TransactionTimerName, now: Instant) -> Decision:
         parked = self._parking.take(timer)
         if parked is None:
             return CoreOutcome()
@@ -622,7 +641,7 @@ class TransactionShard:
         name: str,
         now: Instant,
         fresh_id: int | None = None,
-    ) -> CoreOutcome:
+    ) -> Decision:
         """Fence the producer of an ongoing transaction and abort the transaction, if `still` is
         true."""
         if not still(name, now):

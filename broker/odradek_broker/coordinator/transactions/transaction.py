@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from itertools import chain, repeat
+from itertools import repeat
 
 from odradek_broker.coordinator.runtime import Record
+from odradek_broker.slices import in_pieces, in_sorted_order, with_pauses
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import (
     NO_PRODUCER_EPOCH,
@@ -169,12 +170,32 @@ class Transaction:
 
 def encode(transaction: Transaction) -> Record:
     """The record of a transactional id (T-02)."""
-    partitions = None
+    value = _stored(transaction)
     if transaction.state is not TransactionState.EMPTY:
-        partitions = [
+        value.transaction_partitions = [
             StoredPartitions(topic=topic, partition_ids=indexes)
             for topic, indexes in in_order(transaction.partitions)
         ]
+    key = transaction_log.encode_key(transaction.transactional_id)
+    return key, transaction_log.encode_value(value)
+
+
+async def encode_in_pieces(transaction: Transaction) -> Record:
+    """Like `encode`, for a transaction with many partitions."""
+    value = _stored(transaction)
+    by_topic: dict[str, StoredPartitions] = {}
+    async for some in in_pieces(await in_sorted_order(transaction.partitions)):
+        for topic, index in some:
+            if topic not in by_topic:
+                by_topic[topic] = StoredPartitions(topic=topic, partition_ids=[])
+            by_topic[topic].partition_ids.append(index)
+    value.transaction_partitions = list(by_topic.values())
+    key = transaction_log.encode_key(transaction.transactional_id)
+    return key, await with_pauses(transaction_log.encode_value_with_pauses(value))
+
+
+def _stored(transaction: Transaction) -> TransactionLogValue:
+    """The value of the record, without partitions."""
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
         previous_producer_id=transaction.previous_producer_id,
@@ -182,15 +203,14 @@ def encode(transaction: Transaction) -> Record:
         producer_epoch=transaction.epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=transaction.state,
-        transaction_partitions=partitions,
+        transaction_partitions=None,
         transaction_last_update_timestamp_ms=transaction.last_update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
         client_transaction_version=transaction.client_version,
     )
     transaction_log.set_tagged_epoch(value, NEXT_EPOCH_TAG, transaction.next_epoch)
     transaction_log.set_tagged_epoch(value, LAST_EPOCH_TAG, transaction.last_epoch)
-    key = transaction_log.encode_key(transaction.transactional_id)
-    return key, transaction_log.encode_value(value)
+    return value
 
 
 def tombstone(transactional_id: str) -> Record:
@@ -201,15 +221,28 @@ def tombstone(transactional_id: str) -> Record:
 def decode(transactional_id: str, data: bytes) -> Transaction:
     """The state in the value of a record. Raises DecodeError if the value is not valid."""
     value = transaction_log.decode_value(data)
+    partitions: set[TopicPartition] = set()
+    for part in value.transaction_partitions or ():
+        partitions.update(zip(repeat(part.topic), part.partition_ids, strict=False))
+    return _transaction(transactional_id, value, partitions)
+
+
+async def decode_in_pieces(transactional_id: str, data: bytes) -> Transaction:
+    """Like `decode`, for a large value."""
+    value = await with_pauses(transaction_log.decode_value_with_pauses(data))
+    partitions: set[TopicPartition] = set()
+    async for some in in_pieces(value.transaction_partitions or ()):
+        for part in some:
+            partitions.update(zip(repeat(part.topic), part.partition_ids, strict=False))
+    return _transaction(transactional_id, value, partitions)
+
+
+def _transaction(
+    transactional_id: str, value: TransactionLogValue, partitions: set[TopicPartition]
+) -> Transaction:
     status = value.transaction_status
     if status not in {int(state) for state in STORED_STATES}:
         raise DecodeError(f"transactional id {transactional_id!r} is stored in state {status}")
-    partitions = frozenset(
-        chain.from_iterable(
-            zip(repeat(part.topic), part.partition_ids, strict=False)
-            for part in value.transaction_partitions or ()
-        )
-    )
     next_epoch = transaction_log.tagged_epoch(value, NEXT_EPOCH_TAG)
     if value.next_producer_id != NO_PRODUCER_ID and next_epoch == NO_PRODUCER_EPOCH:
         # Kafka writes no epoch with a new producer id, which begins at epoch 0 (T-64).
@@ -220,7 +253,7 @@ def decode(transactional_id: str, data: bytes) -> Transaction:
         epoch=value.producer_epoch,
         timeout_ms=value.transaction_timeout_ms,
         state=TransactionState(status),
-        partitions=partitions or NO_PARTITIONS,
+        partitions=frozenset(partitions) or NO_PARTITIONS,
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
         next_epoch=next_epoch,

@@ -23,7 +23,7 @@ from odradek_broker.coordinator.runtime import (
     Runtime,
     RuntimeState,
 )
-from odradek_broker.coordinator.sliced_runtime import SlicedRuntime
+from odradek_broker.coordinator.sliced_runtime import SlicedRuntime, SlicedTransactionalRuntime
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.partition import StoredRecord
@@ -135,10 +135,10 @@ def _check(data: bytes) -> None:
         runtime = OffsetRuntime(share_states, partition, lambda: clock[0])
     elif data[0] & 1:
         transactions = node.transactions._new_shard(0)
-        runtime = Runtime(transactions, partition, lambda: clock[0])
+        runtime = SlicedRuntime(node.slices, transactions, partition, lambda: clock[0])
     else:
         groups = node.groups.shards._new_core(0)
-        runtime = SlicedRuntime(node.slices, groups, partition, lambda: clock[0])
+        runtime = SlicedTransactionalRuntime(node.slices, groups, partition, lambda: clock[0])
     try:
         while not runtime.load(1000):
             pass

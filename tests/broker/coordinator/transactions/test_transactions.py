@@ -10,6 +10,7 @@ import pytest
 import budget
 from handler_calls import handled
 from many_cases import looped
+from node_world import SoonScheduler
 from odradek_broker.coordinator.runtime import RuntimeState
 from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.coordinator.transactions.decisions import InitCall
@@ -22,9 +23,12 @@ from odradek_broker.coordinator.transactions.transaction import (
     TransactionState,
     check_step,
     decode,
+    decode_in_pieces,
     encode,
+    encode_in_pieces,
 )
 from odradek_broker.explain.sentences import EventKind
+from odradek_broker.slices import Slices
 from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
@@ -101,6 +105,22 @@ def test_t02_stored_partitions_are_null_only_in_the_state_empty(world: Transacti
     assert ongoing == prepared
     assert ongoing is not None and len(ongoing) == 2
     assert complete == []
+
+
+@pytest.mark.parametrize(("topics", "indexes"), [(700, 1), (1, 700), (50, 9)])
+def test_t02_pieces_of_a_large_transaction_make_the_same_record(topics: int, indexes: int) -> None:
+    parts = frozenset((f"topic-{n}", index) for n in range(topics) for index in range(indexes))
+    large = Transaction(ID, 1, 2, 3, S.ONGOING, parts, 4, 5, 6, 7, 2, 8, 9)
+    turns = SoonScheduler()
+    slices = Slices(lambda: 0, turns)
+    made = slices.deferred(encode_in_pieces(large))
+    turns.run()
+    assert made.result() == encode(large)
+    value = made.result()[1]
+    assert value is not None
+    read = slices.deferred(decode_in_pieces(ID, value))
+    turns.run()
+    assert read.result() == decode(ID, value) == large
 
 
 def test_t02_a_state_that_is_never_stored_is_refused() -> None:
