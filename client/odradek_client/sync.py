@@ -92,6 +92,7 @@ def _takes(
     def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         found: Callable[P, Coroutine[Any, Any, R]] = getattr(self.inner, method.__name__)
         taking: _Taking[R] = _Taking(functools.partial(found, *args, **kwargs), self._undo)
+        self._refuse_forked()  # first: of a lock that was held at the fork, nobody lets go
         try:
             with self._polling:
                 return _run(self, taking)
@@ -134,7 +135,7 @@ def _calls(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
         async def on_the_loop() -> R:
             return method(self.inner, *args, **kwargs)
 
-        self._refuse_forked()  # first, because a forked child may wait for the lock for ever
+        self._refuse_forked()  # first: of a lock that was held at the fork, nobody lets go
         with self._quick:
             return _run(self, on_the_loop)
 
@@ -436,6 +437,7 @@ class Consumer(_Blocking):
 
     def getone(self) -> ConsumerRecord:
         """Take a record like `odradek.Consumer.getone`."""
+        self._refuse_forked()
         record: ConsumerRecord | None = None
         try:
             with self._polling:

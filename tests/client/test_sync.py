@@ -386,6 +386,50 @@ def test_a_client_in_a_forked_child_is_an_error(broker: LiveBroker, topic: str) 
     assert len(json.loads(told)) == 6
 
 
+@pytest.mark.full
+def test_a_forked_child_does_not_wait_for_a_poll_of_the_parent(
+    broker: LiveBroker, topic: str
+) -> None:
+    program = textwrap.dedent(
+        """
+        import os, signal, sys, threading, time
+        from odradek import sync
+        from odradek_client.errors import IllegalState
+        bootstrap, topic = sys.argv[1:]
+        with (
+            sync.Consumer(topic, bootstrap_servers=bootstrap) as consumer,
+            sync.ShareConsumer(topic, bootstrap_servers=bootstrap, group_id=topic) as share,
+        ):
+            polls = [
+                threading.Thread(target=each.poll, kwargs={"timeout_ms": 2000})
+                for each in (consumer, share)
+            ]
+            for each in polls:
+                each.start()
+            time.sleep(0.5)
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                refused = 0
+                calls = [consumer.poll, consumer.getmany, consumer.getone, consumer.poll_arrow]
+                for call in [*calls, share.poll, share.getmany, share.getone]:
+                    try:
+                        call()
+                    except IllegalState:
+                        refused += 1
+                os._exit(refused)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            for each in polls:
+                each.join()
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, broker.bootstrap, topic],
+        stdout=subprocess.PIPE, timeout=DEADLINE_S, check=True,
+    )  # fmt: skip
+    assert int(done.stdout) == 7
+
+
 def test_the_blocking_consumer_has_is_member_and_commit_soon(
     broker: LiveBroker, topic: str
 ) -> None:
