@@ -623,10 +623,8 @@ class ClusterMetadata:
         self.scram_users[mechanism][record.name] = credential
 
     def _replay_remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
-        credentials, mechanism = (
-            self.scram_credentials[record.name],
-            scram_mechanism(record.mechanism),
-        )
+        credentials = self.scram_credentials[record.name]
+        mechanism = scram_mechanism(record.mechanism)
         del credentials[mechanism], self.scram_users[mechanism][record.name]
         if not credentials:
             del self.scram_credentials[record.name]
