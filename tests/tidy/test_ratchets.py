@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 121_883
+CORE_LINES_MAX = 121_884
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -32,7 +32,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.explain": 3_144,
     "odradek_broker.faults": 1_018,
     "odradek_broker.handlers": 9_160,
-    "odradek_broker.metadata": 4_463,
+    "odradek_broker.metadata": 4_461,
     "odradek_broker.metrics": 1_674,
     "odradek_broker.platform": 1_279,
     "odradek_broker.security": 1_844,
@@ -41,7 +41,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.storage": 13_395,
     "odradek_broker.telemetry": 1_163,
     "odradek_cli": 12_611,
-    "odradek_client": 2_639,
+    "odradek_client": 2_641,
     "odradek_client.admin": 4_268,
     "odradek_client.config": 1_551,
     "odradek_client.consumer": 6_252,
@@ -52,7 +52,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_demo": 518,
     "odradek_log_tools": 3_161,
     "odradek_mirror": 6_922,
-    "odradek_protocol": 16_351,
+    "odradek_protocol": 16_352,
     "odradek_records": 2_942,
     "odradek_testkit": 7_636,
     "pyspark_odradek": 6_274,

@@ -37,7 +37,7 @@ def parse_plain(token: bytes) -> PlainMessage:
         raise SaslMessageError("Invalid SASL/PLAIN response: it is no UTF-8") from None
     if len(parts) != _PARTS:
         raise SaslMessageError(
-            f"Invalid SASL/PLAIN response: expected {_PARTS} tokens, got {token.count(0) + 1}"
+            f"Invalid SASL/PLAIN response: expected {_PARTS} tokens, got {len(parts)}"
         )
     authorization_id, username, password = parts
     if not username:

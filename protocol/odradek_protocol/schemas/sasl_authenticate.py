@@ -4,8 +4,9 @@ Versions: the answer of 1 has the lifetime of the session, and a client that use
 again (KIP-368); 2 is flexible.
 
 Of note: after authentication, and at listeners without SASL, the answer is ILLEGAL_SASL_STATE. A
-token of SCRAM has at most 12,288 bytes, one of OAUTHBEARER 131,072; Kafka takes any that fits into
-a request.
+token of SCRAM has at most 12,288 bytes, one of OAUTHBEARER 131,072 and 100 attributes; Kafka takes
+any that fits into a request, and never answers to a name of thousands of characters. An attribute
+that stands twice, or half a surrogate pair in a token, is refused; Kafka accepts both.
 """
 
 from __future__ import annotations

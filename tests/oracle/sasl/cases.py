@@ -120,6 +120,15 @@ def bearer(header: str = "n,,", algorithm: str = "none", **claims: Any) -> bytes
     return f"{header}\x01auth=Bearer {token}\x01\x01".encode()
 
 
+#: Attributes of OAUTHBEARER, named aa to jj.
+_ATTRIBUTES = [f"{first}{second}=x" for first in "abcdefghij" for second in "abcdefghij"]
+
+
+def _behind(attributes: Sequence[str]) -> bytes:
+    """A message of OAUTHBEARER whose token stands behind other attributes."""
+    return bearer("n,," + "".join(f"\x01{each}" for each in attributes))
+
+
 _ALICE = [handshake(), authenticate(plain("alice"))]
 _TOPIC = Ask(
     "CreateTopics",
@@ -162,6 +171,7 @@ CASES = [
     Case("no user", [handshake(), authenticate(b"\0\0x")]),
     Case("two parts", [handshake(), authenticate(b"alice\0x")]),
     Case("four parts", [handshake(), authenticate(b"\0alice\0x\0")]),
+    Case("a thousand parts", [handshake(), authenticate(b"\0" * 999)]),
     Case("no token", [handshake(), authenticate(b"")]),
     Case("unknown mechanism", [VERSIONS, handshake("DIGEST-MD5")]),
     Case("mechanism that is not enabled, version 0", [handshake("GSSAPI", 0)]),
@@ -210,6 +220,23 @@ CASES = [
     Case("SCRAM, bare", [handshake(_S256, 0), Scram(_S256, "alice", USERS["alice"], bare=True)]),
     Case("SCRAM, no message of it", [handshake(_S256), authenticate(b"n,,n=alice")]),
     Case("SCRAM with channel binding", [handshake(_S256), authenticate(b"y,,n=alice,r=abc")]),
+    *(
+        Case(
+            f"SCRAM, a nonce of {size} characters",
+            [handshake(_S256), authenticate(b"n,,n=bob,r=" + b"x" * size)],
+        )
+        for size in (12_000, 20_000)
+    ),
+    *(
+        Case(name, [handshake("OAUTHBEARER"), authenticate(token)])
+        for name, token in (
+            ("token behind 99 attributes", _behind(_ATTRIBUTES[:99])),
+            ("token behind 100 attributes", _behind(_ATTRIBUTES)),
+            ("token behind an attribute twice", _behind(["aa=x", "aa=y"])),
+            ("token behind an attribute of 140 KB", _behind(["aa=" + "x" * 140_000])),
+            ("token of half a surrogate pair", bearer(sub="a\ud800b")),
+        )
+    ),
     Case("token", [handshake("OAUTHBEARER"), authenticate(bearer())]),
     Case("token as itself", [handshake("OAUTHBEARER"), authenticate(bearer("n,a=carol,"))]),
     Case("token as another", [handshake("OAUTHBEARER"), authenticate(bearer("n,a=alice,"))]),

@@ -29,6 +29,22 @@ _REFUSED = {
     "session_lifetime_ms": 0,
     "token": "",
 }
+SMALL = "messages are bounded, of whoever is not authenticated"
+STRICT = "a message that can be read in two ways authenticates nobody"
+
+
+def _failed(mechanism: str) -> dict[str, Any]:
+    return {
+        "error": "SASL_AUTHENTICATION_FAILED",
+        "error_message": (
+            "Authentication failed during authentication due to invalid credentials with SASL "
+            f"mechanism {mechanism}"
+        ),
+        "session_lifetime_ms": 0,
+        "token": "",
+    }
+
+
 #: Case -> (number of the first answer that differs from Kafka's, our answers from there on, the
 #: reason).
 DIFFERENT: dict[str, tuple[int, list[Any], str]] = {
@@ -36,6 +52,24 @@ DIFFERENT: dict[str, tuple[int, list[Any], str]] = {
     "produce in place of the token": (1, [CLOSED], NOT_DECODED),
     "session, a request in between": (3, [CLOSED], NOT_DECODED),
     "session, a request in the middle of all": (4, [CLOSED], NOT_DECODED),
+    "SCRAM, a nonce of 12000 characters": (2, [CLOSED], NOT_DECODED),
+    "SCRAM, a nonce of 20000 characters": (1, [_failed("SCRAM-SHA-256"), CLOSED], SMALL),
+    "token behind 100 attributes": (1, [_failed("OAUTHBEARER"), CLOSED], SMALL),
+    "token behind an attribute of 140 KB": (1, [_failed("OAUTHBEARER"), CLOSED], SMALL),
+    "token behind an attribute twice": (1, [_failed("OAUTHBEARER"), CLOSED], STRICT),
+    "token of half a surrogate pair": (
+        1,
+        [
+            {
+                **_failed("OAUTHBEARER"),
+                "error": "NONE",
+                "error_message": "",
+                "token": '{"status":"invalid_token"}',
+            },
+            CLOSED,
+        ],
+        STRICT,
+    ),
     "session of another user behind a request that waits": (5, [_REFUSED, CLOSED], IN_ORDER),
 }
 
