@@ -29,8 +29,8 @@ from odradek_testkit.faults import FaultRefused, Faults
 from odradek_testkit.security import Secured, Security, SecurityOptions
 
 if TYPE_CHECKING:
-    from odradek_broker.server.fault_control import FaultControl
     from odradek_testkit.assertions import Assertions, AsyncAssertions
+    from odradek_testkit.fault_control.control import FaultControl
 
 Mode = Literal["in-process", "subprocess"]
 
@@ -164,6 +164,7 @@ class Broker(Secured):
 
         from odradek_broker.config.broker import parse_config
         from odradek_broker.server.server import serve
+        from odradek_testkit.fault_control.control import FaultControl
 
         config, notices = parse_config(self._process.settings())
         if not structlog.is_configured():
@@ -175,15 +176,15 @@ class Broker(Secured):
         def on_ready(host: str, port: int) -> None:
             ready.set_result(_address(host, port))
 
-        def on_testing(control: FaultControl, _: tuple[str, int] | None) -> None:
+        control = FaultControl() if self._process.testing else None
+        if control is not None:
             self._faults = Faults(partial(_order, control))
-
         try:
             await serve(
                 config,
                 on_ready,
                 handle_signals=False,
-                on_testing=on_testing if self._process.testing else None,
+                under_test=control,
             )
         finally:
             self._faults = None

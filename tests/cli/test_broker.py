@@ -810,4 +810,4 @@ def test_serve_does_not_import_modules_of_other_subcommands(tmp_path: Path) -> N
     roots = {name.split(".")[0] for name in found}
     assert "odradek_broker" in roots
     assert not roots & {"typer", "rich", "pydantic", "prometheus_client"}
-    assert not any(name.startswith("odradek_broker.faults") for name in found)
+    assert not any(name.startswith("odradek_testkit.fault_control") for name in found)

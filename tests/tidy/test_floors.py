@@ -49,7 +49,7 @@ FLOORS: dict[str, Floors] = {
         ("explain.history", "mirror.events", "slices"),
         ("storage",),
         ("partition",),
-        ("config", "fetch", "share", "faults"),
+        ("config", "fetch", "share"),
         ("security", "telemetry"),
         ("quotas",),
         ("metadata",),
@@ -93,7 +93,12 @@ FLOORS: dict[str, Floors] = {
         ("offset_reset", "record_filter"),
     ),
     "odradek_testkit": (
-        ("", "assertions", "http_orders", "security", "simulation", "virtual_clusters"),
+        (
+            *("", "assertions", "http_orders", "security"),
+            *("virtual_clusters.relay", "virtual_clusters.settings"),
+        ),
+        ("fault_control",),
+        ("simulation", "virtual_clusters"),
         ("faults",),
         ("broker",),
         ("clusters", "spark_testing", "testcontainers"),

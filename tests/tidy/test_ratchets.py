@@ -22,25 +22,24 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 121_884
+CORE_LINES_MAX = 120_384
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
     "odradek_broker": 5_424,
-    "odradek_broker.config": 4_402,
+    "odradek_broker.config": 4_302,
     "odradek_broker.coordinator": 17_151,
     "odradek_broker.explain": 3_144,
-    "odradek_broker.faults": 1_018,
     "odradek_broker.handlers": 9_160,
     "odradek_broker.metadata": 4_461,
     "odradek_broker.metrics": 1_674,
     "odradek_broker.platform": 1_279,
     "odradek_broker.security": 1_844,
-    "odradek_broker.server": 5_741,
+    "odradek_broker.server": 5_359,
     "odradek_broker.share": 4_065,
     "odradek_broker.storage": 13_395,
     "odradek_broker.telemetry": 1_163,
-    "odradek_cli": 12_611,
+    "odradek_cli": 12_620,
     "odradek_client": 2_641,
     "odradek_client.admin": 4_268,
     "odradek_client.config": 1_551,
@@ -54,7 +53,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_mirror": 6_922,
     "odradek_protocol": 16_352,
     "odradek_records": 2_942,
-    "odradek_testkit": 7_636,
+    "odradek_testkit": 9_180,
     "pyspark_odradek": 6_274,
 }
 #: A row may be this much too high, so that not every small change has to touch the table.
@@ -66,7 +65,7 @@ HOMONYMS_MAX = 33
 LONG_CONSTRUCTORS_MAX = 30
 LONG_CONSTRUCTOR_ARGUMENTS = 7
 #: The reads of the product's private members in tests.
-PRIVATE_READS_OF_TESTS_MAX = 565
+PRIVATE_READS_OF_TESTS_MAX = 564
 #: Places of six lines in the product that have the shape of another place, for each 100 files.
 TWINS_PER_100_FILES_MAX = 960
 TWIN_LINES = 6

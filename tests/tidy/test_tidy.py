@@ -43,7 +43,8 @@ MAY_IMPORT = {
 #: Those that load the broker when they are imported: they run it, or read its files.
 LOAD_THE_BROKER = (
     *("odradek_broker", "odradek_log_tools"),
-    *("odradek_testkit.simulation", "odradek_testkit.virtual_clusters"),
+    *("odradek_testkit.fault_control", "odradek_testkit.simulation"),
+    "odradek_testkit.virtual_clusters",
 )
 
 #: Modules that may import one more of our packages -> that package, and the reason.
@@ -103,7 +104,6 @@ SHELLS = {
     "odradek_broker.server.hangup": "handles a signal, looks for a terminal",
     "odradek_broker.server.http": "serves metrics and health over a socket",
     "odradek_broker.server.http_connections": "owns connections, waits for requests",
-    "odradek_broker.server.http_clusters": "starts the process that makes clusters, asks it",
     "odradek_broker.platform.log_lines": "sets up logging, changes the levels of the loggers",
     "odradek_broker.platform.machine": "real clock, files and randomness behind the seams",
     "odradek_broker.server.host": "the machine: its sockets, threads, clocks, event loop and open files",

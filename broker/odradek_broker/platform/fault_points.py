@@ -5,7 +5,7 @@ A crash is most dangerous between two steps that belong together. Between such s
 transaction there is a named point: `fault_points.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. The
 call has an effect only if the point was armed before the broker started. Only `ODRADEK_FAULT_POINT`
 in the environment of `odradek serve` arms a point: no setting, no file and no request does. The
-effect is in `fault_injection.py`. Faults that users order are in `odradek_broker.faults`.
+effect is in `fault_injection.py`. Faults that users order are in `odradek_testkit.fault_control`.
 
 Without an armed point, `reach` is one comparison.
 """

@@ -215,7 +215,7 @@ class Dispatcher:
     """Answers the requests of all connections.
 
     `control_bytes_max`: the largest size of a request without batches. `handlers`: the handlers; a
-    broker that was started for tests has its own (`fault_control.py`).
+    broker that was started for tests has its own (`under_test.py`).
     """
 
     def __init__(

@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -27,7 +26,7 @@ from odradek_broker.platform.fault_injection import FaultInjection, no_injection
 from odradek_broker.platform.fault_points import FaultPoints
 from odradek_broker.platform.log_lines import PROCESS_LOG_LEVELS
 from odradek_broker.platform.loggers import LogLevels
-from odradek_broker.platform.machine import RealClock, RealRandomness
+from odradek_broker.platform.machine import RealClock, RealFiles, RealRandomness
 from odradek_broker.platform.seams import Clock, Files, Randomness, Timer
 from odradek_broker.server.cleaner_process import CleanerProcess
 from odradek_broker.storage.cleaner.runner import CleanerRunner
@@ -36,9 +35,6 @@ from odradek_broker.storage.startup import attempt, one_by_one
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.tls.handshake import telling
 from odradek_protocol.waiting_peers import Close
-
-if TYPE_CHECKING:
-    from odradek_broker.faults.rules import FaultRules
 
 T = TypeVar("T")
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
@@ -301,22 +297,18 @@ class Acceptor:
 
 class RealHost:
     """The host on this machine. `injection`: the fault point at which the process may kill itself.
-    `ordered`: the rules for faults of a broker under test; its files then apply the rules for the
-    disk."""
+    `files_of`: makes the files that a broker under test uses instead."""
 
     def __init__(
-        self, injection: FaultInjection | None = None, ordered: FaultRules | None = None
+        self,
+        injection: FaultInjection | None = None,
+        files_of: Callable[[RealFiles, Clock], Files] | None = None,
     ) -> None:
         injection = injection or no_injection()
         self.clock: Clock = RealClock()
         self.randomness: Randomness = RealRandomness()
-        self.files: Files = injection.files
-        if ordered is not None:
-            # Imported here, because few brokers are under test, and all must start fast.
-            from odradek_broker.faults.rules import DiskFaults
-
-            disk = DiskFaults(ordered, self.clock, time.sleep, Lock())
-            self.files = injection.files.with_files(disk.wrap, disk.wrap_blocks)
+        files = injection.files
+        self.files: Files = files if files_of is None else files_of(files, self.clock)
         self.fault_points = injection.fault_points
         self.armed = injection.armed
         self.log_levels: LogLevels = PROCESS_LOG_LEVELS

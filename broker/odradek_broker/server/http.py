@@ -11,8 +11,8 @@ import asyncio
 import hmac
 import json
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -25,7 +25,6 @@ from odradek_broker.server.http_messages import (
     TEXT,
     HttpError,
     HttpRequest,
-    Order,
     check_host,
     response,
 )
@@ -34,8 +33,7 @@ from odradek_protocol.http_hosts import OwnHosts
 if TYPE_CHECKING:
     from odradek_broker.config.broker import BrokerConfig
     from odradek_broker.metrics.exposition import Exposition
-    from odradek_broker.server.fault_control import FaultControl
-    from odradek_broker.server.http_clusters import ClusterRelay
+    from odradek_broker.server.under_test import TakesOrders, UnderTest
 
 log = structlog.get_logger("odradek.http")
 
@@ -69,7 +67,7 @@ def names_of(config: BrokerConfig, advertised: Mapping[str, tuple[str, int]]) ->
 class HttpServer:
     """Serves `metrics` and the health of `node`. `start` and `stop` are called once each.
 
-    `faults`: the object that takes orders for faults, in a broker under test. `token`: the token
+    `under_test`: takes orders, in a broker under test. `token`: the token
     that metrics and the details of readiness require; empty if none is required. `tls`: the TLS
     settings of the connections. `names`: the host names by which the endpoint may be asked.
     """
@@ -78,7 +76,7 @@ class HttpServer:
         self,
         node: Node,
         metrics: BrokerMetrics,
-        faults: FaultControl | None = None,
+        under_test: UnderTest | None = None,
         *,
         token: str = "",
         tls: Handshakes | None = None,
@@ -86,7 +84,7 @@ class HttpServer:
     ) -> None:
         self._node = node
         self._metrics = metrics
-        self._faults = faults
+        self._under_test = under_test
         self._token = token.encode()
         self._tls = tls
         self._own_hosts = OwnHosts(names)
@@ -100,8 +98,6 @@ class HttpServer:
         #: The metrics, while they are being made.
         self._scrape: asyncio.Future[list[bytes]] | None = None
         self._exposition: Exposition | None = None
-        #: The relay to the host process of clusters; None until the first order for a cluster.
-        self._clusters: ClusterRelay | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the bound address. Raises OSError."""
@@ -114,8 +110,6 @@ class HttpServer:
         if self._scrape is not None:
             self._scrape.cancel()
         await self.connections.close()
-        if self._clusters is not None:
-            await self._clusters.close()
 
     def _check(self, request: HttpRequest) -> None:
         # No page of another site has the token.
@@ -139,21 +133,8 @@ class HttpServer:
         status, body, content_type = await self._resource(request.path, told_all=known)
         return response(status, *body, content_type=content_type)
 
-    def _taker_of(self, path: str) -> Callable[[Order], Awaitable[tuple[int, Any]]] | None:
-        """The function that carries out orders to this path; None for any other path, and in a
-        broker that is not under test."""
-        if self._faults is None:
-            return None
-        if path.startswith("/faults"):
-            return self._faults.carry_out
-        if path.startswith("/clusters"):
-            if self._clusters is None:
-                from odradek_broker.config.virtual_cluster import inherited
-                from odradek_broker.server.http_clusters import ClusterRelay
-
-                self._clusters = ClusterRelay(inherited(self._node.metadata.config))
-            return self._clusters.carry_out
-        return None
+    def _taker_of(self, path: str) -> TakesOrders | None:
+        return None if self._under_test is None else self._under_test.taker_of(path)
 
     def _is_known(self, request: HttpRequest) -> bool:
         """True if the request has the token, or if no token is required."""

@@ -61,13 +61,11 @@ from odradek_protocol.frames import SCRATCH_BYTES, FrameReceiver
 from odradek_protocol.keys import ApiKey
 
 if TYPE_CHECKING:
-    from odradek_broker.faults.rules import FaultRules
-    from odradek_broker.server.fault_control import FaultControl
     from odradek_broker.server.sasl_listeners import SaslListener, SaslListeners
+    from odradek_broker.server.under_test import UnderTest
 
 log = structlog.get_logger("odradek.server")
 
-OnTesting = Callable[["FaultControl", tuple[str, int] | None], None]
 
 #: The time for which a stopping broker waits until clients have received their last responses.
 _DRAIN_S = 3.0
@@ -86,7 +84,7 @@ async def serve(
     on_ready: Callable[[str, int], None],
     *,
     handle_signals: bool = True,
-    on_testing: OnTesting | None = None,
+    under_test: UnderTest | None = None,
     reopen_log: Callable[[], None] | None = None,
     on_started: Callable[[Server], None] | None = None,
 ) -> None:
@@ -96,35 +94,27 @@ async def serve(
     `reopen_log`: reopens the log file, at SIGHUP; None if the log goes to stderr. `on_started` is
     called with the server when it listens, before `on_ready`.
 
-    A broker kills itself only because of ODRADEK_FAULT_POINT (`fault_points.py`). With `on_testing`
-    the broker takes orders for faults; `on_testing` is called before `on_ready` with the
-    `FaultControl` and the bound address of the HTTP endpoint (None without such an endpoint).
+    A broker kills itself only because of ODRADEK_FAULT_POINT (`fault_points.py`). With `under_test`
+    the broker takes orders for faults.
     """
     try:
         injection = injection_from_environment(os.environ)
     except UnknownFaultPoint as error:
         raise StartError(str(error)) from error
-    rules = None
-    if on_testing is not None:
-        # Imported here, because few brokers are under test, and all must start fast.
-        from odradek_broker.faults.rules import FaultRules
-
-        rules = FaultRules()
-    server = Server(config, RealHost(injection, rules), rules)
+    host = RealHost(injection, None if under_test is None else under_test.files)
+    server = Server(config, host, under_test)
     if handle_signals:
         # A SIGHUP during the start is handled at the end of the start.
         handle_hangup(server.ended.set, reopen_log)
-    host, port = await server.start()
+    address, port = await server.start()
     if on_started is not None:
         on_started(server)
-    if on_testing is not None and server.faults is not None:
-        on_testing(server.faults, server.http_address)
     if handle_signals:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.ended.set)
     try:
-        on_ready(host, port)
+        on_ready(address, port)
         await server.ended.wait()
     finally:
         await server.stop()
@@ -136,14 +126,12 @@ class Server:
     """A running broker. `start` and `stop` are called once each."""
 
     def __init__(
-        self, config: BrokerConfig, host: Host | None = None, ordered: FaultRules | None = None
+        self, config: BrokerConfig, host: Host | None = None, under_test: UnderTest | None = None
     ) -> None:
-        """`host`: the machine or its simulation; this machine if None. `ordered`: the rules for
-        faults of a broker under test; None for every other broker."""
+        """`host`: the machine or its simulation; this machine if None. `under_test`: the additions
+        to a broker under test; None for every other broker."""
         self.config = config
-        self._ordered = ordered
-        #: Takes orders for faults; None before the start, and in a broker that is not under test.
-        self.faults: FaultControl | None = None
+        self.under_test = under_test
         #: The address of the HTTP endpoint, once it listens.
         self.http_address: tuple[str, int] | None = None
         self._host = host or RealHost()
@@ -233,7 +221,7 @@ class Server:
                 self._http = HttpServer(
                     node,
                     self.metrics,
-                    self.faults,
+                    self.under_test,
                     token=token,
                     tls=http_tls,
                     names=names_of(config, self._advertised()),
@@ -356,13 +344,10 @@ class Server:
     def _new_dispatcher(self) -> Dispatcher:
         control_bytes_max = self.config.max_control_request_bytes
         handlers = self._handlers()
-        if self._ordered is None:
-            return Dispatcher(self.node, control_bytes_max, handlers)
-        from odradek_broker.server.fault_control import FaultControl
-
-        log.warning("this broker is under test: it injects faults on request (--testing)")
-        self.faults = FaultControl(self.node, self._ordered, handlers)
-        return Dispatcher(self.node, control_bytes_max, self.faults.handlers)
+        if self.under_test is not None:
+            log.warning("this broker is under test: it injects faults on request (--testing)")
+            handlers = self.under_test.begin(self.node, handlers)
+        return Dispatcher(self.node, control_bytes_max, handlers)
 
     def _handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers, with the limits of the emulated broker if this broker emulates one."""
@@ -526,8 +511,8 @@ class Server:
         self._acceptors.close()
         if self._http is not None:
             await self._http.stop()
-        if self.faults is not None:
-            self.faults.clear()
+        if self.under_test is not None:
+            await self.under_test.close()
         self.node.parked_fetches.answer_all()
         self.node.close()
         for session in list(self.sessions):

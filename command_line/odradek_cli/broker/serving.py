@@ -24,8 +24,7 @@ from odradek_cli.standard_streams import drop_output
 
 if TYPE_CHECKING:
     from odradek_broker.config.broker import BrokerConfig, Notice
-    from odradek_broker.server.fault_control import FaultControl
-    from odradek_broker.server.server import OnTesting, Server
+    from odradek_broker.server.server import Server
     from odradek_cli.broker.console_child import ConsoleChild
 
 EXIT_BAD_CONFIG = 2
@@ -154,10 +153,12 @@ def _serve(options: ServeOptions) -> None:
 
     orders = ""
 
-    def testing(_: FaultControl, address: tuple[str, int] | None) -> None:
+    def started(server: Server) -> None:
         nonlocal orders
-        if address is not None:
-            orders = f"{TESTING_WORDS}{_shown(*address)}"
+        if options.testing and server.http_address is not None:
+            orders = f"{TESTING_WORDS}{_shown(*server.http_address)}"
+        if begin_console is not None:
+            begin_console(server)
 
     def ready(host: str, port: int) -> None:
         address = _shown(host, port)
@@ -173,9 +174,9 @@ def _serve(options: ServeOptions) -> None:
         _run(
             parsed,
             ready,
-            testing if options.testing else None,
-            None if log_file is None else reopen_log_file,
-            begin_console,
+            started,
+            reopen_log=None if log_file is None else reopen_log_file,
+            testing=options.testing,
         )
     finally:
         if console is not None:
@@ -335,9 +336,10 @@ def _print_if_anybody_reads(line: str) -> None:
 def _run(
     config: BrokerConfig,
     ready: Callable[[str, int], None],
-    testing: OnTesting | None = None,
-    reopen_log: Callable[[], None] | None = None,
     started: Callable[[Server], None] | None = None,
+    *,
+    reopen_log: Callable[[], None] | None = None,
+    testing: bool = False,
 ) -> None:
     """Serve until a signal. A failure is one line and exit code 1."""
     from odradek_broker.config.broker import BrokerConfigError
@@ -348,8 +350,15 @@ def _run(
     from odradek_broker.storage.errors import DataDirectoryError
     from odradek_protocol.primitives import DecodeError
 
+    under_test = None
+    if testing:
+        try:
+            from odradek_testkit.fault_control.control import FaultControl
+        except ModuleNotFoundError:
+            fail("--testing needs the test kit, which is not installed here", EXIT_BAD_CONFIG)
+        under_test = FaultControl()
     served = serve_broker(
-        config, ready, on_testing=testing, reopen_log=reopen_log, on_started=started
+        config, ready, under_test=under_test, reopen_log=reopen_log, on_started=started
     )
     try:
         run(with_short_collections(served))

@@ -8,7 +8,6 @@ from random import Random
 from typing import Any, TypeVar
 
 from odradek_broker.config.broker import parse_config
-from odradek_broker.faults.rules import FaultRules
 from odradek_broker.metrics.broker import ProcessUsage
 from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoints
 from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
@@ -16,6 +15,7 @@ from odradek_broker.server.host import Background, BoundListener, FileBudget, Ha
 from odradek_broker.server.server import Server
 from odradek_broker.storage.group_commit import GroupCommit
 from odradek_broker.storage.startup import one_by_one
+from odradek_testkit.fault_control.control import FaultControl
 from odradek_testkit.simulation.clock import LoopClock
 from odradek_testkit.simulation.disk import MemoryFiles
 from odradek_testkit.simulation.network import (
@@ -287,7 +287,8 @@ class SimulatedBroker:
         host = SimulatedHost(
             self._network, self.disk, self._random, self.clock, lambda: self.sync_delay_ms
         )
-        self.server = process.call(Server, self.config, host, FaultRules())
+        self.faults = FaultControl()
+        self.server = process.call(Server, self.config, host, self.faults)
         starting = process.call(_task, self.server.start)
         return await _until_killed(process, starting)
 

@@ -136,8 +136,8 @@ class World:
     def order(self, **order: object) -> None:
         """Request a fault of the running broker, as with `odradek.faults`. The fault lasts until
         `heal` or the end of the broker's process."""
-        if self.broker.running and self.broker.server.faults is not None:
-            self.broker.server.faults.order(order)
+        if self.broker.running:
+            self.broker.faults.order(order)
 
     async def start_broker(self) -> None:
         """Start the broker. If it is killed while it starts, or fails to start, try again."""
@@ -294,8 +294,8 @@ class World:
         self.network.unreachable.clear()
         self.network.weather = Weather((0.1, 2.0))
         self.network.cut_all()
-        if self.broker.running and self.broker.server.faults is not None:
-            self.broker.server.faults.clear()
+        if self.broker.running:
+            self.broker.faults.clear()
         self.broker.disk.crash_at = None
         self.broker.disk.heal()
         self.broker.clock.set_wrong(0)

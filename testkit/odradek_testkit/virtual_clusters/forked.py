@@ -14,7 +14,7 @@ import resource
 import shutil
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -24,9 +24,7 @@ from odradek_broker.platform.log_lines import configure_logging
 from odradek_broker.server.host import StartError, run
 from odradek_broker.server.server import Server, serve
 from odradek_broker.storage.errors import DataDirectoryError
-
-if TYPE_CHECKING:
-    from odradek_broker.server.fault_control import FaultControl
+from odradek_testkit.fault_control.control import FaultControl
 
 log = structlog.get_logger("odradek.server")
 
@@ -98,16 +96,14 @@ async def _serve(config: BrokerConfig, root: Path, lifeline: int, told: int) -> 
     http: tuple[str, int] | None = None
 
     def started(server: Server) -> None:
-        addresses.update(server.addresses)
-
-    def testing(_: FaultControl, address: tuple[str, int] | None) -> None:
         nonlocal http
-        http = address
+        addresses.update(server.addresses)
+        http = server.http_address
 
     def ready(_host: str, _port: int) -> None:
         _tell(told, {"addresses": addresses, "http": http})
 
-    await serve(config, ready, on_testing=testing, on_started=started)
+    await serve(config, ready, under_test=FaultControl(), on_started=started)
     loop.remove_reader(lifeline)
 
 

@@ -21,14 +21,14 @@ from typing import Any
 import structlog
 
 from odradek_broker.config.broker import BrokerConfig, BrokerConfigError, parse_config
-from odradek_broker.config.virtual_cluster import (
+from odradek_testkit.virtual_clusters import forked
+from odradek_testkit.virtual_clusters.settings import (
     DEFAULTS,
     BadSettings,
     check_listeners,
     shown,
     with_bound_ports,
 )
-from odradek_testkit.virtual_clusters import forked
 
 log = structlog.get_logger("odradek.server")
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from odradek_broker.config.virtual_cluster import BadSettings, read_settings
 from odradek_broker.server.http_connections import HttpConnections, HttpExchange, answer_order
 from odradek_broker.server.http_messages import HttpError, HttpRequest, Order, check_host, number_of
 from odradek_protocol.http_hosts import OwnHosts
@@ -23,6 +22,7 @@ from odradek_testkit.virtual_clusters.host import (
     NotPossible,
     StartFailed,
 )
+from odradek_testkit.virtual_clusters.settings import BadSettings, read_settings
 
 PATH = "/clusters"
 _ORDERS_MAX = 256

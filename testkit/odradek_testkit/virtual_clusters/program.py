@@ -14,15 +14,16 @@ import tempfile
 from pathlib import Path
 from typing import Any, cast
 
-from odradek_broker.config.virtual_cluster import shown
 from odradek_broker.platform.log_lines import configure_logging
 from odradek_broker.server.dispatch import import_handler
 from odradek_broker.server.host import run
 from odradek_broker.server.server import serve
 from odradek_protocol.codec import decoder, encoder
 from odradek_protocol.keys import APIS
+from odradek_testkit.fault_control.control import FaultControl
 from odradek_testkit.virtual_clusters.host import ClusterHost, HostedCluster
 from odradek_testkit.virtual_clusters.http import ClusterServer
+from odradek_testkit.virtual_clusters.settings import shown
 
 
 def main() -> None:
@@ -68,7 +69,7 @@ async def _warm_up(folder: Path) -> None:
             HostedCluster(0, folder, {}).config(),
             ready,
             handle_signals=False,
-            on_testing=lambda _control, _address: None,
+            under_test=FaultControl(),
         )
     except asyncio.CancelledError:
         task.uncancel()

@@ -13,10 +13,8 @@ import pytest
 
 from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.config.broker import parse_config
-from odradek_broker.faults.orders import BadOrder
-from odradek_broker.faults.rules import FaultRules
 from odradek_broker.platform.machine import RealFile
-from odradek_broker.server import fault_control, http_messages
+from odradek_broker.server import http_messages
 from odradek_broker.server.dispatch import HANDLERS
 from odradek_broker.server.host import RealHost
 from odradek_broker.server.server import Server
@@ -28,6 +26,9 @@ from odradek_protocol.schemas.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from odradek_testkit.fault_control import control
+from odradek_testkit.fault_control.control import FaultControl
+from odradek_testkit.fault_control.orders import BadOrder
 from raw_client import PATIENCE_S, RawClient, batch_of, produce_request
 from waiting import until
 
@@ -42,16 +43,16 @@ async def tested(tmp_path: Path) -> AsyncIterator[RunningBroker]:
             "log.dirs": str(tmp_path / "data"),
         }
     )
-    rules = FaultRules()
-    server = Server(config, RealHost(ordered=rules), rules)
+    faults = FaultControl()
+    server = Server(config, RealHost(files_of=faults.files), faults)
     broker = RunningBroker(server, *await server.start())
     yield broker
     await broker.stop()
 
 
 def order(broker: RunningBroker, fault: str, **fields: Any) -> dict[str, Any]:
-    faults = broker.server.faults
-    assert faults is not None
+    faults = broker.server.under_test
+    assert isinstance(faults, FaultControl)
     return faults.order({"fault": fault, **fields})
 
 
@@ -75,7 +76,7 @@ async def test_a_broker_not_under_test_has_plain_handlers_and_files(
     client = await ready(broker)
     assert (await client.call(produce_request("t", batch_of(b"1")), 9)).responses
     server: Any = broker.server
-    assert server.faults is None
+    assert server.under_test is None
     assert server._dispatcher._handlers is HANDLERS
     assert server._host.files._file_type is RealFile
 
@@ -122,13 +123,13 @@ async def test_the_cut_fault_closes_the_connection_before_or_after_handling(
 async def test_the_drop_reply_fault_handles_a_request_and_sends_no_answer(
     tested: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fault_control, "DROPPED_MAX", 1)
+    monkeypatch.setattr(control, "DROPPED_MAX", 1)
     client = await ready(tested)
     order(tested, "drop_reply", api="Produce", times=2)
     client.send(produce_request("t", batch_of(b"1")), 9)
     client.send(HeartbeatRequest(group_id="g"), 3)
     await until(lambda: end_of(tested, "t") == 1)
-    faults: Any = tested.server.faults
+    faults: Any = tested.server.under_test
     await until(lambda: faults._dropped)
     over_the_limit = await tested.client()
     over_the_limit.send(produce_request("t", batch_of(b"2")), 9)
@@ -145,7 +146,7 @@ async def test_a_closed_connection_discards_its_dropped_and_delayed_answers(
     await ready(tested)
     order(tested, "drop_reply", api="Produce")
     order(tested, "delay", api="Heartbeat", ms=600_000)
-    faults: Any = tested.server.faults
+    faults: Any = tested.server.under_test
     delayed, dropped = await tested.client(), await tested.client()
     delayed.send(HeartbeatRequest(group_id="g"), 3)
     dropped.send(produce_request("t", batch_of(b"1")), 9)

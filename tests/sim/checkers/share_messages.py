@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 from tests.sim.checkers.share_deliveries import Asked, Place, ShareDeliveries
@@ -14,9 +13,10 @@ from odradek_broker.server.server import Server
 from odradek_broker.share.events import Dropped, RecordsAcquired, ShareEvent
 from odradek_broker.share_state import ShareKey
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.share_acknowledge import ShareAcknowledgeResponse
 from odradek_protocol.schemas.share_fetch import ShareFetchResponse
+from odradek_testkit.fault_control.control import FaultControl
 
 Handle = Callable[[Any, Any, Any], Any]
 
@@ -27,8 +27,9 @@ def observe(server: Server, key: ApiKey, wrap: Callable[[Handle], Handle]) -> No
     The wrapper is called after the injected faults, so that it sees only requests that are carried
     out.
     """
-    assert server.faults is not None
-    server.faults.handlers[key] = partial(server.faults._handle, APIS[key], wrap(HANDLERS[key]))
+    faults = server.under_test
+    assert isinstance(faults, FaultControl)
+    faults.handlers[key] = faults.behind_faults(key, wrap(HANDLERS[key]))
 
 
 class ShareMessages:

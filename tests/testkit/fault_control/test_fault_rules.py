@@ -7,24 +7,6 @@ from typing import Any
 
 import pytest
 
-from odradek_broker.faults.answers import named_in
-from odradek_broker.faults.orders import (
-    MS_MAX,
-    NAME_CHARS_MAX,
-    AbortTransaction,
-    BadOrder,
-    ExpireLock,
-    ExpireSession,
-    parse_order,
-)
-from odradek_broker.faults.rules import (
-    RULES_MAX,
-    FaultEffect,
-    FaultRule,
-    FaultRules,
-    Named,
-    TooManyRules,
-)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
@@ -43,6 +25,24 @@ from odradek_protocol.schemas.share_fetch import (
     ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchTopic,
+)
+from odradek_testkit.fault_control.answers import named_in
+from odradek_testkit.fault_control.orders import (
+    MS_MAX,
+    NAME_CHARS_MAX,
+    AbortTransaction,
+    BadOrder,
+    ExpireLock,
+    ExpireSession,
+    parse_order,
+)
+from odradek_testkit.fault_control.rules import (
+    RULES_MAX,
+    FaultEffect,
+    FaultRule,
+    FaultRules,
+    Named,
+    TooManyRules,
 )
 
 NOW_MS = 1_000

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from odradek_broker.faults.rules import Named
 from odradek_broker.request import CloseConnection
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import Api, ApiKey
@@ -22,6 +21,7 @@ from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.metadata import MetadataResponse
 from odradek_protocol.schemas.share_acknowledge import ShareAcknowledgeRequest
 from odradek_protocol.schemas.share_fetch import ShareFetchRequest
+from odradek_testkit.fault_control.rules import Named
 
 TopicName = Callable[[bytes], str | None]
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from odradek_broker.faults.rules import FaultEffect, FaultRule
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.settings import INT32_MAX, did_you_mean, nearest
+from odradek_testkit.fault_control.rules import FaultEffect, FaultRule
 
 #: The limit of a delay is ten minutes, because no client waits longer.
 MS_MAX = 600_000

@@ -8,9 +8,9 @@ from threading import Lock
 
 import pytest
 
-from odradek_broker.faults.rules import DiskFaults, FaultEffect, FaultRule, FaultRules
 from odradek_broker.platform.machine import RealFiles
 from odradek_broker.platform.seams import BLOCK_BYTES
+from odradek_testkit.fault_control.rules import DiskFaults, FaultEffect, FaultRule, FaultRules
 
 
 class StandingClock:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from many_cases import looped
-from odradek_broker.faults.answers import ANSWERED_FIRST, refuse, spoil
 from odradek_broker.request import CloseConnection
 from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
@@ -31,6 +30,7 @@ from odradek_protocol.schemas.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from odradek_testkit.fault_control.answers import ANSWERED_FIRST, refuse, spoil
 from wire_values import full
 
 CODE = ErrorCode.NOT_COORDINATOR

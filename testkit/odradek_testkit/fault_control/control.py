@@ -1,33 +1,46 @@
-"""Fault control of a broker that was started with `--testing`: the object that takes orders for
-faults over HTTP, and the handlers that cause the faults.
+"""Fault control of a broker that was started with `--testing`.
 
-A broker without the option has no fault control: its dispatcher has the plain table of handlers.
+It takes orders over HTTP for faults and for virtual clusters, and causes the faults, in front of
+the broker's handlers and files.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from threading import Lock
 from typing import Any, Self
 
 import structlog
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.faults.answers import ANSWERED_FIRST, named_in, refuse, spoil
-from odradek_broker.faults.orders import (
+from odradek_broker.node import Node
+from odradek_broker.platform.machine import RealFiles
+from odradek_broker.platform.seams import Clock, Files
+from odradek_broker.request import CloseConnection, HandlerReply, RequestContext
+from odradek_broker.server.dispatch import Handler
+from odradek_broker.server.http_messages import HttpError, Order, number_of
+from odradek_broker.server.under_test import TakesOrders
+from odradek_protocol.keys import APIS, Api, ApiKey
+from odradek_protocol.message import Message
+from odradek_testkit.fault_control.answers import ANSWERED_FIRST, named_in, refuse, spoil
+from odradek_testkit.fault_control.orders import (
     AbortTransaction,
     BadOrder,
     ExpireLock,
     ExpireSession,
     parse_order,
 )
-from odradek_broker.faults.rules import FaultEffect, FaultRule, FaultRules, TooManyRules
-from odradek_broker.node import Node
-from odradek_broker.request import CloseConnection, HandlerReply, RequestContext
-from odradek_broker.server.dispatch import HANDLERS, Handler
-from odradek_broker.server.http_messages import HttpError, Order, number_of
-from odradek_protocol.keys import APIS, Api, ApiKey
-from odradek_protocol.message import Message
+from odradek_testkit.fault_control.rules import (
+    DiskFaults,
+    FaultEffect,
+    FaultRule,
+    FaultRules,
+    TooManyRules,
+)
+from odradek_testkit.virtual_clusters.relay import ClusterRelay
+from odradek_testkit.virtual_clusters.settings import inherited
 
 log = structlog.get_logger("odradek.faults")
 
@@ -41,17 +54,50 @@ _TEXT = "a fault that was ordered"
 
 
 class FaultControl:
-    """Takes orders, and provides the handlers that carry them out."""
+    """The additions to one start of a broker under test (`server/under_test.py`)."""
 
-    def __init__(
-        self, node: Node, rules: FaultRules, handlers: Mapping[ApiKey, Handler] = HANDLERS
-    ) -> None:
-        self._node = node
-        self._rules = rules
+    def __init__(self) -> None:
+        self._rules = FaultRules()
         self._dropped: dict[Deferred[HandlerReply], None] = {}
-        self.handlers: dict[ApiKey, Handler] = {
-            key: partial(self._handle, APIS[key], handler) for key, handler in handlers.items()
-        }
+        self._node: Node
+        #: The broker's handlers, each behind the faults.
+        self.handlers: dict[ApiKey, Handler] = {}
+        #: The relay to the host process of clusters; None until the first order for a cluster.
+        self._clusters: ClusterRelay | None = None
+
+    # --- The broker under test ---
+
+    def files(self, files: RealFiles, clock: Clock) -> Files:
+        """The broker's files, with the faults of the disk."""
+        disk = DiskFaults(self._rules, clock, time.sleep, Lock())
+        return files.with_files(disk.wrap, disk.wrap_blocks)
+
+    def begin(self, node: Node, handlers: Mapping[ApiKey, Handler]) -> Mapping[ApiKey, Handler]:
+        """The broker's handlers, with the faults of requests. Later changes of `self.handlers` take
+        effect."""
+        self._node = node
+        self.handlers = {key: self.behind_faults(key, handler) for key, handler in handlers.items()}
+        return self.handlers
+
+    def behind_faults(self, key: ApiKey, handler: Handler) -> Handler:
+        """The handler, called for the requests that the faults let through."""
+        return partial(self._handle, APIS[key], handler)
+
+    def taker_of(self, path: str) -> TakesOrders | None:
+        """The function that carries out orders to /faults or to /clusters."""
+        if path.startswith(_PATH):
+            return self.carry_out
+        if path.startswith("/clusters"):
+            if self._clusters is None:
+                self._clusters = ClusterRelay(inherited(self._node.metadata.config))
+            return self._clusters.carry_out
+        return None
+
+    async def close(self) -> None:
+        """Clear the faults, and end the clusters."""
+        self.clear()
+        if self._clusters is not None:
+            await self._clusters.close()
 
     # --- Orders ---
 
