@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.errors import AdminError
-from odradek_broker.security.acls import Acl, AclFilter
+from odradek_broker.security.acls import Acl, AclFilter, AclIndex
 from odradek_protocol.acls import (
     CLUSTER_NAME,
     AclOperation,
@@ -77,6 +77,10 @@ def filter_of(data: FilterData) -> AclFilter:
 #: the number.
 _ACLS_MAX = 100_000
 
+#: The maximum number of different lengths of the prefixes of one type: the start of a name is
+#: looked up in each length. A topic's name has 249 characters at most.
+_PREFIX_LENGTHS_MAX = 500
+
 #: The maximum number of ACLs that one request creates. A request with more ACLs is refused as a
 #: whole.
 NEW_MAX = 10_000
@@ -107,6 +111,7 @@ def create_acls(
                         ErrorCode.POLICY_VIOLATION,
                         f"There are {_ACLS_MAX} ACLs already; remove some of them first.",
                     )
+                _check_prefix(acl, metadata.acls, made)
                 made.add(acl)
                 records.append(_record(metadata.new_acl_id(), acl))
         except AdminError as refusal:
@@ -114,6 +119,24 @@ def create_acls(
         else:
             results.append(CreationResult())
     return records, results
+
+
+def _check_prefix(acl: Acl, present: AclIndex, made: set[Acl]) -> None:
+    """Raise AdminError if the prefix of a new ACL has one length too many."""
+    lengths = present.prefix_lengths(acl.resource_type)
+    if acl.pattern_type is not PatternType.PREFIXED or len(acl.name) in lengths:
+        return
+    more = {
+        len(each.name)
+        for each in made
+        if each.pattern_type is PatternType.PREFIXED and each.resource_type is acl.resource_type
+    }
+    if len(more.union(lengths, (len(acl.name),))) > _PREFIX_LENGTHS_MAX:
+        raise AdminError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The prefixes of type {acl.resource_type.name} have {_PREFIX_LENGTHS_MAX} different"
+            " lengths already.",
+        )
 
 
 def _checked(data: AclCreation) -> Acl:

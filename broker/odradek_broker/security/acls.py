@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import lru_cache
+from hashlib import blake2b
 from ipaddress import IPv6Address, ip_address
 
 from odradek_broker.slices import paced
@@ -101,14 +102,18 @@ def acl_host(host: str) -> str:
 #: with different hosts.
 Bucket = dict[tuple[str, str], list[Acl]]
 
+#: The longest prefix, in characters, that is looked up as it is. Of longer ones the digest is: the
+#: digests of all prefixes of a name take one way through it.
+_PLAIN_PREFIX_MAX = 249
+
 
 @dataclass
 class _OfType:
     """The ACLs of one type of resource, by name and by principal. `lengths`: the number of prefixes
     of each length."""
 
-    literal: dict[str, Bucket] = field(default_factory=dict)
-    prefixed: dict[str, Bucket] = field(default_factory=dict)
+    literal: dict[str | bytes, Bucket] = field(default_factory=dict)
+    prefixed: dict[str | bytes, Bucket] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
     by_principal: dict[str, dict[Acl, None]] = field(default_factory=dict)
 
@@ -119,18 +124,17 @@ class _OfType:
             if found is not None:
                 yield found
         size = len(name)
-        for length in self.lengths:
-            if length <= size:
-                found = self.prefixed.get(name[:length])
-                if found is not None:
-                    yield found
+        for prefix in prefix_keys(name, [each for each in self.lengths if each <= size]):
+            found = self.prefixed.get(prefix)
+            if found is not None:
+                yield found
 
     def add(self, acl: Acl) -> None:
-        by_name = self._by_name(acl)
-        if acl.name not in by_name and by_name is self.prefixed:
+        by_name, key = self._by_name(acl)
+        if key not in by_name and by_name is self.prefixed:
             length = len(acl.name)
             self.lengths[length] = self.lengths.get(length, 0) + 1
-        by_name.setdefault(acl.name, {}).setdefault(_client_of(acl), []).append(acl)
+        by_name.setdefault(key, {}).setdefault(_client_of(acl), []).append(acl)
         self.by_principal.setdefault(acl.principal, {})[acl] = None
 
     def remove(self, acl: Acl) -> None:
@@ -138,22 +142,41 @@ class _OfType:
         del own[acl]
         if not own:
             del self.by_principal[acl.principal]
-        by_name = self._by_name(acl)
-        bucket, client = by_name[acl.name], _client_of(acl)
+        by_name, key = self._by_name(acl)
+        bucket, client = by_name[key], _client_of(acl)
         bucket[client].remove(acl)
         if not bucket[client]:
             del bucket[client]
         if bucket:
             return
-        del by_name[acl.name]
+        del by_name[key]
         if by_name is self.prefixed:
             length = len(acl.name)
             self.lengths[length] -= 1
             if not self.lengths[length]:
                 del self.lengths[length]
 
-    def _by_name(self, acl: Acl) -> dict[str, Bucket]:
-        return self.prefixed if acl.pattern_type is PatternType.PREFIXED else self.literal
+    def _by_name(self, acl: Acl) -> tuple[dict[str | bytes, Bucket], str | bytes]:
+        """The buckets that an ACL belongs to, and its key in them."""
+        if acl.pattern_type is PatternType.PREFIXED:
+            return self.prefixed, next(prefix_keys(acl.name, [len(acl.name)]))
+        return self.literal, acl.name
+
+
+def prefix_keys(name: str, lengths: Iterable[int]) -> Iterator[str | bytes]:
+    """The keys of the prefixes of a name that have these lengths, in characters; the key of a long
+    prefix is its digest."""
+    long = []
+    for length in lengths:
+        if length <= _PLAIN_PREFIX_MAX:
+            yield name[:length]
+        else:
+            long.append(length)
+    digest, start = blake2b(), 0
+    for length in sorted(long):
+        digest.update(name[start:length].encode("utf-8", "surrogatepass"))
+        yield digest.digest()
+        start = length
 
 
 def _client_of(acl: Acl) -> tuple[str, str]:
@@ -205,6 +228,11 @@ class AclIndex:
         """All ACLs of a principal on resources of one type."""
         found = self._types.get(kind)
         return () if found is None else found.by_principal.get(principal, ())
+
+    def prefix_lengths(self, kind: AclResourceType) -> Collection[int]:
+        """The different lengths of the prefixes of one type, in characters."""
+        found = self._types.get(kind)
+        return () if found is None else found.lengths.keys()
 
     async def matching(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
         """(id, ACL) of the ACLs that match a filter, oldest first."""

@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from odradek_broker.request import RequestContext
-from odradek_broker.security.acls import Acl, AclIndex, Bucket, acl_host, plain_host
+from odradek_broker.security.acls import (
+    Acl,
+    AclIndex,
+    Bucket,
+    acl_host,
+    plain_host,
+    prefix_keys,
+)
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
 from odradek_broker.slices import paced
 from odradek_protocol.acls import (
@@ -173,19 +180,28 @@ class StandardAuthorizer:
         Kafka."""
         hosts = (plain_host(context.host), WILDCARD)
         allowed: set[tuple[PatternType, str]] = set()
-        denied: set[tuple[PatternType, str]] = set()
+        denied: set[str] = set()
+        denied_prefixes: set[str | bytes] = set()
+        lengths: set[int] = set()
         for principal in (USER_PREFIX + context.user, EVERYBODY):
             async for acl in paced(self._acls.of_principal(kind, principal)):
-                if acl_host(acl.host) in hosts and acl.operation in _DENIED_BY[operation]:
-                    kept = denied if acl.permission is AclPermission.DENY else allowed
-                    kept.add((acl.pattern_type, acl.name))
-        everything = (PatternType.LITERAL, WILDCARD)
-        if everything in denied:
+                if acl_host(acl.host) not in hosts or acl.operation not in _DENIED_BY[operation]:
+                    continue
+                if acl.permission is not AclPermission.DENY:
+                    allowed.add((acl.pattern_type, acl.name))
+                elif acl.pattern_type is PatternType.LITERAL:
+                    denied.add(acl.name)
+                else:
+                    lengths.add(len(acl.name))
+                    denied_prefixes.update(prefix_keys(acl.name, [len(acl.name)]))
+        if WILDCARD in denied:
             return False
-        if everything in allowed:
+        if (PatternType.LITERAL, WILDCARD) in allowed:
             return True
         async for pattern, name in paced(allowed):
-            if not _is_taken_away(pattern, name, denied):
+            fitting = [length for length in lengths if length <= len(name)]
+            taken_away = pattern is PatternType.LITERAL and name in denied
+            if not taken_away and denied_prefixes.isdisjoint(prefix_keys(name, fitting)):
                 return True
         return False
 
@@ -194,12 +210,6 @@ def _for(bucket: Bucket, principal: str, host: str) -> Iterable[Acl]:
     for who in (principal, EVERYBODY):
         for where in (host, WILDCARD):
             yield from bucket.get((who, where), ())
-
-
-def _is_taken_away(pattern: PatternType, name: str, denied: set[tuple[PatternType, str]]) -> bool:
-    if pattern is PatternType.LITERAL and (pattern, name) in denied:
-        return True
-    return any((PatternType.PREFIXED, name[:size]) in denied for size in range(1, len(name) + 1))
 
 
 log = structlog.get_logger("odradek.authorizer")

@@ -162,6 +162,17 @@ def test_a72_the_number_of_acls_is_limited(monkeypatch: pytest.MonkeyPatch) -> N
     assert created(node, acl("a")) == [E.NONE]
 
 
+def test_a72_the_number_of_lengths_of_prefixes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start of a name is looked up in each length (N-57)."""
+    monkeypatch.setattr("odradek_broker.metadata.acls._PREFIX_LENGTHS_MAX", 2)
+    node = SecuredNode()
+    prefixes = [acl(name, PREFIXED) for name in ("a", "bb", "ccc", "dd")]
+    assert created(node, *prefixes) == [E.NONE, E.NONE, E.POLICY_VIOLATION, E.NONE]
+    assert created(node, acl("ddd", PREFIXED), acl("e", PREFIXED)) == [E.POLICY_VIOLATION, E.NONE]
+    group = acl("ddd", PREFIXED, resource_type=AclResourceType.GROUP)
+    assert created(node, acl("ddd"), group) == [E.NONE] * 2
+
+
 def test_a72_a_request_over_the_limit_creates_and_deletes_no_acl(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -430,3 +430,36 @@ def test_a66_permissions_are_logged_if_configured() -> None:
         ("allowed", "ALLOW READ to User:alice from * on LITERAL TOPIC orders"),
         ("allowed", "super user"),
     ]
+
+
+class Read(str):
+    """A name, and the characters of it that were read in parts."""
+
+    parts: list[str]
+
+    def __getitem__(self, cut: Any) -> str:
+        self.parts.append(super().__getitem__(cut))
+        return self.parts[-1]
+
+
+def test_n57_a_name_is_compared_with_the_lengths_of_prefixes_that_there_are() -> None:
+    name = Read("n" * 30_000)
+    name.parts = []
+    world = World()
+    world.add(acl(O.WRITE, name), acl(O.WRITE, "nn", PREFIXED, deny=True))
+    assert not at_once(world.authorizer.allows_any(context(), O.WRITE, R.TOPIC))
+    assert name.parts == ["nn"]
+
+
+def test_n57_a_name_is_read_once_for_long_prefixes_of_any_number() -> None:
+    world = World()
+    for length in range(1_000, 1_200):
+        prefix = acl(O.READ, "n" * length + "x", PREFIXED)
+        world.acls.add(length.to_bytes(16, "big"), prefix)
+    world.add(acl(O.READ, "n" * 1_100, PREFIXED))
+    name = Read("n" * 5_000)
+    name.parts = []
+    assert world.may(O.READ, topic(name))
+    assert len("".join(name.parts)) <= 1_200
+    world.acls.remove(bytes([200]) * 16)
+    assert not world.may(O.READ, topic("n" * 5_000))
