@@ -73,7 +73,11 @@ class LargeTopic(TimedBroker):
 
 
 def _transaction_is_committed(
-    broker: LargeTopic, topics: Sequence[str], partitions: int, before_end: Callable[[], object]
+    broker: LargeTopic,
+    topics: Sequence[str],
+    partitions: int,
+    before_end: Callable[[], object],
+    after: TransactionState = TransactionState.COMPLETE_COMMIT,
 ) -> None:
     """A transaction with so many partitions of each topic is committed in short callbacks."""
     made = broker.ask(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4)
@@ -107,7 +111,7 @@ def _transaction_is_committed(
     assert ended.error_code == E.NONE
     broker.wait(100)
     transaction = broker.world.node.transactions.transaction(ID)
-    assert transaction is not None and transaction.state is TransactionState.COMPLETE_COMMIT
+    assert transaction is not None and transaction.state is after
     assert broker.longest <= STEPS_MAX
 
 
@@ -120,6 +124,18 @@ def test_n57_no_large_transaction_holds_the_loop(deleted: bool) -> None:
             broker.ask(DeleteTopicsRequest(topic_names=[TOPIC]), 5)
 
     _transaction_is_committed(broker, [TOPIC], PARTITIONS, delete)
+
+
+def test_n57_no_large_transaction_on_a_failed_disk_holds_the_loop() -> None:
+    broker = LargeTopic(TRANSACTIONS_TOPIC)
+
+    def fail() -> None:
+        for log in broker.world.logs:
+            if log.topic == TOPIC:
+                log.take_offline("the disk has failed")
+
+    prepared = TransactionState.PREPARE_COMMIT
+    _transaction_is_committed(broker, [TOPIC], PARTITIONS, fail, prepared)
 
 
 def test_n57_no_transaction_over_many_topics_holds_the_loop() -> None:

@@ -53,7 +53,7 @@ from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.partition import Partition
 from odradek_broker.platform.fault_points import FaultPoint, FaultPoints
 from odradek_broker.platform.seams import Clock
-from odradek_broker.slices import Slices, in_sorted_order, paced, pause_in_change
+from odradek_broker.slices import Slices, in_pieces, in_sorted_order, paced, pause_in_change
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -227,16 +227,21 @@ class Effects(Generic[C]):
         self._write_marker(sent.request).then(answered)
 
 
+#: The most refused markers of a transaction that one answer logs.
+_REFUSALS_LOGGED_MAX = 20
+
+
 def _log_refusals(sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode]) -> None:
-    for (topic, index), code in codes.items():
-        if code is not ErrorCode.NONE and not code.retriable:
-            log.error(
-                "a transaction marker was refused",
-                transactional_id=sent.transactional_id,
-                topic=topic,
-                partition=index,
-                error=code.name,
-            )
+    refused = [each for each in codes.items() if each[1] and not each[1].retriable]
+    for (topic, index), code in refused[:_REFUSALS_LOGGED_MAX]:
+        log.error(
+            "a transaction marker was refused",
+            transactional_id=sent.transactional_id,
+            topic=topic,
+            partition=index,
+            error=code.name,
+            refused=len(refused),
+        )
 
 
 #: The first and the longest pause between two attempts.
@@ -299,7 +304,11 @@ class MarkerProgress:
         """The pause before the next attempt, in ms."""
         return min(BACKOFF_MAX_MS, BACKOFF_MS << min(self.attempts, 20))
 
-    def answered(
+    def all_written(self, codes: Mapping[TopicPartition, ErrorCode]) -> bool:
+        """True if these answers to one request say that all markers are durable."""
+        return self.remaining == codes.keys() and not [code for code in codes.values() if code]
+
+    async def answered(
         self,
         codes: Mapping[TopicPartition, ErrorCode],
         exists: Callable[[TopicPartition], bool],
@@ -309,19 +318,15 @@ class MarkerProgress:
         A partition without an answer gets another request; a partition whose topic is deleted needs
         no marker.
         """
-        self.in_flight = False
         self.attempts += 1
         found: dict[MarkerAnswer, list[TopicPartition]] = {}
-        if self.remaining == codes.keys() and not [code for code in codes.values() if code]:
-            # The usual case, without work for each of thousands of partitions.
-            self.remaining.clear()
-            return found
-        for part in sorted(self.remaining):
-            code = codes.get(part, _E.REQUEST_TIMED_OUT)
-            answer = ANSWERS.get(code, MarkerAnswer.FAILED)
-            if answer is MarkerAnswer.RETRY and not exists(part):
-                answer = MarkerAnswer.DONE
-            found.setdefault(answer, []).append(part)
+        async for some in in_pieces(await in_sorted_order(self.remaining)):
+            for part in some:
+                code = codes.get(part, _E.REQUEST_TIMED_OUT)
+                answer = ANSWERS.get(code, MarkerAnswer.FAILED)
+                if answer is MarkerAnswer.RETRY and not exists(part):
+                    answer = MarkerAnswer.DONE
+                found.setdefault(answer, []).append(part)
         self.remaining.difference_update(found.get(MarkerAnswer.DONE, ()))
         return found
 
@@ -384,12 +389,27 @@ class Completion:
 
     def _answered(
         self, name: str, codes: Mapping[TopicPartition, ErrorCode], now: Instant
-    ) -> CoreOutcome:
+    ) -> Decision:
         """Take the leaders' answers to one `SendMarkers`."""
         progress = self._under_way.get(name)
         if progress is None or not progress.in_flight:
             return CoreOutcome()
-        found = progress.answered(codes, self._exists)
+        progress.in_flight = False
+        if not progress.all_written(codes):
+            return self._answered_otherwise(name, progress, codes, now)
+        progress.remaining.clear()
+        return self._all_written(name, now)
+
+    async def _answered_otherwise(
+        self,
+        name: str,
+        progress: MarkerProgress,
+        codes: Mapping[TopicPartition, ErrorCode],
+        now: Instant,
+    ) -> CoreOutcome:
+        found = await progress.answered(codes, self._exists)
+        if self._under_way.get(name) is not progress:
+            return CoreOutcome()
         for answer in (MarkerAnswer.STALE, MarkerAnswer.FAILED):
             if answer in found:
                 del self._under_way[name]
@@ -402,6 +422,9 @@ class Completion:
             self._observer(MarkersRetried(name, again, error, progress.backoff_ms()))
             self._retry(name, progress, now)
             return CoreOutcome()
+        return self._all_written(name, now)
+
+    def _all_written(self, name: str, now: Instant) -> CoreOutcome:
         self._fault_points.reach(FaultPoint.ALL_MARKERS_DURABLE)
         return self._complete(name, now)
 
