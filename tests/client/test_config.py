@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
 import odradek
-import odradek_client.config.keywords as written
 from odradek import AdminSettings, ConsumerSettings, ProducerSettings, sync
 from odradek_client.config.admin import AdminConfig
 from odradek_client.config.common import ClientConfig
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.config.definition import split_address
-from odradek_client.config.docs import page
-from odradek_client.config.keywords_maker import keywords
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import ConfigError, OdradekError
 
@@ -138,19 +134,6 @@ def test_the_consumer_protocol_refuses_settings_that_the_broker_has() -> None:
             ConsumerConfig.from_settings({"group_protocol": "consumer", name: value})
     with pytest.raises(ConfigError, match='group_remote_assignor needs group_protocol="consumer"'):
         ConsumerConfig.from_settings({"group_remote_assignor": "range"})
-
-
-def test_the_page_of_settings_is_up_to_date() -> None:
-    written = Path(__file__).parents[2] / "docs" / "use" / "client-settings.md"
-    assert written.read_text(encoding="utf-8") == page(), (
-        "run: python -m odradek_client.config.docs > docs/use/client-settings.md"
-    )
-
-
-def test_the_generated_keyword_arguments_are_up_to_date() -> None:
-    assert Path(written.__file__).read_text("utf-8") == keywords(), (
-        "run: python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py"
-    )
 
 
 CLASSES: list[tuple[Any, Any, Any]] = [

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
+import docs.drawings.__main__ as drawings
+import docs.references.__main__ as references
 import pytest
-from docs.drawings.__main__ import files
 
 from product_modules import ROOMS
 
@@ -123,6 +125,7 @@ def test_every_page_is_in_the_index() -> None:
     assert sorted(str(each.relative_to(ROOT)) for each in pages - linked) == []
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
-def test_drawings_are_up_to_date(path: Path) -> None:
-    assert path.read_text("utf-8") == files()[path], "run: python -m docs.drawings"
+@pytest.mark.parametrize("made", [drawings, references], ids=["drawings", "references"])
+def test_files_that_are_made_are_up_to_date(made: ModuleType) -> None:
+    for path, text in made.files().items():
+        assert path.read_text("utf-8") == text, f"run: python -m {made.__package__}"

@@ -1,6 +1,6 @@
 """The settings as keyword arguments of the clients, for editors and type checkers.
 
-Made by `python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py`. A test compares
+Made by `python -m docs.references`. A test compares
 this file with the tables of settings.
 """
 

@@ -21,7 +21,6 @@ from odradek_broker.config.broker import (
 )
 from odradek_broker.config.broker_settings import SETTING_OF_KEY, SETTINGS
 from odradek_broker.config.listeners import parse_address
-from odradek_broker.config.page import configuration_page
 from odradek_broker.config.topic_settings import LOG_SETTINGS, TOPIC_SETTINGS
 from odradek_broker.config.types import ConfigSource, ConfigType, Setting, write_value
 from odradek_broker.config.unsupported import IGNORED_KEYS, IGNORED_PREFIXES, NO_EFFECT_SETTINGS
@@ -316,13 +315,6 @@ def test_every_effective_setting_is_read_in_the_code() -> None:
         if row.effective and name not in through_logs and row.attribute not in words
     ]
     assert unread == []
-
-
-def test_the_configuration_page_is_generated_from_the_settings() -> None:
-    page = Path(__file__).parents[3] / "docs" / "operate" / "configuration.md"
-    assert page.read_text("utf-8") == configuration_page(), (
-        "run: python -m odradek_broker.config.page > docs/operate/configuration.md"
-    )
 
 
 def test_setting_types_have_the_numbers_of_describe_configs() -> None:

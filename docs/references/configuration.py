@@ -1,6 +1,6 @@
 """The reference of all settings, docs/operate/configuration.md, made from their rows.
 
-python -m odradek_broker.config.page > docs/operate/configuration.md
+python -m docs.references
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek_protocol.settings import INT32_MAX, INT64_MAX, table_row
 _HEAD = """\
 # Configuration
 
-<!-- Made by `python -m odradek_broker.config.page > docs/operate/configuration.md`; a test holds it equal. -->
+<!-- Made by `python -m docs.references`; a test holds it equal. -->
 
 The broker takes Kafka's `server.properties`, by Kafka's names:
 
@@ -83,7 +83,7 @@ _NO_EFFECT = "no effect"
 _LARGEST = {str(INT64_MAX): "no limit", str(INT32_MAX): "no limit"}
 
 
-def configuration_page() -> str:
+def page() -> str:
     """The whole page, in Markdown."""
     brokers = "".join(map(_broker_row, SETTINGS.values()))
     topics = "".join(map(_topic_row, TOPIC_SETTINGS.values()))
@@ -122,7 +122,3 @@ def _topic_row(row: TopicSetting) -> str:
     broker = f"`{row.broker_key}`" if row.broker_key else ""
     doc = row.doc if row.effective else f"{row.doc} **{_NO_EFFECT}**"
     return table_row(f"`{row.name}`", broker, doc, row.allowed)
-
-
-if __name__ == "__main__":
-    print(configuration_page(), end="")

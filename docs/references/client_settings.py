@@ -1,6 +1,6 @@
 """docs/use/client-settings.md, made from the tables of `config`:
 
-python -m odradek_client.config.docs > docs/use/client-settings.md
+python -m docs.references
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek_protocol.settings import table_row
 _TOP = """\
 # Client settings
 
-<!-- Made by `python -m odradek_client.config.docs > docs/use/client-settings.md`; a test holds it equal. -->
+<!-- Made by `python -m docs.references`; a test holds it equal. -->
 
 `Producer`, `Consumer`, `ShareConsumer` and `Admin` take Kafka's settings by Kafka's names, with underscores or (in a
 dictionary, `Consumer(**{"group.id": "billing"})`) with dots. An unknown name or a value
@@ -59,7 +59,3 @@ def _default(value: object) -> str:
         return "none"
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
     return f"`{text}`"
-
-
-if __name__ == "__main__":
-    print(page(), end="")

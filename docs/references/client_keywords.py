@@ -1,7 +1,7 @@
 """Makes `keywords.py` from the tables of `config`, so that editors and type checkers know every
 setting:
 
-python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py
+python -m docs.references
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek_client.config.share_consumer import ShareConsumerConfig
 _TOP = '''\
 """The settings as keyword arguments of the clients, for editors and type checkers.
 
-Made by `python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py`. A test compares
+Made by `python -m docs.references`. A test compares
 this file with the tables of settings.
 """
 
@@ -44,7 +44,7 @@ _TAKEN = {
 }
 
 
-def keywords() -> str:
+def module() -> str:
     """The text of keywords.py."""
     shared = {
         name: row
@@ -89,7 +89,3 @@ def _default(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value)) or "none"
     return "none" if value in (None, "") else str(value)
-
-
-if __name__ == "__main__":
-    print(keywords(), end="")

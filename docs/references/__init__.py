@@ -1,0 +1,1 @@
+"""The references that are made from tables of settings."""
