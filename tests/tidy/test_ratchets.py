@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_180
+CORE_LINES_MAX = 120_191
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -30,7 +30,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.config": 4_174,
     "odradek_broker.coordinator": 17_174,
     "odradek_broker.explain": 3_144,
-    "odradek_broker.handlers": 9_160,
+    "odradek_broker.handlers": 9_168,
     "odradek_broker.metadata": 4_484,
     "odradek_broker.metrics": 1_674,
     "odradek_broker.platform": 1_279,
@@ -38,7 +38,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.server": 5_359,
     "odradek_broker.share": 4_065,
     "odradek_broker.storage": 13_395,
-    "odradek_broker.telemetry": 1_163,
+    "odradek_broker.telemetry": 1_166,
     "odradek_cli": 12_620,
     "odradek_client": 2_641,
     "odradek_client.admin": 4_268,

@@ -24,6 +24,8 @@ from odradek_protocol.schemas.api_versions import (
     SupportedFeatureKey,
 )
 
+#: The APIs of client metrics, which are advertised while there is a subscription (M-01).
+_OF_METRICS = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -81,7 +83,13 @@ def handle_unsupported_version(node: Node, context: RequestContext) -> ApiVersio
 
 
 def _rows(node: Node) -> list[ApiVersion]:
-    return [_row(served) for served in node.served.values() if served.advertised is not None]
+    # Without a subscription, librdkafka would ask for one, and log a line for each client.
+    hidden = () if node.telemetry.subscriptions or node.profile is not None else _OF_METRICS
+    return [
+        _row(served)
+        for key, served in node.served.items()
+        if served.advertised is not None and key not in hidden
+    ]
 
 
 def _row(served: ServedApi) -> ApiVersion:

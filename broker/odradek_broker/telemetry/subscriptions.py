@@ -98,6 +98,9 @@ class MetricsSubscriptions:
         self._subscriptions: dict[str, MetricsSubscription] = {}
         self.version = 0
 
+    def __bool__(self) -> bool:
+        return bool(self._subscriptions)
+
     def update(self, name: str, given: Mapping[str, str]) -> None:
         """Give a subscription these settings; remove the subscription if there are none."""
         if given:

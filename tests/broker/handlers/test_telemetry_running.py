@@ -61,6 +61,25 @@ async def push(client: RawClient, data: bytes, codec: Codec = Codec.NONE) -> Err
     return E((await client.call(request)).error_code)
 
 
+async def test_m01_the_apis_are_advertised_while_there_is_a_subscription(
+    start_broker: StartBroker,
+) -> None:
+    broker = await start_broker()
+    client = await broker.client()
+
+    async def advertised() -> set[int]:
+        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        answer = await client.call(request, 3)
+        return {each.api_key for each in answer.api_keys} & {71, 72}
+
+    assert await advertised() == set()
+    assert (await get(client)).error_code == E.NONE
+    await subscribe(client, metrics="a.")
+    assert await advertised() == {71, 72}
+    await subscribe(client, metrics="")
+    assert await advertised() == set()
+
+
 async def test_m03_subscriptions_survive_a_restart(start_broker: StartBroker) -> None:
     first = await start_broker()
     client = await first.client()
