@@ -46,6 +46,7 @@ from odradek_client.share.acknowledgements import AcknowledgeType
 from odradek_client.share.errors import Reject, Release
 from odradek_client.share.record import Holder, ShareRecord
 from odradek_client.structs import ConsumerRecord, TopicPartition
+from odradek_client.tasks import OfOneProcess
 from odradek_client.timestamps import Time
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def _forked(name: str, pid: int | None) -> IllegalState:
     )
 
 
-class _Blocking:
+class _Blocking(OfOneProcess):
     """The base of the blocking clients: an asynchronous client, with `start` and `close`."""
 
     def __init__(self, inner: Any) -> None:

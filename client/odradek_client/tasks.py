@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from odradek_client.errors import Closed, InternalError, OdradekError, TaskCancelled
+from odradek_client.errors import Closed, IllegalState, InternalError, OdradekError, TaskCancelled
 from odradek_protocol.primitives import WireError
 
 T = TypeVar("T")
@@ -136,11 +136,32 @@ class LastingTask:
 
 
 def require_running(loop: asyncio.AbstractEventLoop) -> None:
-    """Raise Closed if the event loop of a client is closed."""
+    """Raise Closed if the event loop of a client is closed; IllegalState under another loop."""
     if loop.is_closed():
         raise Closed(
             "the event loop in which this client was started is closed, and with it the client; make"
             " a new one in the present loop"
+        )
+    require_own(loop)
+
+
+def require_own(loop: asyncio.AbstractEventLoop) -> None:
+    """Raise IllegalState under another event loop than the client's."""
+    running = asyncio._get_running_loop()
+    if running is not loop and running is not None:
+        raise IllegalState(
+            "this client belongs to another event loop, in which it was started; make one in this"
+            " loop, or use odradek.sync"
+        )
+
+
+class OfOneProcess:
+    """The base of the clients, which cannot be pickled."""
+
+    def __reduce__(self) -> NoReturn:
+        raise IllegalState(
+            f"{type(self).__name__}: connections cannot be pickled or copied; make one where it is"
+            " used (in Spark inside of the function that its tasks run)"
         )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import logging
+import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -24,6 +25,7 @@ from odradek_client.config.common import ClientConfig
 from odradek_client.errors import (
     Closed,
     ConnectionLost,
+    IllegalState,
     InternalError,
     OdradekError,
     TaskCancelled,
@@ -563,6 +565,40 @@ def test_c83_the_calls_of_a_client_whose_loop_is_closed_say_so(
         assert isinstance(delivery.exception(), Closed)
 
     asyncio.run(go_on())
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer, ShareConsumer, Admin])
+async def test_c83_a_client_under_another_event_loop_says_whose_it_is(
+    broker: LiveBroker, topic: str, kind: Any
+) -> None:
+    settings = {"group_id": topic} if kind is ShareConsumer else {}
+    client = kind(bootstrap_servers=broker.bootstrap, **settings)
+    calls = {
+        Producer: lambda: client.send_and_wait(topic, b"x"),
+        Consumer: lambda: client.end_offsets((topic, 0)),
+        ShareConsumer: lambda: client.poll(),
+        Admin: lambda: client.list_topics(),
+    }
+    async with client:
+        if kind is ShareConsumer:
+            client.subscribe([topic])
+        for call in (calls[kind], client.close):
+            with pytest.raises(IllegalState, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, _awaited(call))
+        await calls[kind]()
+
+
+async def _awaited(call: Any) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await call()
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer, ShareConsumer, Admin])
+def test_a_client_that_is_pickled_says_where_to_make_one(kind: Any) -> None:
+    settings = {"group_id": "g"} if kind is ShareConsumer else {}
+    for client in (kind(**settings), getattr(sync, kind.__name__)(**settings)):
+        with pytest.raises(IllegalState, match=f"{kind.__name__}.* make one where"):
+            pickle.dumps(client)
 
 
 # --- blocking clients -----------------------------------------------------------------------------

@@ -584,6 +584,7 @@ def test_the_refusal_of_a_cluster_that_cannot_start_has_no_log_lines(clusters: C
         port = taken.getsockname()[1]
         with pytest.raises(ClusterRefused, match="in use by another program") as refused:
             clusters.create({"listeners": f"PLAINTEXT://127.0.0.1:{port}"})
+    assert "the setting listeners (PLAINTEXT)" in str(refused.value)
     assert "Traceback" not in str(refused.value)
     assert "/" not in str(refused.value)
 

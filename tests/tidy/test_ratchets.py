@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_191
+CORE_LINES_MAX = 120_232
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -35,18 +35,18 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.metrics": 1_674,
     "odradek_broker.platform": 1_279,
     "odradek_broker.security": 1_882,
-    "odradek_broker.server": 5_359,
+    "odradek_broker.server": 5_361,
     "odradek_broker.share": 4_065,
     "odradek_broker.storage": 13_395,
     "odradek_broker.telemetry": 1_166,
     "odradek_cli": 12_620,
-    "odradek_client": 2_641,
-    "odradek_client.admin": 4_268,
-    "odradek_client.config": 1_391,
-    "odradek_client.consumer": 6_252,
-    "odradek_client.network": 2_716,
-    "odradek_client.producer": 5_120,
-    "odradek_client.share": 2_789,
+    "odradek_client": 2_663,
+    "odradek_client.admin": 4_270,
+    "odradek_client.config": 1_392,
+    "odradek_client.consumer": 6_258,
+    "odradek_client.network": 2_722,
+    "odradek_client.producer": 5_121,
+    "odradek_client.share": 2_790,
     "odradek_console": 6_905,
     "odradek_demo": 518,
     "odradek_log_tools": 3_161,
@@ -67,7 +67,7 @@ LONG_CONSTRUCTOR_ARGUMENTS = 7
 #: The reads of the product's private members in tests.
 PRIVATE_READS_OF_TESTS_MAX = 564
 #: Places of six lines in the product that have the shape of another place, for each 100 files.
-TWINS_PER_100_FILES_MAX = 963
+TWINS_PER_100_FILES_MAX = 964
 TWIN_LINES = 6
 
 

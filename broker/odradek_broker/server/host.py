@@ -341,10 +341,7 @@ class RealHost:
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRINUSE:
-                raise StartError(
-                    f"{host}:{port} is in use by another program; stop it or choose another"
-                    " --listen"
-                ) from error
+                raise StartError(f"{host}:{port} is in use by another program") from error
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror}") from error
         return _Socket(listener)
 

@@ -231,7 +231,8 @@ class Server:
             for listener in bound.values():
                 listener.close()
             await self.stop()
-            raise StartError(f"cannot listen: {error}") from error
+            text = f"cannot listen on {config.http_listen}: {error.strerror or error}"
+            raise StartError(f"{text}; the setting http.listen names another address") from error
         self._begin_tasks(loop)
         return self._log_ready()
 
@@ -282,9 +283,13 @@ class Server:
         try:
             for each in self.config.broker_listeners:
                 bound[each.name] = self._host.bind(each.host or "0.0.0.0", each.port)
-        except BaseException:
+        except BaseException as error:
             for listener in bound.values():
                 listener.close()
+            if isinstance(error, StartError):
+                # The loop ended at the listener that cannot be bound.
+                where = f"the setting listeners ({each.name}), or --listen"
+                raise StartError(f"{error}; {where}, names another address") from error
             raise
         return bound
 

@@ -36,6 +36,7 @@ from odradek_client.backoff import Backoff
 from odradek_client.cancellation import short_cancellations
 from odradek_client.config.admin import AdminConfig
 from odradek_client.network.client import NetworkClient
+from odradek_client.tasks import OfOneProcess
 
 if TYPE_CHECKING:
     from odradek_client.config.keywords import AdminSettings
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 @short_cancellations()
 class Admin(
+    OfOneProcess,
     TopicAdmin,
     ConfigAdmin,
     PartitionAdmin,

@@ -149,7 +149,8 @@ def _unknown(cls: type[Settings], name: str, rows: Mapping[str, ClientSetting]) 
         return f"{name!r} cannot be obeyed: this client does not speak Kerberos (GSSAPI)"
     if key in _CALLED_HERE:
         return f"the {kind} has no setting {name!r}; here it is {_CALLED_HERE[key]}"
-    hint = did_you_mean(key, rows) or f"; known: {', '.join(sorted(rows))}"
+    settings = f"{cls.__name__.removesuffix('Config')}Settings"
+    hint = did_you_mean(key, rows) or f"; odradek.{settings} has all {len(rows)}"
     return f"the {kind} has no setting {name!r}{hint}"
 
 

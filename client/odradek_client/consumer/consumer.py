@@ -36,6 +36,7 @@ from odradek_client.structs import (
     OffsetAndTimestamp,
     TopicPartition,
 )
+from odradek_client.tasks import OfOneProcess
 from odradek_client.timestamps import Time, as_ms
 from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from odradek_protocol.records.arrow import ArrowRows, chosen_columns
@@ -56,7 +57,7 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 @short_cancellations()
-class Consumer:
+class Consumer(OfOneProcess):
     """Reads records of topics, alone or as a member of a group that shares the partitions.
 
     ::
@@ -139,9 +140,10 @@ class Consumer:
         """
         if self._closed:
             return
+        closed_loop = self.network.require_own_loop()
         self._closed = True
         try:
-            if self.network.has_closed_loop:
+            if closed_loop:
                 log.warning("the event loop was closed before the consumer; its group was not told")
             elif self._started:
                 await self._loop.close()

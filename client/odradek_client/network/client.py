@@ -28,7 +28,7 @@ from odradek_client.network.cluster import ClusterView
 from odradek_client.network.connections import Connections
 from odradek_client.network.coordinators import Coordinators
 from odradek_client.network.metadata import Listener, MetadataUpdater
-from odradek_client.tasks import require_running
+from odradek_client.tasks import require_own, require_running
 from odradek_protocol.constants import GROUP_COORDINATOR
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.message import Message
@@ -101,8 +101,9 @@ class NetworkClient:
 
     async def close(self) -> None:
         """Close every connection; unanswered requests fail. May be called again."""
+        closed_loop = self.require_own_loop()
         self._closed = True
-        if self.has_closed_loop:
+        if closed_loop:
             return  # tasks and connections have ended with it
         self._metadata.close()
         self.connections.close()
@@ -120,10 +121,15 @@ class NetworkClient:
         require_running(self._loop)
         return self._loop
 
-    @property
-    def has_closed_loop(self) -> bool:
-        """True if the event loop is closed, so that nothing can be sent or awaited."""
-        return self._loop is not None and self._loop.is_closed()
+    def require_own_loop(self) -> bool:
+        """True if the event loop is closed, so that nothing can be sent or awaited. Raises
+        IllegalState under another loop than that of `start`."""
+        if self._loop is None:
+            return False
+        if self._loop.is_closed():
+            return True
+        require_own(self._loop)
+        return False
 
     def require_loop(self) -> None:
         """Raise Closed if the event loop of a started client is closed."""

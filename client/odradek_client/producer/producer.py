@@ -50,7 +50,7 @@ from odradek_client.structs import (
     OffsetAndMetadata,
     PreparedTransaction,
 )
-from odradek_client.tasks import Waiter, require_running
+from odradek_client.tasks import OfOneProcess, Waiter, require_running
 from odradek_client.timestamps import Time, as_ms
 from odradek_client.words import counted
 from odradek_protocol.records import EncodedRecords
@@ -70,7 +70,7 @@ _open: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
 @short_cancellations(but="send")
-class Producer:
+class Producer(OfOneProcess):
     """Sends records. Settings are the rows of `ProducerConfig`, e.g. `linger_ms=20`.
 
     Use it with `async with`, or call `start` and `close`. Raises ConfigError for an invalid
@@ -181,6 +181,7 @@ class Producer:
         """
         if self._closing:
             return
+        self.network.require_own_loop()
         self._closing = True
         _open.discard(self)
         self._topics.clear()  # closes the fast path

@@ -27,7 +27,7 @@ from odradek_client.share.group_loop import ShareGroupLoop
 from odradek_client.share.record import Acknowledgement, DeliveryState, Holder, ShareRecord
 from odradek_client.share.share_loop import ShareLoop
 from odradek_client.structs import TopicPartition
-from odradek_client.tasks import Waiter
+from odradek_client.tasks import OfOneProcess, Waiter
 
 if TYPE_CHECKING:
     from odradek_client.config.keywords import ShareConsumerSettings
@@ -44,7 +44,7 @@ log = logging.getLogger("odradek.client.share")
 
 
 @short_cancellations()
-class ShareConsumer:
+class ShareConsumer(OfOneProcess):
     """Takes records of topics as a member of a share group (KIP-932). Only one member at a time has
     a record, and a record that is not accepted is delivered again.
 
@@ -127,10 +127,11 @@ class ShareConsumer:
         """
         if self._closed:
             return
+        closed_loop = self.network.require_own_loop()
         self._closed = True
         self._signal()
         try:
-            if self.network.has_closed_loop:
+            if closed_loop:
                 log.warning("the event loop was closed before the consumer; its group was not told")
             elif self._started:
                 await self._close_sessions(timeout_ms)

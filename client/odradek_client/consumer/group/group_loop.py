@@ -369,9 +369,13 @@ class GroupLoop(HeartbeatLoop):
             return Identity()
         membership = self.membership
         if not membership.may_commit:
+            why = (
+                "the group rebalances; poll until this consumer has its partitions, and then commit"
+                if membership.member_id
+                else "this consumer is not in the group now; poll first"
+            )
             raise RebalanceInProgress(
-                f"group {self._group_id!r}: not committed, this consumer is not in the group now; "
-                f"poll first",
+                f"group {self._group_id!r}: not committed, {why}",
                 code=ErrorCode.REBALANCE_IN_PROGRESS,
             )
         return Identity(
