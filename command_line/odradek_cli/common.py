@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import signal
+import socket
 import sys
 from collections.abc import (
     AsyncIterator,
@@ -80,6 +81,8 @@ _START_TIMEOUT_MS = 3_500
 #: dead address leaves time for the other addresses.
 _CONNECT_ALL_MS = 3_000
 _CONNECT_MS_MIN = 500
+#: The time to wait if all addresses are of this machine, and refuse connections.
+_REFUSED_TIMEOUT_MS = 400
 
 Bootstrap = Annotated[
     str,
@@ -158,7 +161,9 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
         # The log would repeat the error with which the program ends.
         log.setLevel(logging.ERROR)
     try:
-        await client.start(None if patient else _START_TIMEOUT_MS)
+        refused = not patient and _all_refuse(client.network.config.bootstrap_servers)
+        start_ms = _REFUSED_TIMEOUT_MS if refused else _START_TIMEOUT_MS
+        await client.start(None if patient else start_ms)
         limit_ms = client.network.config.request_timeout_ms if patient else _CONNECT_ALL_MS
         await _check_addresses(client, settings["bootstrap_servers"], limit_ms)
     except BaseException:
@@ -170,6 +175,23 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
         yield client
     finally:
         await client.close()
+
+
+def _all_refuse(servers: Sequence[str]) -> bool:
+    """True if all addresses are of this machine, and nobody listens at any."""
+    from odradek_client.config.definition import split_address
+
+    for host, port in map(split_address, servers):
+        if host not in ("localhost", "127.0.0.1", "::1"):
+            return False
+        try:
+            socket.create_connection((host, port), _CONNECT_MS_MIN / 1000).close()
+        except ConnectionRefusedError:
+            continue
+        except OSError:
+            return False
+        return False
+    return True
 
 
 async def _check_addresses(client: KafkaClient, bootstrap: str, limit_ms: int) -> None:

@@ -270,6 +270,13 @@ def test_a_daemon_is_started_shown_and_stopped(data: Path) -> None:
     again = start(data)
     assert (again.returncode, again.stdout) == (1, "")
     assert f"running already: pid {told['pid']}" in again.stderr
+    served = run("serve", "--data-dir", str(data))
+    assert (served.returncode, served.stdout) == (1, "")
+    assert f"running already: pid {told['pid']}, {told['address']}" in served.stderr
+    elsewhere = run("start", "--data-dir", str(data / "new"), "--listen", str(told["address"]))
+    assert elsewhere.returncode == 1
+    assert "is in use by another program; the setting listeners" in elsewhere.stderr
+    assert not (data / "new").exists()
     assert '"event": "ready"' in (data / "odradek.log").read_text()
     stopped = run("stop", "--data-dir", str(data))
     assert (stopped.returncode, stopped.stderr) == (0, "")

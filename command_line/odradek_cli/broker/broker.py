@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from odradek_cli.broker import serving
-from odradek_cli.broker.pid_file import LOG_FILE, PidFile, RunningBroker
-from odradek_cli.broker.serving import DATA_DIR_VARIABLE, configure, reason
+from odradek_cli.broker.pid_file import LOG_FILE
+from odradek_cli.broker.serving import DATA_DIR_VARIABLE, configure, fail_if_running, reason
 from odradek_cli.commands import fail
 from odradek_cli.options import option
 from odradek_cli.say import say
@@ -178,9 +178,7 @@ def start(
     parsed, _ = configure(listen, data_dir, config, settings, insecure=insecure, users=user or [])
     directory = Path(parsed.data_dir).absolute()
     log_file = directory / LOG_FILE
-    running = _running(directory)
-    if running is not None:
-        fail(f"a broker is running already: pid {running.pid}, {running.address}, data {directory}")
+    fail_if_running(directory)
     data_dirs = ",".join(str(Path(path).absolute()) for path in parsed.log_dirs)
     command = [sys.executable, "-m", "odradek", "serve", "--data-dir", data_dirs]
     command += ["--log-file", str(log_file)]
@@ -202,6 +200,7 @@ def start(
         command.append("--console-write")
     if port_file is not None:
         command += ["--port-file", str(port_file.absolute())]
+    is_new = not directory.exists()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = log_file.open("ab")
@@ -218,7 +217,7 @@ def start(
         )
     line = _ready_line(child, timeout_s)
     if line is None:
-        _report_failure(child, log_file, logged_bytes, timeout_s)
+        _report_failure(child, log_file, logged_bytes, timeout_s, is_new=is_new)
     say(f"{line} [pid {child.pid}, log {log_file}]")
 
 
@@ -239,9 +238,15 @@ def _ready_line(child: subprocess.Popen[bytes], timeout_s: float) -> str | None:
 
 
 def _report_failure(
-    child: subprocess.Popen[bytes], log_file: Path, logged_bytes: int, timeout_s: float
+    child: subprocess.Popen[bytes],
+    log_file: Path,
+    logged_bytes: int,
+    timeout_s: float,
+    *,
+    is_new: bool,
 ) -> None:
-    """Print the reason why the child is not ready, and end the child."""
+    """Print the reason why the child is not ready, and end the child. A new directory is removed if
+    it has nothing but the reason."""
     try:
         # If the child's output has ended, the child will end soon. If the output is only late, the
         # child continues to run.
@@ -259,15 +264,11 @@ def _report_failure(
         lines = log.read().decode("utf-8", "replace").splitlines()
     said = [line for line in lines if line.startswith(_ERROR_PREFIX)]
     if said:
+        if is_new and os.listdir(log_file.parent) == [log_file.name]:
+            log_file.unlink()
+            log_file.parent.rmdir()
         fail(said[-1].removeprefix(_ERROR_PREFIX), exit_code or 1)
     fail(f"the broker ended with exit code {exit_code} before it was ready; see {log_file}")
-
-
-def _running(directory: Path) -> RunningBroker | None:
-    try:
-        return PidFile(directory).read()
-    except OSError as error:
-        fail(f"cannot read the data directory {directory}: {reason(error)}")
 
 
 def stop(
@@ -283,7 +284,7 @@ def stop(
     Exits 3 if no broker is running, 1 if the broker does not stop in time.
     """
     directory = _directory(data_dir, config, settings)
-    running = _running(directory)
+    running = serving.running(directory)
     if running is None:
         fail(f"no broker is running on {directory}", EXIT_NOT_RUNNING)
     try:
@@ -293,7 +294,7 @@ def stop(
     except PermissionError:
         fail(f"the broker with pid {running.pid} belongs to another user")
     deadline = time.monotonic() + timeout_s
-    while _running(directory) == running:
+    while serving.running(directory) == running:
         if time.monotonic() > deadline:
             fail(f"the broker with pid {running.pid} has not stopped within {timeout_s:g} s")
         time.sleep(_POLL_S)
@@ -308,7 +309,7 @@ def status(
 ) -> None:
     """Say whether a broker serves a data directory. Exits 3 if no broker does."""
     directory = _directory(data_dir, config, settings)
-    running = _running(directory)
+    running = serving.running(directory)
     answers = running is not None and _accepts(running.address)
     if as_json:
         say(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek_cli.broker.pid_file import PidFile, PidFileBusyError
+from odradek_cli.broker.pid_file import PidFile, PidFileBusyError, RunningBroker
 from odradek_cli.broker.starter import PortFile, ended_by_stdin, ended_with_parent
 from odradek_cli.commands import fail, with_value
 from odradek_cli.standard_streams import drop_output
@@ -148,6 +148,7 @@ def _serve(options: ServeOptions) -> None:
     _warn_of_open_directories(parsed.log_dirs)
     directory = Path(parsed.data_dir).absolute()
     pid_file = PidFile(directory)
+    fail_if_running(directory)
     console, begin_console = _console(options, parsed)
     port_file = _port_file(options.port_file)
 
@@ -184,6 +185,21 @@ def _serve(options: ServeOptions) -> None:
         if port_file is not None:
             port_file.remove()
         pid_file.release()
+
+
+def running(directory: Path) -> RunningBroker | None:
+    """The broker that serves a data directory. Ends the program if that cannot be read."""
+    try:
+        return PidFile(directory).read()
+    except OSError as error:
+        fail(f"cannot read the data directory {directory}: {reason(error)}")
+
+
+def fail_if_running(directory: Path) -> None:
+    """End the program if a broker serves the data directory."""
+    other = running(directory)
+    if other is not None:
+        fail(f"a broker is running already: pid {other.pid}, {other.address}, data {directory}")
 
 
 def _port_file(path: Path | None) -> PortFile | None:
