@@ -253,6 +253,10 @@ class SubprocessBroker(Secured):
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._listen = listen
         self._settings = {key: _text(value) for key, value in (settings or {}).items()}
+        if self._settings:
+            from odradek_broker.config.broker import require_known
+
+            require_known(self._settings)
         if emulate is not None:
             self._settings["odradek.emulate"] = emulate
         self._child: subprocess.Popen[bytes] | None = None

@@ -260,9 +260,11 @@ def test_a_daemon_is_started_shown_and_stopped(data: Path) -> None:
             "data_dir": str(data),
         },
     )
-    done = start(data)
+    done = start(data, "--set", "num.partition=3")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("odradek ready on ")
+    ignored = "unknown setting num.partition is ignored; did you mean num.partitions?"
+    assert done.stderr == f"odradek: warning: {ignored}\n"
     code, told = status(data)
     assert (code, told["running"], told["accepting"]) == (0, True, True)
     assert f"pid {told['pid']}" in done.stdout

@@ -126,6 +126,8 @@ def test_each_cluster_has_its_own_settings(clusters: Clusters) -> None:
     ("settings", "words"),
     [
         ({"num.partitions": "many"}, "num.partitions is 'many'"),
+        ({"num.partition": 3}, "num.partition is no broker setting; did you mean num.partitions"),
+        ({"retention.ms": 3}, "retention.ms is a setting of topics; .* log.retention.ms"),
         ({"log.dirs": "/data"}, "log.dirs cannot be chosen"),
         ({"http.listen": "127.0.0.1:1"}, "http.listen cannot be chosen"),
         ({"advertised.listeners": "PLAINTEXT://a:1"}, "advertised.listeners cannot be chosen"),
@@ -607,7 +609,7 @@ def test_malformed_requests_do_not_stop_the_cluster_process(clusters: Clusters) 
 
 @pytest.mark.full
 def test_a_broker_under_test_forwards_the_largest_orders() -> None:
-    body = json.dumps({"settings": {"an.application": "\u00e9" * 30_000}}, ensure_ascii=False)
+    body = json.dumps({"settings": {"metric.reporters": "\u00e9" * 30_000}}, ensure_ascii=False)
     with SubprocessBroker(testing=True) as broker:
         status, answer = order(broker.http, "POST", "/clusters", body.encode())
         assert (status, answer.get("error")) == (201, None)

@@ -103,6 +103,12 @@ class TestWithSettings:
         assert await configured(odradek_broker.bootstrap, *names) == ["3", "false", "-1"]
 
 
+@pytest.mark.parametrize("make", [Broker, SubprocessBroker])
+def test_an_unknown_setting_of_a_broker_is_an_error(make: type[Broker | SubprocessBroker]) -> None:
+    with pytest.raises(ValueError, match=r"is no broker setting; did you mean num\.partitions"):
+        make(settings={"num.partition": 3})
+
+
 @pytest.mark.full
 def test_settings_of_a_conftest_reach_both_brokers(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(

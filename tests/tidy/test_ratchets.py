@@ -22,12 +22,12 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_232
+CORE_LINES_MAX = 120_246
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
     "odradek_broker": 5_424,
-    "odradek_broker.config": 4_174,
+    "odradek_broker.config": 4_188,
     "odradek_broker.coordinator": 17_174,
     "odradek_broker.explain": 3_144,
     "odradek_broker.handlers": 9_168,
@@ -39,7 +39,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.share": 4_065,
     "odradek_broker.storage": 13_395,
     "odradek_broker.telemetry": 1_166,
-    "odradek_cli": 12_659,
+    "odradek_cli": 12_664,
     "odradek_client": 2_663,
     "odradek_client.admin": 4_270,
     "odradek_client.config": 1_392,
@@ -53,7 +53,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_mirror": 6_922,
     "odradek_protocol": 16_352,
     "odradek_records": 2_942,
-    "odradek_testkit": 9_180,
+    "odradek_testkit": 9_190,
     "pyspark_odradek": 6_274,
 }
 #: A row may be this much too high, so that not every small change has to touch the table.

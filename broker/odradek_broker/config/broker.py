@@ -32,6 +32,7 @@ from odradek_broker.config.types import (
     BrokerConfigError,
     ConfigSource,
     Setting,
+    UnknownSettingError,
     Value,
     write_value,
 )
@@ -589,6 +590,23 @@ def _about_authorizer(config: BrokerConfig) -> list[Notice]:
     ]
 
 
+def require_known(given: Iterable[str]) -> None:
+    """Raise ConfigError for a key that no setting of a broker has. For programs, which mean each of
+    the settings that they give; a file may be for other brokers as well."""
+    for key in given:
+        if find_setting(key) is None and key not in UNSUPPORTED_KEYS and not _is_ignored(key):
+            nearest = did_you_mean(key, SETTING_OF_KEY)
+            raise UnknownSettingError(key, _for_topics(key) or f"is no broker setting{nearest}")
+
+
+def _for_topics(key: str) -> str:
+    if key not in TOPIC_SETTINGS:
+        return ""
+    default = TOPIC_SETTINGS[key].broker_key
+    of_broker = f"; the broker's default for it is {default}" if default else ""
+    return f"is a setting of topics{of_broker}"
+
+
 def _unused(key: str) -> Notice | None:
     """The warning for an unused key; None for a key that is ignored without a warning."""
     if _is_ignored(key):
@@ -596,9 +614,5 @@ def _unused(key: str) -> Notice | None:
     if key in UNSUPPORTED_KEYS:
         return Notice("warning", f"{key} is not supported: {UNSUPPORTED_KEYS[key]}")
     if key in TOPIC_SETTINGS:
-        broker_key = TOPIC_SETTINGS[key].broker_key
-        text = f"{key} is a setting of topics"
-        if broker_key:
-            text += f"; the broker's default for it is {broker_key}"
-        return Notice("warning", text)
+        return Notice("warning", f"{key} {_for_topics(key)}")
     return Notice("warning", f"unknown setting {key} is ignored{did_you_mean(key, SETTING_OF_KEY)}")

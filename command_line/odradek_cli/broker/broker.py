@@ -175,10 +175,15 @@ def start(
     1 if the broker is running already or cannot start, 2 for a bad setting.
     """
     settings = _with_emulated(settings, emulate)
-    parsed, _ = configure(listen, data_dir, config, settings, insecure=insecure, users=user or [])
+    parsed, notices = configure(
+        listen, data_dir, config, settings, insecure=insecure, users=user or []
+    )
     directory = Path(parsed.data_dir).absolute()
     log_file = directory / LOG_FILE
     fail_if_running(directory)
+    for notice in notices:
+        if notice.level == "warning":
+            say(f"odradek: warning: {notice.text}", err=True)
     data_dirs = ",".join(str(Path(path).absolute()) for path in parsed.log_dirs)
     command = [sys.executable, "-m", "odradek", "serve", "--data-dir", data_dirs]
     command += ["--log-file", str(log_file)]

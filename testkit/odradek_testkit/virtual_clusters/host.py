@@ -20,7 +20,12 @@ from typing import Any
 
 import structlog
 
-from odradek_broker.config.broker import BrokerConfig, BrokerConfigError, parse_config
+from odradek_broker.config.broker import (
+    BrokerConfig,
+    BrokerConfigError,
+    parse_config,
+    require_known,
+)
 from odradek_testkit.virtual_clusters import forked
 from odradek_testkit.virtual_clusters.settings import (
     DEFAULTS,
@@ -169,6 +174,7 @@ class HostedCluster:
             "http.listen": "127.0.0.1:0",
             **self.addresses,
         }
+        require_known(self.settings)
         config = parse_config(given)[0]
         check_listeners(config)
         return config
