@@ -44,10 +44,9 @@ _E = ErrorCode
 #: The epoch that every check of epochs accepts.
 ANY_EPOCH = -1
 
-#: The greatest number of state batches of a share partition: a snapshot with this number fits into
-#: a record batch of the default size. Leaders of share partitions need at most a fifth of this
-#: number.
-STATE_BATCHES_MAX = 50_000
+#: The greatest number of state batches of a share partition, which a snapshot encodes in one piece.
+#: Leaders of share partitions need at most two thirds of this number.
+STATE_BATCHES_MAX = 15_000
 
 #: The greatest size of a batch with snapshots of rarely changed share partitions; further snapshots
 #: are written in another batch.

@@ -126,6 +126,22 @@ def test_h110_every_request_reaches_the_state(world: ShareStateWorld) -> None:
     assert codes(ask(world, reading(0), 0)) == {0: E.INVALID_REQUEST}
 
 
+def test_h105_a_request_with_too_many_batches_of_a_partition_is_refused(
+    world: ShareStateWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are merged in one piece, which must not hold the loop (N-57)."""
+    monkeypatch.setattr("odradek_broker.handlers.write_share_group_state._BATCHES_MAX", 2)
+    world.initialize()
+    batches = [
+        WrittenBatch(first_offset=n, last_offset=n, delivery_state=2, delivery_count=1)
+        for n in (1, 3, 5)
+    ]
+    assert codes(ask(world, writing(0, batches=batches), 1)) == {0: E.INVALID_REQUEST}
+    assert not world.stored().batches
+    assert codes(ask(world, writing(0, batches=batches[:2]), 1)) == {0: E.NONE}
+    assert len(world.stored().batches) == 2
+
+
 def test_h110_a_write_of_version_0_stores_no_delivered_count(
     world: ShareStateWorld,
 ) -> None:
