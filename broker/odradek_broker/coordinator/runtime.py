@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
+from itertools import repeat
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -48,6 +49,8 @@ BATCH_BYTES_MAX = 256 * 1024
 
 #: The number of records that a load replays in one slice.
 LOAD_SLICE_RECORDS = 250
+#: The bytes of a value that count as a further record in a slice of a load.
+_LOAD_RECORD_BYTES = 256
 
 #: The number of answers that are sent at once. The end of a join phase has an answer for each
 #: member; other clients are served between the slices.
@@ -266,8 +269,13 @@ class Runtime(Generic[C]):
         """Replay the whole partition, one record at a time."""
         for _, key, value in self._partition.read_all():
             if key is not None:
-                self.core.replay(key, value)
+                yield from self._load_record(key, value)
             yield None
+
+    def _load_record(self, key: bytes, value: bytes | None) -> Iterable[object]:
+        """Replay a record of the log. Yields as often as it counts as a further record."""
+        self.core.replay(key, value)
+        return repeat(None, len(value or b"") // _LOAD_RECORD_BYTES)
 
     # --- In service ---
 
@@ -507,7 +515,7 @@ class OffsetRuntime(Runtime[OC]):
         for offset, key, value in self._partition.read_all():
             if key is not None:
                 self.core.next_offset = offset
-                self.core.replay(key, value)
+                yield from self._load_record(key, value)
             yield None
 
 
@@ -594,10 +602,10 @@ class TransactionalRuntime(Runtime[TC]):
 
     def _replay_all(self) -> Iterator[object]:
         for record in self._partition.read_stored():
-            self._replay_stored(record)
+            yield from self._replay_stored(record)
             yield None
 
-    def _replay_stored(self, record: ReplayedRecord) -> None:
+    def _replay_stored(self, record: ReplayedRecord) -> Iterable[object]:
         if record.is_control:
             try:
                 marker = decode_marker(record.key, record.value)
@@ -606,8 +614,9 @@ class TransactionalRuntime(Runtime[TC]):
             if marker is not None:
                 self.core.replay_marker(record.producer_id, marker.is_commit)
         elif record.key is None:
-            return
+            return ()
         elif record.producer_id == NO_PRODUCER_ID:
-            self.core.replay(record.key, record.value)
+            return self._load_record(record.key, record.value)
         else:
             self.core.replay_pending(record.producer_id, record.key, record.value)
+        return ()

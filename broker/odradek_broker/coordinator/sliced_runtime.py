@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -25,7 +25,7 @@ from odradek_broker.coordinator.runtime import (
     in_batches,
 )
 from odradek_broker.deferred import Deferred
-from odradek_broker.slices import Slices, in_pieces, pause_in_change
+from odradek_broker.slices import Slices, in_pieces, pause, pause_in_change
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 
@@ -39,7 +39,7 @@ class SlicedCore(Core, Protocol):
     """A core whose decisions may take long."""
 
     async def replay_in_pieces(self, key: bytes, value: bytes) -> None:
-        """Like `replay`, for a record with a large value."""
+        """Like `replay`, for a record with a large value. It pauses, and waits for nothing."""
         ...
 
 
@@ -74,6 +74,12 @@ class SlicedRuntime(Runtime[SC]):
         self._is_busy = False
         #: What waits for the end of the present decision.
         self._tasks: deque[_Task] = deque()
+
+    def _load_record(self, key: bytes, value: bytes | None) -> Iterable[object]:
+        if value is None or len(value) <= _LARGE_BYTES:
+            return super()._load_record(key, value)
+        pieces = self.core.replay_in_pieces(key, value).__await__()
+        return (None for _ in pieces for _ in range(in_pieces.SIZE))
 
     # --- Decisions ---
 
@@ -176,7 +182,9 @@ class SlicedRuntime(Runtime[SC]):
                     continue
                 self._replay(replace(outcome, records=small))
                 small = []
+                await pause()
                 await self.core.replay_in_pieces(key, value)
+                await pause()
             self._replay(replace(outcome, records=small))
 
     async def _after(self, outcome: CoreOutcome, error: ErrorCode) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from odradek_broker.coordinator.groups.consumer.group import ConsumerMember, MemberState
 from odradek_broker.coordinator.groups.events import RecordReplayed
 from odradek_broker.coordinator.groups.modern.group import ModernGroup
-from odradek_broker.coordinator.groups.partitions import Partitions, Tasks, each_partition, named
+from odradek_broker.coordinator.groups.partitions import Partitions, Tasks, named
 from odradek_broker.coordinator.groups.settings import GroupMetadata
 from odradek_broker.coordinator.groups.share.group import (
     ShareGroup,
@@ -124,11 +124,13 @@ def _partitions(held: Partitions | HeldTasks, topics: GroupMetadata) -> list[Top
     if not isinstance(held, HeldTasks):
         return named(held, topics)
     kinds = (("task", held.tasks.active), ("standby task", held.tasks.standby))
-    return [
-        (f"{word} {each_id}", index)
-        for word, some in kinds
-        for each_id, index in sorted(each_partition(some))
-    ]
+    shown: list[TopicPartition] = []
+    for word, some in kinds:
+        for each_id, indexes in some.items():
+            # A history shows the first tasks, and the number of the others.
+            shown += [(f"{word} {each_id}", index) for index in nsmallest(LIST_MAX, indexes)]
+            shown += [(f"{word} {each_id}", max(indexes))] * (len(indexes) - LIST_MAX)
+    return shown
 
 
 def _progress(group: Group, member: Member) -> str:

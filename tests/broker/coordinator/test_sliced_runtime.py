@@ -88,6 +88,17 @@ class World:
         return deferred
 
 
+def test_n57_a_load_leaves_turns_to_others_within_a_large_record(world: World) -> None:
+    world.partition.records = [(b"large", bytes(5_000)), (b"small", b"")]
+    runtime = SlicedTransactionalRuntime(
+        Slices(lambda: 0, world.turns), world.core, world.partition, lambda: Instant(0, 0)
+    )
+    assert not runtime.load(10) and not world.core.words
+    while not runtime.load(10):
+        pass
+    assert world.core.words == ["large", "small"]
+
+
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)

@@ -454,11 +454,12 @@ def check_streams_commit(
         return member
     if not transactional and call.api_version < CONSUMER_GROUPS_SINCE:
         return _E.UNSUPPORTED_VERSION
-    epochs = {**member.pending.epochs, **member.assigned.epochs}
+    assigned, pending = member.assigned.epochs, member.pending.epochs
 
     def got(part: CommitPart) -> int | None:
         source = group.topology and group.topology.source_of(part.topic)
-        return epochs.get((source or "", part.partition))
+        epoch = assigned.get(source or "", {}).get(part.partition)
+        return pending.get(source or "", {}).get(part.partition) if epoch is None else epoch
 
     return _check_epoch(member, call, transactional, metadata_max, got)
 

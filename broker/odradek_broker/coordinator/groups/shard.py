@@ -75,7 +75,7 @@ from odradek_broker.coordinator.runtime import (
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Randomness
-from odradek_broker.slices import in_pieces, with_pauses
+from odradek_broker.slices import in_pieces, pause, with_pauses
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
@@ -205,6 +205,7 @@ class GroupShard:
             self._replay_group(group_metadata.decode_key(key).group, decoded)
         elif kind in self._of_record:
             made = await with_pauses(modern_groups.decode_value_with_pauses(kind, value))
+            await pause()
             self._replay_modern(kind, key, made)
         else:
             self.replay(key, value)

@@ -19,7 +19,7 @@ from odradek_broker.coordinator.groups.partitions import Tasks, each_partition, 
 from odradek_broker.coordinator.groups.streams.tasks import Task, TaskSet
 from odradek_broker.coordinator.groups.streams.topology import ConfiguredSubtopology
 from odradek_broker.coordinator.shards import java_hash
-from odradek_broker.slices import in_pieces
+from odradek_broker.slices import in_pieces, in_sorted_order, paced
 from odradek_protocol.lazy_dataclass import dataclass
 
 T = TypeVar("T")
@@ -227,22 +227,26 @@ class _Assignment:
                 process = self._processes.setdefault(member.process_id, _Process())
                 process.add_member(_Place(member_id))
                 self._process_of[member_id] = process
-                for task in each_partition(member.target.active):
-                    self._was_active[task] = member_id
-                for task in each_partition(member.target.standby):
-                    self._was_standby.setdefault(task, []).append(member_id)
+                async for tasks in in_pieces(each_partition(member.target.active)):
+                    self._was_active.update(dict.fromkeys(tasks, member_id))
+                async for tasks in in_pieces(each_partition(member.target.standby)):
+                    for task in tasks:
+                        self._was_standby.setdefault(task, []).append(member_id)
         self._order = await hash_order(self._processes, len(self._members))
         async for several in in_pieces(self._processes.values()):
             for process in several:
                 process.order = await hash_order(process.places)
 
-    def _tasks(self, *, stateful: bool) -> list[Task]:
-        return [
-            (each_id, index)
-            for each_id, each in self._subtopologies.items()
+    async def _tasks(self, *, stateful: bool) -> list[Task]:
+        """The tasks, sorted by their index."""
+        tasks = [
+            (index, each_id)
+            async for each_id, each in paced(self._subtopologies.items())
             if each.is_stateful or not stateful
             for index in range(each.tasks)
         ]
+        ordered = await in_sorted_order(tasks)
+        return [(each_id, index) async for some in in_pieces(ordered) for index, each_id in some]
 
     async def _queue(self) -> _Queue[_Process]:
         queue: _Queue[_Process] = _Queue(lambda process: process.load)
@@ -261,7 +265,7 @@ class _Assignment:
         then to the least loaded process."""
         waiting = [
             task
-            async for some in in_pieces(_by_index(self._tasks(stateful=False)))
+            async for some in in_pieces(await self._tasks(stateful=False))
             for task in some
             if not self._keep(task, self._was_active.get(task))
         ]
@@ -272,7 +276,7 @@ class _Assignment:
             if not self._keep(task, self._least_loaded(self._was_standby.get(task, ())))
         ]
         queue = await self._queue()
-        async for some in in_pieces(sorted(waiting)):
+        async for some in in_pieces(await in_sorted_order(waiting)):
             for task in some:
                 process = queue.take()
                 count = process.add_to_least_loaded(task, active=True)
@@ -310,14 +314,14 @@ class _Assignment:
         """Assign the standby tasks: first where they are standby now, or were active and moved
         away, then to the least loaded process that does not have the task."""
         waiting: list[tuple[Task, int]] = []
-        async for some in in_pieces(_by_index(self._tasks(stateful=True))[::-1]):
+        async for some in in_pieces((await self._tasks(stateful=True))[::-1]):
             for task in some:
                 for given in range(self._replicas):
                     if not self._keep_standby(task):
                         waiting.append((task, self._replicas - given))
                         break
         queue = await self._queue()
-        async for several in in_pieces(sorted(waiting, reverse=True)):
+        async for several in in_pieces((await in_sorted_order(waiting))[::-1]):
             for task, replicas in several:
                 for _ in range(replicas):
                     if not self._add_standby(queue, task):
@@ -356,19 +360,17 @@ class _Assignment:
         """The targets of all members."""
         places = [each for process in self._processes.values() for each in process.places.values()]
         return {
-            place.member_id: TaskSet(_by_subtopology(place.active), _by_subtopology(place.standby))
+            place.member_id: TaskSet(
+                await _by_subtopology(place.active), await _by_subtopology(place.standby)
+            )
             async for some in in_pieces(places)
             for place in some
         }
 
 
-def _by_index(tasks: Iterable[Task]) -> list[Task]:
-    """The tasks, sorted by their index."""
-    return [(each_id, index) for index, each_id in sorted((task[1], task[0]) for task in tasks)]
-
-
-def _by_subtopology(tasks: Iterable[Task]) -> Tasks:
+async def _by_subtopology(tasks: Iterable[Task]) -> Tasks:
     indexes: dict[str, list[int]] = {}
-    for each_id, index in sorted(tasks):
-        indexes.setdefault(each_id, []).append(index)
+    async for some in in_pieces(tasks):
+        for each_id, index in some:
+            indexes.setdefault(each_id, []).append(index)
     return partitions_of(indexes.items())

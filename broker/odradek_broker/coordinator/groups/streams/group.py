@@ -13,14 +13,11 @@ from odradek_broker.coordinator.groups.modern.group import (
     ModernGroupState,
     ModernMember,
 )
-from odradek_broker.coordinator.groups.partitions import each_partition
 from odradek_broker.coordinator.groups.streams.tasks import (
     NO_TASK_SET,
     NOTHING_HELD,
     HeldTasks,
-    Task,
     TaskSet,
-    held_tasks,
     tasks_of,
 )
 from odradek_broker.coordinator.groups.streams.topology import (
@@ -86,17 +83,17 @@ class StreamsGroupMember(ModernMember):
         return self.rebalance_timeout_ms if revokes else None
 
     @property
-    def active_tasks(self) -> list[Task]:
+    def active_tasks(self) -> list[tuple[str, frozenset[int]]]:
         """The active tasks that the member has or has not revoked yet."""
         both = (self.assigned.tasks, self.pending.tasks)
-        return [task for held in both for task in each_partition(held.active)]
+        return [each for held in both for each in held.active.items()]
 
     @property
-    def copied_tasks(self) -> list[Task]:
+    def copied_tasks(self) -> list[tuple[str, frozenset[int]]]:
         """The standby and warm-up tasks that the member has or has not revoked yet."""
         both = (self.assigned.tasks, self.pending.tasks)
         kinds = (tasks for held in both for tasks in (held.standby, held.warmup))
-        return [task for tasks in kinds for task in each_partition(tasks)]
+        return [each for tasks in kinds for each in tasks.items()]
 
     def may_own(self, owned: TaskSet | None) -> bool:
         return owned is not None and owned.is_subset(self.assigned.tasks)
@@ -145,11 +142,12 @@ class StreamsGroupMember(ModernMember):
 
 
 class Holders(NamedTuple):
-    """The processes that have each task, or have not revoked it yet. `active`: the process with the
-    active task; `copies`: the processes with a standby or warm-up task."""
+    """The processes that have tasks, or have not revoked them yet. `active`: for each subtopology,
+    the process with each active task; `copies`: for each process and subtopology, the standby and
+    warm-up tasks."""
 
-    active: dict[Task, str]
-    copies: dict[Task, Uses[str]]
+    active: dict[str, dict[int, str]]
+    copies: dict[tuple[str, str], Uses[int]]
 
 
 @dataclass(slots=True)
@@ -175,8 +173,8 @@ class StreamsGroup(ModernGroup[StreamsGroupMember, TaskSet]):
     # --- derived ---
     #: For each task, the processes that have it or have not revoked it yet.
     holders: Holders = field(default_factory=lambda: Holders({}, {}))
-    #: For each active task, the member that has it or has not revoked it yet.
-    owners: dict[Task, str] = field(default_factory=dict)
+    #: For each subtopology, the member that has each active task or has not revoked it yet.
+    owners: dict[str, dict[int, str]] = field(default_factory=dict)
     # --- soft ---
     #: The topology, configured for the topics of the cluster; None before it was configured.
     configured: ConfiguredTopology | None = None
@@ -235,20 +233,23 @@ class StreamsGroup(ModernGroup[StreamsGroupMember, TaskSet]):
         """Note the tasks that a member has, in place of those that it had."""
         active, copies = self.holders
         if before is not None:
-            for task in before.active_tasks:
+            for each_id, indexes in before.active_tasks:
+                owners = self.owners.get(each_id, {})
                 # Compaction keeps only the latest record of each member. So during a load, a newer
                 # record may already have given this task to another member.
-                if self.owners.get(task) == before.member_id:
-                    del self.owners[task], active[task]
-            for task in before.copied_tasks:
-                copies[task].change([before.process_id], ())
-                if not copies[task]:
-                    del copies[task]
+                for index in [each for each in indexes if owners.get(each) == before.member_id]:
+                    del owners[index], active[each_id][index]
+            for each_id, indexes in before.copied_tasks:
+                held = copies[before.process_id, each_id]
+                held.change(indexes, ())
+                if not held:
+                    del copies[before.process_id, each_id]
         if after is not None:
-            for task in after.copied_tasks:
-                copies.setdefault(task, Uses()).change((), [after.process_id])
-            for task in after.active_tasks:
-                self.owners[task], active[task] = after.member_id, after.process_id
+            for each_id, indexes in after.copied_tasks:
+                copies.setdefault((after.process_id, each_id), Uses()).change((), indexes)
+            for each_id, indexes in after.active_tasks:
+                self.owners.setdefault(each_id, {}).update(dict.fromkeys(indexes, after.member_id))
+                active.setdefault(each_id, {}).update(dict.fromkeys(indexes, after.process_id))
 
     def stored_target(self, value: StreamsGroupTargetAssignmentMemberValue) -> TaskSet:
         return TaskSet(
@@ -277,11 +278,11 @@ def _held(
 ) -> HeldTasks:
     """The tasks in a record. If the record has no epochs for active tasks, because an older
     broker wrote it, every active task gets `default_epoch`."""
-    epochs: dict[Task, int] = {}
+    epochs: dict[str, dict[int, int]] = {}
     for each in active:
         known = each.assignment_epochs
         if known is None or len(known) != len(each.partitions):
             known = [default_epoch] * len(each.partitions)
-        for index, epoch in zip(each.partitions, known, strict=True):
-            epochs[each.subtopology_id, index] = epoch
-    return held_tasks(tasks_of(active), tasks_of(standby), tasks_of(warmup), epochs)
+        of_topology = epochs.setdefault(each.subtopology_id, {})
+        of_topology.update(zip(each.partitions, known, strict=True))
+    return HeldTasks(TaskSet(tasks_of(active), tasks_of(standby), tasks_of(warmup)), epochs)

@@ -47,7 +47,7 @@ from odradek_broker.coordinator.groups.streams.topology import (
 from odradek_broker.coordinator.groups.topics_hash import topics_hash
 from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record
 from odradek_broker.coordinator.timers import Timers
-from odradek_broker.slices import in_pieces
+from odradek_broker.slices import in_pieces, pause
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -107,12 +107,12 @@ def _check_tasks(configured: ConfiguredTopology, owned: TaskSet) -> None:
             subtopology = configured.subtopologies.get(each_id)
             if subtopology is None:
                 raise invalid_request(f"Subtopology {each_id} does not exist in the topology.")
-            for index in sorted(indexes):
-                if not 0 <= index < subtopology.tasks:
-                    raise invalid_request(
-                        f"Task {index} for subtopology {each_id} is invalid. Number of tasks for"
-                        f" this subtopology: {subtopology.tasks}"
-                    )
+            wrong = [index for index in indexes if not 0 <= index < subtopology.tasks]
+            if wrong:
+                raise invalid_request(
+                    f"Task {min(wrong)} for subtopology {each_id} is invalid. Number of tasks for"
+                    f" this subtopology: {subtopology.tasks}"
+                )
 
 
 # --- Calls --------------------------------------------------------------------------------------
@@ -233,9 +233,12 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         if not group.members:
             self._delay_assignment(group, now)
         epoch, target = await self._target(change, updated, out.records, now)
+        await pause()
         member = reconcile(updated, epoch, target, owned, lambda: group.holders)
+        await pause()
         if member != updated:
             out.records.append(await make.current_record(group.group_id, member))
+            await pause()
             self.deadlines.update_revocation(group, member, now)
         self.deadlines.restart_session(group, member, now)
         self.undo_if_refused(group, out, member.member_id)

@@ -3,14 +3,13 @@ member first revokes tasks, and gets further tasks when no other process has the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import Enum, auto
 
 from odradek_broker.coordinator.groups.partitions import (
     Tasks,
     difference,
-    each_partition,
     intersection,
     partitions_of,
 )
@@ -23,15 +22,13 @@ from odradek_broker.coordinator.groups.streams.group import (
 from odradek_broker.coordinator.groups.streams.tasks import (
     NOTHING_HELD,
     HeldTasks,
-    Task,
     TaskSet,
     held_tasks,
 )
-from odradek_broker.coordinator.groups.uses import Uses
 from odradek_protocol.errors import ErrorCode
 
 _S = StreamsMemberState
-_NOBODY: Uses[str] = Uses()
+_NONE: Mapping[int, str] = {}
 
 
 class ReconciliationStep(Enum):
@@ -125,33 +122,34 @@ class _Plan:
             difference(now.standby, kept.standby),
             difference(now.warmup, kept.warmup),
         )
-        active = self._free(difference(target.active, kept.active), self._active_is_free)
+        active = self._free(difference(target.active, kept.active), self._taken)
         self.kept = held_tasks(kept.active, kept.standby, kept.warmup, epochs)
         self.revoked = held_tasks(revoked.active, revoked.standby, revoked.warmup, epochs)
         self.added = held_tasks(
             active,
-            self._free(difference(target.standby, kept.standby), self._copy_is_free),
-            self._free(difference(target.warmup, kept.warmup), self._copy_is_free),
-            dict.fromkeys(each_partition(active), epoch),
+            self._free(difference(target.standby, kept.standby), self._own),
+            self._free(difference(target.warmup, kept.warmup), self._own),
+            {each_id: dict.fromkeys(indexes, epoch) for each_id, indexes in active.items()},
         )
 
-    def _free(self, wanted: Tasks, is_free: Callable[[Task], bool]) -> Tasks:
+    def _free(self, wanted: Tasks, not_free: Callable[[str], Collection[int]]) -> Tasks:
         """The tasks that no other process has, so that the member can get them."""
         free = partitions_of(
-            (each_id, [index for index in indexes if is_free((each_id, index))])
+            (each_id, indexes.difference(not_free(each_id), self._copies(each_id)))
             for each_id, indexes in wanted.items()
         )
         self.waits = self.waits or free != wanted
         return free
 
-    def _active_is_free(self, task: Task) -> bool:
-        """True if no process has the task as active, and the member's process has it neither as
-        standby nor as warm-up."""
-        return task not in self._holders.active and not self._has_copy(task)
+    def _taken(self, each_id: str) -> Collection[int]:
+        """The tasks of a subtopology that a process has as active: nobody else gets them so."""
+        return self._holders.active.get(each_id, _NONE)
 
-    def _copy_is_free(self, task: Task) -> bool:
-        """True if the member's process has the task neither as active nor as standby or warm-up."""
-        return self._holders.active.get(task) != self._process_id and not self._has_copy(task)
+    def _own(self, each_id: str) -> Collection[int]:
+        """The tasks that the member's process has as active: it gets no copy of them."""
+        active = self._holders.active.get(each_id, _NONE)
+        return [index for index, process in active.items() if process == self._process_id]
 
-    def _has_copy(self, task: Task) -> bool:
-        return self._process_id in self._holders.copies.get(task, _NOBODY)
+    def _copies(self, each_id: str) -> Collection[int]:
+        """The tasks that the member's process has as standby or warm-up."""
+        return self._holders.copies.get((self._process_id, each_id), ())

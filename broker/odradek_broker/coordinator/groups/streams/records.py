@@ -9,7 +9,7 @@ from odradek_broker.coordinator.groups.partitions import Tasks, in_order
 from odradek_broker.coordinator.groups.streams.group import StreamsGroupMember
 from odradek_broker.coordinator.groups.streams.tasks import HeldTasks, TaskSet
 from odradek_broker.coordinator.runtime import Record
-from odradek_broker.slices import in_pieces, paced
+from odradek_broker.slices import in_pieces, paced, pause
 from odradek_protocol.schemas.streams_group_heartbeat import InternalTopicInfo, StreamsTopology
 from odradek_protocol.stored.modern_groups import encode_record
 from odradek_protocol.stored.streams_group import (
@@ -141,6 +141,7 @@ async def current_record(group_id: str, member: StreamsGroupMember) -> Record:
         standby_tasks_pending_revocation=_stored(pending.standby),
         warmup_tasks_pending_revocation=_stored(pending.warmup),
     )
+    await pause()
     elements = len(assigned.active) + len(assigned.standby) + len(pending.active)
     return await encoded(value, elements, group_id=group_id, member_id=member.member_id)
 
@@ -150,7 +151,7 @@ def _stored_active(held: HeldTasks) -> list[StoredTasks]:
         StoredTasks(
             subtopology_id=each_id,
             partitions=indexes,
-            assignment_epochs=[held.epochs[each_id, index] for index in indexes],
+            assignment_epochs=[*map(held.epochs[each_id].__getitem__, indexes)],
         )
         for each_id, indexes in in_order(held.tasks.active)
     ]

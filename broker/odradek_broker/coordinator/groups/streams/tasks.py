@@ -10,7 +10,6 @@ from typing import Protocol
 
 from odradek_broker.coordinator.groups.partitions import (
     Tasks,
-    each_partition,
     intersects,
     is_subset,
     partitions_of,
@@ -20,6 +19,10 @@ from odradek_protocol.lazy_dataclass import dataclass
 
 Task = tuple[str, int]
 """Subtopology id and partition index."""
+
+# A member may have ten thousand tasks of one subtopology, so no task costs a call or a tuple.
+TaskEpochs = Mapping[str, Mapping[int, int]]
+"""Subtopology id to a group epoch for each partition index."""
 
 
 class TaskIds(Protocol):
@@ -68,7 +71,7 @@ class HeldTasks:
     each active task."""
 
     tasks: TaskSet = NO_TASK_SET
-    epochs: Mapping[Task, int] = field(default_factory=dict)
+    epochs: TaskEpochs = field(default_factory=dict)
 
     def merge(self, other: HeldTasks) -> HeldTasks:
         """The tasks of both sets."""
@@ -79,7 +82,10 @@ class HeldTasks:
                 union(mine.standby, theirs.standby),
                 union(mine.warmup, theirs.warmup),
             ),
-            {**self.epochs, **other.epochs},
+            {
+                each_id: {**self.epochs.get(each_id, {}), **other.epochs.get(each_id, {})}
+                for each_id in self.epochs.keys() | other.epochs.keys()
+            },
         )
 
 
@@ -91,9 +97,10 @@ def tasks_of(ids: Iterable[TaskIds] | None) -> Tasks:
     return partitions_of((each.subtopology_id, each.partitions) for each in ids or ())
 
 
-def held_tasks(
-    active: Tasks, standby: Tasks, warmup: Tasks, epochs: Mapping[Task, int]
-) -> HeldTasks:
+def held_tasks(active: Tasks, standby: Tasks, warmup: Tasks, epochs: TaskEpochs) -> HeldTasks:
     """Held tasks with the epochs of the active tasks; other entries of `epochs` are ignored."""
-    kept = {task: epochs[task] for task in each_partition(active)}
+    kept = {
+        each_id: {index: epochs[each_id][index] for index in indexes}
+        for each_id, indexes in active.items()
+    }
     return HeldTasks(TaskSet(active, standby, warmup), kept)
