@@ -29,6 +29,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
     PartitionRecord,
+    PartitionRecords,
     RemoveTopicRecord,
 )
 
@@ -320,6 +321,8 @@ class ReplicaManager:
         if isinstance(record, RemoveTopicRecord) and removed is not None:
             self._drop(removed, delta)
             delta.removed_topic_ids.append(record.topic_id)
+        elif isinstance(record, PartitionRecords):
+            self._make_all(record, delta)
         elif isinstance(record, PartitionRecord):
             name = self._metadata.topic_name(record.topic_id)
             if name is None:
@@ -330,6 +333,18 @@ class ReplicaManager:
                 self._make(name, record.partition_id, delta)
             else:
                 delta.waiting.append((name, record.topic_id, record.partition_id))
+
+    def _make_all(self, records: PartitionRecords, delta: MetadataDelta) -> None:
+        """Create the first of many new partitions, and let the others wait."""
+        topic_id = records.first.topic_id
+        name = self._metadata.topic_name(topic_id)
+        if name is None:
+            return
+        self._partitions.setdefault(name, {})
+        at_once = 0 if delta.waiting else max(0, _AT_ONCE_MAX - len(delta.created))
+        for index in records.indexes[:at_once]:
+            self._make(name, index, delta)
+        delta.waiting += [(name, topic_id, index) for index in records.indexes[at_once:]]
 
     def _drop(self, topic_name: str, delta: MetadataDelta) -> None:
         """Remove the partitions of a deleted topic and fail the requests that wait for them.

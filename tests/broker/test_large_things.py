@@ -41,6 +41,7 @@ from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsProperty,
     StreamsSubtopology,
+    StreamsTaskIds,
     StreamsTopology,
 )
 from timed_broker import TimedBroker
@@ -70,6 +71,15 @@ class LargeTopic(TimedBroker):
         self.wait(1_000)
         self.longest = 0
         self.topic_id = self.world.node.metadata.topic_id(TOPIC)
+
+
+def test_n57_a_new_partition_of_a_large_topic_takes_a_few_steps() -> None:
+    """They are made in one piece, because nobody may see a part of them."""
+    broker = LargeTopic()
+    wanted = CreatableTopic(name="large", num_partitions=PARTITIONS, replication_factor=1)
+    created = broker.ask(CreateTopicsRequest(topics=[wanted]))
+    assert created.topics[0].error_code == E.NONE
+    assert broker.longest <= 10 * PARTITIONS
 
 
 def _transaction_is_committed(
@@ -296,6 +306,52 @@ def _internal(names: int, configs: int) -> list[InternalTopicInfo]:
     ]
 
 
+def _words(source: str, changelogs: list[InternalTopicInfo]) -> StreamsTopology:
+    words = StreamsSubtopology(
+        subtopology_id="words", source_topics=[source], state_changelog_topics=changelogs
+    )
+    return StreamsTopology(subtopologies=[words])
+
+
+def _stream(
+    broker: LargeTopic,
+    member_id: str,
+    epoch: int,
+    topology: StreamsTopology | None = None,
+    owned: Sequence[StreamsTaskIds] = (),
+) -> Any:
+    answer = broker.ask(
+        StreamsGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id=member_id,
+            member_epoch=epoch,
+            rebalance_timeout_ms=60_000,
+            process_id=member_id,
+            topology=topology,
+            active_tasks=list(owned),
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+    )
+    assert answer.error_code == E.NONE
+    return answer
+
+
+def test_n57_no_tasks_of_a_large_topic_hold_the_loop() -> None:
+    broker = LargeTopic(OFFSETS_TOPIC, group_streams_assignment_interval_ms="0")
+    words = _words(TOPIC, [])
+    first = _stream(broker, "a", 0, words)
+    assert len(first.active_tasks[0].partitions) == PARTITIONS
+    second = _stream(broker, "b", 0, words)
+    kept = _stream(broker, "a", first.member_epoch, owned=first.active_tasks)
+    assert len(kept.active_tasks[0].partitions) == PARTITIONS // 2
+    _stream(broker, "a", kept.member_epoch, owned=kept.active_tasks)
+    second = _stream(broker, "b", second.member_epoch)
+    assert len(second.active_tasks[0].partitions) == PARTITIONS // 2
+    _stream(broker, "b", -1)
+    assert broker.longest <= STEPS_MAX
+
+
 @pytest.mark.parametrize("topics", [_internal(1_000, 0), _internal(1, 4_000)], ids=["many", "one"])
 def test_n57_no_creation_of_internal_topics_holds_the_loop(
     topics: list[InternalTopicInfo],
@@ -303,27 +359,7 @@ def test_n57_no_creation_of_internal_topics_holds_the_loop(
     broker = LargeTopic(OFFSETS_TOPIC)
     broker.world.create("t10", 2)
     broker.wait(100)
-    answer = broker.ask(
-        StreamsGroupHeartbeatRequest(
-            group_id=GROUP,
-            member_id="member",
-            rebalance_timeout_ms=60_000,
-            process_id="process",
-            topology=StreamsTopology(
-                subtopologies=[
-                    StreamsSubtopology(
-                        subtopology_id="words",
-                        source_topics=["t10"],
-                        state_changelog_topics=topics,
-                    )
-                ]
-            ),
-            active_tasks=[],
-            standby_tasks=[],
-            warmup_tasks=[],
-        )
-    )
-    assert answer.error_code == E.NONE
+    _stream(broker, "member", 0, _words("t10", topics))
     made = broker.world.node.metadata.partition_count("changelog-0")
     assert made == (2 if len(topics) > 1 else 0), "the keys are no settings"
     assert broker.longest <= STEPS_MAX

@@ -30,7 +30,7 @@ from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_options import LogOptions
 from odradek_broker.telemetry.manager import ClientTelemetry
-from odradek_protocol.stored.cluster_metadata import encode_record
+from odradek_protocol.stored.cluster_metadata import encode_records
 from odradek_testkit.simulation.clock import SimulatedClock
 from odradek_testkit.simulation.disk import MemoryFiles
 
@@ -136,7 +136,7 @@ class FakeMetadataLog:
 
     def commit(self, records: list[Any]) -> Deferred[None]:
         for record in records:
-            self._node.recorded.append(encode_record(record))
+            self._node.recorded += encode_records([record])[0]
             self._node.metadata.replay(record)
         return self.durable()
 

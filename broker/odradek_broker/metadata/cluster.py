@@ -29,6 +29,7 @@ from odradek_broker.metadata.features import (
     first_levels,
     supported_features,
 )
+from odradek_broker.metadata.new_partitions import new_partitions
 from odradek_broker.metadata.record_checks import acl_of, check_record, scram_mechanism
 from odradek_broker.platform.seams import Randomness
 from odradek_broker.quotas.client_quotas import QuotaEntity, quota_entity
@@ -50,6 +51,7 @@ from odradek_protocol.stored.cluster_metadata import (
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
+    PartitionRecords,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
@@ -78,7 +80,8 @@ _ID_TRIES_MAX = 1000
 
 @dataclass(slots=True)
 class PartitionState:
-    """The state of a partition. `replicas` and `isr` are lists of node ids."""
+    """The state of a partition. `replicas` and `isr` are lists of node ids, which several
+    partitions may share."""
 
     index: int
     leader: int
@@ -420,19 +423,8 @@ class ClusterMetadata:
     def partition_records(
         self, topic_id: bytes, assignments: dict[int, list[int]]
     ) -> list[MetadataRecord]:
-        """The records of new partitions; the first replica is the leader, in leader epoch 0."""
-        return [
-            PartitionRecord(
-                partition_id=index,
-                topic_id=topic_id,
-                replicas=list(replicas),
-                isr=list(replicas),
-                leader=replicas[0],
-                leader_epoch=0,
-                partition_epoch=0,
-            )
-            for index, replicas in assignments.items()
-        ]
+        """See `new_partitions`."""
+        return new_partitions(topic_id, assignments)
 
     def internal_topic_records(self, name: str) -> list[MetadataRecord]:
         """The records that create an internal topic; empty if it exists (O-01, T-01, H-101).
@@ -548,7 +540,7 @@ class ClusterMetadata:
         """Replay an encoded record. Raises DecodeError if it is not valid."""
         self.replay(decode_record(value))
 
-    def replay(self, record: Message) -> None:
+    def replay(self, record: Message | PartitionRecords) -> None:
         """Apply one record to the state. Raises MetadataError if the record contradicts the
         state."""
         check_record(record, self)
@@ -573,6 +565,16 @@ class ClusterMetadata:
             list(record.replicas),
             list(record.isr),
         )
+
+    def _replay_partitions(self, records: PartitionRecords) -> None:
+        first = records.first
+        topic = self.topics[self._names_by_id[first.topic_id]]
+        self.topics_version += 1
+        before = len(topic.partitions)
+        same = first.leader, first.leader_epoch, first.partition_epoch, first.replicas, first.isr
+        states = {index: PartitionState(index, *same) for index in records.indexes}
+        topic.partitions.update(states)
+        self.total_partitions += len(topic.partitions) - before
 
     def _replay_remove_topic(self, record: RemoveTopicRecord) -> None:
         name = self._names_by_id.pop(record.topic_id)
@@ -679,10 +681,11 @@ class ClusterMetadata:
         self._next_producer_id = record.next_producer_id
 
 
-_Replay = Callable[[ClusterMetadata, Message], None]
-_REPLAY: dict[type[Message], _Replay] = {
+_Replay = Callable[[ClusterMetadata, Message | PartitionRecords], None]
+_REPLAY: dict[type[Message | PartitionRecords], _Replay] = {
     TopicRecord: ClusterMetadata._replay_topic,  # type: ignore[dict-item]
     PartitionRecord: ClusterMetadata._replay_partition,  # type: ignore[dict-item]
+    PartitionRecords: ClusterMetadata._replay_partitions,  # type: ignore[dict-item]
     ConfigRecord: ClusterMetadata._replay_config,  # type: ignore[dict-item]
     RemoveTopicRecord: ClusterMetadata._replay_remove_topic,  # type: ignore[dict-item]
     ClientQuotaRecord: ClusterMetadata._replay_client_quota,  # type: ignore[dict-item]

@@ -7,7 +7,7 @@ because copying many records would delay all requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from odradek_protocol.stored.cluster_metadata import (
     DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionRecord,
+    PartitionRecords,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
@@ -58,10 +59,14 @@ class MetadataImage:
             count += _count(entry) - _count(self._entries.get(key))
         return count
 
-    def replay(self, record: Message, value: bytes) -> None:
-        """Apply one record that the metadata has accepted; `value` is the encoded record."""
-        self.apply_changes(_CHANGES_PER_RECORD)
-        _REPLAY[type(record)](self, record, value)
+    def replay(self, record: Message | PartitionRecords, *values: bytes) -> None:
+        """Apply one record that the metadata has accepted; `values`: the encoded record, or each of
+        the `PartitionRecords`."""
+        self.apply_changes(_CHANGES_PER_RECORD + len(values))
+        if isinstance(record, PartitionRecords):
+            self._replay_partitions(record, values)
+        else:
+            _REPLAY[type(record)](self, record, *values)
 
     def values(self) -> Iterator[bytes]:
         """The encoded records of the present state. Changes that are replayed while the iterator is
@@ -111,6 +116,15 @@ class MetadataImage:
         # new object.
         topic_id = self._topics[record.topic_id][0]
         self._put((topic_id, record.partition_id), value)
+
+    def _replay_partitions(self, records: PartitionRecords, values: Sequence[bytes]) -> None:
+        topic_id = self._topics[records.first.topic_id][0]
+        keys = [(topic_id, index) for index in records.indexes]
+        if self._reader is None and not self._changes:
+            self._entries.update(zip(keys, values, strict=True))
+            return
+        for key, value in zip(keys, values, strict=True):
+            self._put(key, value)
 
     def _replay_remove_topic(self, record: RemoveTopicRecord, value: bytes) -> None:
         topic_id, name = self._topics.pop(record.topic_id)

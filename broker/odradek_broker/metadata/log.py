@@ -242,7 +242,10 @@ class MetadataLog:
         encoded = encode_records(records)
         partition = self._loaded()
         now_ms = self._clock.wall_ms()
-        appended = partition.append_internal([(None, value) for value in encoded], now_ms)
+        values: list[tuple[bytes | None, bytes | None]] = [
+            (None, value) for each in encoded for value in each
+        ]
+        appended = partition.append_internal(values, now_ms)
         if appended.done and appended.result() is not ErrorCode.NONE:
             if partition.log.offline:
                 self._on_fatal(f"the metadata log is offline: {partition.log.offline_reason}")
@@ -250,9 +253,11 @@ class MetadataLog:
         complete = self._publish(records, partition.log.log_end_offset)
         for record, value in zip(records, encoded, strict=True):
             self._note_time(record, now_ms)
-            self._image.replay(record, value)
+            self._image.replay(record, *value)
         if self._snapshotter is not None:
-            self._snapshotter.appended(sum(map(len, encoded)), now_ms)
+            self._snapshotter.appended(
+                sum([len(value) for each in encoded for value in each]), now_ms
+            )
 
         def finished(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
@@ -263,7 +268,7 @@ class MetadataLog:
         appended.then(finished)
         return deferred
 
-    def _note_time(self, record: Message, timestamp_ms: int) -> None:
+    def _note_time(self, record: MetadataRecord | Message, timestamp_ms: int) -> None:
         """Note when a topic was made."""
         if isinstance(record, TopicRecord) and record.name in self._metadata.topics:
             self._metadata.topics[record.name].made_ms = timestamp_ms

@@ -30,6 +30,7 @@ from odradek_protocol.stored.cluster_metadata import (
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
+    PartitionRecords,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
@@ -68,7 +69,7 @@ class Known(Protocol):
         ...
 
 
-def check_record(record: Message, known: Known) -> None:
+def check_record(record: Message | PartitionRecords, known: Known) -> None:
     """Raise MetadataError if a record contradicts the state."""
     check = _CHECKS.get(type(record))
     if check is not None:
@@ -205,6 +206,10 @@ def _check_partition(record: PartitionRecord, known: Known) -> None:
         raise MetadataError(f"a partition of the unknown topic {record.topic_id.hex()}")
 
 
+def _check_partitions(records: PartitionRecords, known: Known) -> None:
+    _check_partition(records.first, known)
+
+
 def _check_remove_topic(record: RemoveTopicRecord, known: Known) -> None:
     if known.topic_name(record.topic_id) is None:
         raise MetadataError(f"the unknown topic {record.topic_id.hex()} is removed")
@@ -266,10 +271,12 @@ def _check_producer_ids(record: ProducerIdsRecord, known: Known) -> None:
         raise MetadataError(f"producer ids go back to {record.next_producer_id}")
 
 
-_Check = Callable[[Message, Known], None]
-_CHECKS: dict[type[Message], _Check] = {
+_Record = Message | PartitionRecords
+_Check = Callable[[_Record, Known], None]
+_CHECKS: dict[type[_Record], _Check] = {
     TopicRecord: _check_topic,  # type: ignore[dict-item]
     PartitionRecord: _check_partition,  # type: ignore[dict-item]
+    PartitionRecords: _check_partitions,  # type: ignore[dict-item]
     RemoveTopicRecord: _check_remove_topic,  # type: ignore[dict-item]
     ClientQuotaRecord: _check_client_quota,  # type: ignore[dict-item]
     UserScramCredentialRecord: _check_scram_credential,  # type: ignore[dict-item]
@@ -281,8 +288,8 @@ _CHECKS: dict[type[Message], _Check] = {
     ProducerIdsRecord: _check_producer_ids,  # type: ignore[dict-item]
 }
 
-_Note = Callable[[_Ahead, Message], None]
-_NOTES: dict[type[Message], _Note] = {
+_Note = Callable[[_Ahead, _Record], None]
+_NOTES: dict[type[_Record], _Note] = {
     TopicRecord: _Ahead._note_topic,  # type: ignore[dict-item]
     RemoveTopicRecord: _Ahead._note_remove_topic,  # type: ignore[dict-item]
     AccessControlEntryRecord: _Ahead._note_acl,  # type: ignore[dict-item]

@@ -214,7 +214,8 @@ def _create_one(
         if factor > 1:
             message = _check_replication(metadata, factor)
         created.check(count)
-        assignments = {index: [metadata.node_id] for index in range(count)}
+        own = [metadata.node_id]
+        assignments = dict.fromkeys(range(count), own)
     records = metadata.topic_records(topic.name, assignments, configs)
     result = TopicResult(
         topic.name,
@@ -321,20 +322,21 @@ def create_partitions(
         try:
             if times[more.name] > 1:
                 raise AdminError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            made = _add_partitions(metadata, more, created)
-            check_quota(quota, len(made))
+            made, added = _add_partitions(metadata, more, created)
+            check_quota(quota, added)
         except AdminError as error:
             results[more.name] = TopicResult.refused(more.name, error)
             continue
         records += made
-        created.add(len(made))
+        created.add(added)
         results[more.name] = TopicResult(more.name, num_partitions=more.count)
     return records, list(results.values())
 
 
 def _add_partitions(
     metadata: ClusterMetadata, more: NewPartitions, created: CreatedSoFar
-) -> list[MetadataRecord]:
+) -> tuple[list[MetadataRecord], int]:
+    """The records of the new partitions, and their number."""
     topic = metadata.topics.get(more.name)
     if topic is None:
         raise AdminError(
@@ -367,9 +369,9 @@ def _add_partitions(
             )
         for brokers in more.assignments:
             check_assignment(metadata, brokers)
-    return metadata.partition_records(
-        topic.topic_id, {index: [metadata.node_id] for index in range(present, more.count)}
-    )
+    own = [metadata.node_id]
+    assignments = dict.fromkeys(range(present, more.count), own)
+    return metadata.partition_records(topic.topic_id, assignments), added
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from struct import Struct as Packer
 
 from odradek_protocol import codec
+from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import (
     BOOL,
@@ -52,6 +53,19 @@ class PartitionRecord(Message):
     leader_recovery_state: int = field(INT8, tag=0, tagged="0+")
     leader_epoch: int = field(INT32, default=-1)
     partition_epoch: int = field(INT32, default=-1)
+
+
+class PartitionRecords(NamedTuple):
+    """The records of many partitions of a topic, which differ in their number alone: `first`, and
+    those of the partitions after it, `size` in all."""
+
+    first: PartitionRecord
+    size: int
+
+    @property
+    def indexes(self) -> range:
+        """The numbers of the partitions."""
+        return range(self.first.partition_id, self.first.partition_id + self.size)
 
 
 @message(key=4, versions="0", flexible="0+")
@@ -180,6 +194,7 @@ class RemoveDelegationTokenRecord(Message):
 MetadataRecord = (
     TopicRecord
     | PartitionRecord
+    | PartitionRecords
     | ConfigRecord
     | RemoveTopicRecord
     | UserScramCredentialRecord
@@ -217,34 +232,20 @@ _FRAME_BYTES = 3
 _NUMBER = Packer(">i")
 
 
-def encode_records(records: Sequence[Message]) -> list[bytes]:
-    """The values of log records. Of the partitions of a topic, of which there may be ten thousand,
-    only the first is encoded: the others mostly differ in their number alone."""
-    values: list[bytes] = []
-    first: PartitionRecord | None = None
-    head = tail = b""
-    for record in records:
-        if (
-            first is not None
-            and isinstance(record, PartitionRecord)
-            and record.topic_id == first.topic_id
-            and record.leader == first.leader
-            and record.leader_epoch == first.leader_epoch
-            and record.partition_epoch == first.partition_epoch
-            and record.leader_recovery_state == first.leader_recovery_state
-            and record.replicas == first.replicas
-            and record.isr == first.isr
-            and record.removing_replicas == first.removing_replicas
-            and record.adding_replicas == first.adding_replicas
-            and record.unknown_tags == first.unknown_tags
-        ):
-            values.append(head + _NUMBER.pack(record.partition_id) + tail)
-            continue
-        value = encode_record(record)
-        values.append(value)
-        first = record if isinstance(record, PartitionRecord) else None
-        head, tail = value[:_FRAME_BYTES], value[_FRAME_BYTES + _NUMBER.size :]
-    return values
+def encode_records(records: Sequence[MetadataRecord]) -> list[list[bytes]]:
+    """The values of log records, those of each element in a list."""
+    return [
+        _encode_partitions(record)
+        if isinstance(record, PartitionRecords)
+        else [encode_record(record)]
+        for record in records
+    ]
+
+
+def _encode_partitions(records: PartitionRecords) -> list[bytes]:
+    value = encode_record(records.first)
+    head, tail = value[:_FRAME_BYTES], value[_FRAME_BYTES + _NUMBER.size :]
+    return [head + _NUMBER.pack(index) + tail for index in records.indexes]
 
 
 def decode_record(value: bytes | memoryview) -> Message:
