@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_352
+CORE_LINES_MAX = 120_353
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -31,7 +31,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.coordinator": 17_204,
     "odradek_broker.explain": 3_146,
     "odradek_broker.handlers": 9_159,
-    "odradek_broker.metadata": 4_551,
+    "odradek_broker.metadata": 4_552,
     "odradek_broker.metrics": 1_674,
     "odradek_broker.platform": 1_279,
     "odradek_broker.security": 1_882,

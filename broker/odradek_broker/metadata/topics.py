@@ -20,6 +20,7 @@ from odradek_broker.metadata.cluster import (
     metric_name,
 )
 from odradek_broker.metadata.errors import AdminError
+from odradek_broker.metadata.new_partitions import new_partitions
 from odradek_broker.quotas.managers import TakeQuota, unlimited
 from odradek_broker.topic_partition import TOPIC_NAME_MAX, topic_name_problem
 from odradek_protocol.errors import ErrorCode
@@ -371,7 +372,7 @@ def _add_partitions(
             check_assignment(metadata, brokers)
     own = [metadata.node_id]
     assignments = dict.fromkeys(range(present, more.count), own)
-    return metadata.partition_records(topic.topic_id, assignments), added
+    return new_partitions(topic.topic_id, assignments), added
 
 
 @dataclass(frozen=True)
