@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,17 @@ async def test_transactions_are_listed_described_and_aborted(
         assert "no open transaction" in shell.stderr
         with pytest.raises(Fatal):
             await producer.commit_transaction()
+
+
+async def test_the_timeout_of_a_transaction_of_two_phases_is_none(
+    shell: Shell, unique_topic: str
+) -> None:
+    bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
+    settings: Any = {"transactional_id": unique_topic, "transaction_two_phase_commit_enable": True}
+    async with Producer(bootstrap_servers=bootstrap, **settings) as producer:
+        await producer.init_transactions()
+        text = shell.run("txn", "describe", unique_topic).decode()
+    assert "timeout-ms: none, it waits for its client's decision (two-phase commit)\n" in text
 
 
 def test_wrong_transaction_arguments_are_explained(shell: Shell) -> None:

@@ -81,6 +81,24 @@ async def test_a_transaction_has_its_partitions_and_events(
     assert "Ongoing" in body["history"]["states"][0]["text"]
 
 
+async def test_a_transaction_of_two_phases_has_no_timeout(
+    console_client: httpx.AsyncClient, live_bootstrap: str, open_one: str
+) -> None:
+    assert (await _asked(console_client, "/transaction", id=open_one))["has_timeout"]
+    name = f"{open_one}-two-phases"
+    settings: Any = {"transactional_id": name, "transaction_two_phase_commit_enable": True}
+    async with Producer(bootstrap_servers=live_bootstrap, **settings) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send_and_wait(open_one, b"x", partition=1)
+        assert not (await _asked(console_client, "/transaction", id=name))["has_timeout"]
+        listed = await _asked(console_client, "/transactions", filter=open_one)
+        assert {row["transactional_id"]: row["has_timeout"] for row in listed["rows"]} == {
+            open_one: True,
+            name: False,
+        }
+
+
 async def test_producers_of_a_partition_are_listed_and_shown(
     console_client: httpx.AsyncClient, live_bootstrap: str, open_one: str
 ) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_353
+CORE_LINES_MAX = 120_359
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -39,15 +39,15 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.share": 4_065,
     "odradek_broker.storage": 13_395,
     "odradek_broker.telemetry": 1_166,
-    "odradek_cli": 12_664,
+    "odradek_cli": 12_667,
     "odradek_client": 2_663,
-    "odradek_client.admin": 4_270,
+    "odradek_client.admin": 4_276,
     "odradek_client.config": 1_392,
     "odradek_client.consumer": 6_258,
     "odradek_client.network": 2_722,
     "odradek_client.producer": 5_121,
     "odradek_client.share": 2_790,
-    "odradek_console": 6_905,
+    "odradek_console": 6_907,
     "odradek_demo": 518,
     "odradek_log_tools": 3_161,
     "odradek_mirror": 6_922,

@@ -14,7 +14,7 @@ from odradek_client.errors import (
 )
 from odradek_client.producer.transaction_manager import V2_LEVEL
 from odradek_client.structs import PreparedTransaction, TopicPartition
-from odradek_protocol.constants import TRANSACTION_COORDINATOR
+from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS, TRANSACTION_COORDINATOR
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_transactions import (
     DescribeTransactionsRequest,
@@ -64,6 +64,12 @@ class TransactionDescription:
     def is_open(self) -> bool:
         """True if a transaction is open or being ended."""
         return self.state in OPEN_STATES
+
+    @property
+    def has_timeout(self) -> bool:
+        """False with two-phase commit (KIP-939): the transaction waits for its client's decision as
+        long as it takes."""
+        return self.timeout_ms != NO_TRANSACTION_TIMEOUT_MS
 
     @property
     def is_fenced(self) -> bool:

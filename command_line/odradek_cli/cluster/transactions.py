@@ -91,6 +91,7 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show state, identity and partitions of transactional ids."""
+    from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
 
     async def main(admin: Admin) -> tuple[list[dict[str, Any]], list[OdradekError]]:
         found = await admin.describe_transactions(transactional_ids, raise_errors=False)
@@ -102,6 +103,8 @@ def describe(
         if as_json:
             say(json.dumps(row))
             continue
+        if row["timeout_ms"] == NO_TRANSACTION_TIMEOUT_MS:
+            row["timeout_ms"] = "none, it waits for its client's decision (two-phase commit)"
         for name, value in row.items():
             say(f"{name.replace('_', '-')}: {cell(value)}")
     end_with(errors)

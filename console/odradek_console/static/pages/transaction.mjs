@@ -4,7 +4,7 @@ import { Command, Events, States, TimelineLink, quoted } from "../events.mjs";
 import { count, duration, visible } from "../format.mjs";
 import { param } from "../place.mjs";
 import { Empty, Failure, Figure, Heading, Link, Loading, Name, Table, Time, html } from "../ui.mjs";
-import { Age, TransactionState } from "./transactions.mjs";
+import { Age, TransactionState, timeoutOf } from "./transactions.mjs";
 
 const right = (label) => ({ label, align: "right" });
 
@@ -13,6 +13,9 @@ function WhatToDo({ data }) {
   if (!data.open) return html`<p>No transaction is open: this id holds nothing back.</p>`;
   if (data.state !== "Ongoing") {
     return html`<p>The transaction has been decided (${visible(data.state)}); its markers are being written. If that does not end, look at the brokers that lead its partitions.</p>`;
+  }
+  if (!data.has_timeout) {
+    return html`<p>The transaction has no timeout (two-phase commit): the broker waits for the decision of its client, as long as it takes. If the client will not come back, decide for it, and fence its producer: ${command}</p>`;
   }
   const left = data.start_ms + data.timeout_ms - data.now_ms;
   return html`<p>
@@ -33,7 +36,7 @@ const Partitions = ({ data }) => html`<${Table} label="Partitions of the transac
 const Shown = ({ data }) => html`
   <section class="figures" aria-label="Figures">
     <${Figure} label="Open for" value=${html`<${Age} row=${data} now=${data.now_ms} />`} note=${data.start_ms !== null && html`since <${Time} ms=${data.start_ms} />`} />
-    <${Figure} label="Timeout" value=${duration(data.timeout_ms)} />
+    <${Figure} label="Timeout" value=${timeoutOf(data)} />
     <${Figure} label="Producer id" value=${String(data.producer_id)} to="/producer" params=${{ id: data.producer_id }} note=${`epoch ${data.epoch}`} />
     <${Figure} label="Partitions" value=${count(data.partitions_total)} />
     <${Figure} label="Coordinator" value=${`Node ${data.coordinator}`} />

@@ -9,11 +9,14 @@ const LEVELS = { Ongoing: "warning", PrepareCommit: "warning", PrepareAbort: "wa
 
 export const TransactionState = ({ state }) => html`<${Badge} level=${LEVELS[state] ?? "none"}>${visible(state)}<//>`;
 
+/** The transaction timeout; a producer with two-phase commit has none. */
+export const timeoutOf = (row) => (row.has_timeout ? duration(row.timeout_ms) : "none (two-phase commit)");
+
 /** The time since a transaction began; after its timeout it is an error. */
 export function Age({ row, now }) {
   if (row.start_ms === null || row.start_ms === undefined) return html`<span class="faint">–</span>`;
   const age = Math.max(0, now - row.start_ms);
-  return age > row.timeout_ms ? html`<${Badge} level="error">${duration(age)}, past its timeout<//>` : duration(age);
+  return row.has_timeout && age > row.timeout_ms ? html`<${Badge} level="error">${duration(age)}, past its timeout<//>` : duration(age);
 }
 
 const columns = (now) => [
@@ -21,7 +24,7 @@ const columns = (now) => [
   { key: "state", label: "State", sort: true, width: "10rem", cell: (row) => html`<${TransactionState} state=${row.state} />` },
   { key: "start_ms", label: html`<${TimeHead} label="Open since" />`, sort: true, width: "17rem", cell: (row) => html`<${Time} ms=${row.start_ms} />` },
   { key: "age", label: "Open for", width: "13rem", cell: (row) => html`<${Age} row=${row} now=${now} />` },
-  { key: "timeout", label: "Timeout", align: "right", width: "7rem", cell: (row) => duration(row.timeout_ms) },
+  { key: "timeout", label: "Timeout", align: "right", width: "10rem", cell: timeoutOf },
   { key: "partitions", label: "Partitions", align: "right", width: "8rem", cell: (row) => count(row.partitions) },
   { key: "hidden", label: "Held back", align: "right", width: "9rem", cell: (row) => count(row.hidden) },
   { key: "producer_id", label: "Producer id", sort: true, align: "right", width: "9rem", cell: (row) => html`<${Link} to="/producer" params=${{ id: row.producer_id }}>${row.producer_id}<//>` },
