@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from odradek_client.errors import OdradekError, RecordTooLarge
+
 
 class OptionsError(ValueError):
     """The error that lists all problems of the options together. `problems`: one sentence for each
@@ -52,6 +54,14 @@ class DataLoss(SourceError):
 
 class SinkError(RuntimeError):
     """The error for a row that cannot be written, or that the brokers did not accept."""
+
+    @classmethod
+    def of_rows(cls, error: OdradekError) -> SinkError:
+        """The error of rows that could not be sent."""
+        hint = ""
+        if isinstance(error, RecordTooLarge):
+            hint = " (the options kafka.max.request.size and kafka.buffer.memory)"
+        return cls(f"odradek: rows could not be written: {error}{hint}")
 
 
 class Superseded(SinkError):

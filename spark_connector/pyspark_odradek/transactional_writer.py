@@ -250,7 +250,7 @@ def write_transaction(
         # The connections may be broken, so the next attempt makes new connections.
         blocking.shared().brokers.discard(thread, options.client)
         if isinstance(error, OdradekError):
-            raise SinkError(f"odradek: rows could not be written: {error}") from error
+            raise SinkError.of_rows(error) from error
         raise
     return TaskOutcome(participant.rows, participant, written.targets)
 

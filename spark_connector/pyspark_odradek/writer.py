@@ -126,7 +126,7 @@ def write_untransacted(
         # The producer may be broken, so the next attempt makes a new producer.
         here.producers.discard(here.thread, options.client)
         if isinstance(error, OdradekError):
-            raise SinkError(f"odradek: rows could not be written: {error}") from error
+            raise SinkError.of_rows(error) from error
         raise
     return written
 

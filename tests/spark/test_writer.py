@@ -131,7 +131,9 @@ def test_an_unwritable_row_is_named_by_number_and_column(
     with pytest.raises(SinkError, match="row 1, column headers: a header has no key"):
         with_headers.write(iter([rows]))
     too_large = pa.record_batch({"value": [b"small", b"x" * 5000]})
-    with pytest.raises(SinkError, match=r"row 1 takes .* by max_request_size"):
+    with pytest.raises(
+        SinkError, match=r"row 1 takes .* by max_request_size.* kafka\.max\.request\.size"
+    ):
         writer(odradek_broker, unique_topic, kafka__max__request__size="4000").write(
             iter([too_large])
         )
