@@ -39,7 +39,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.share": 4_065,
     "odradek_broker.storage": 13_395,
     "odradek_broker.telemetry": 1_166,
-    "odradek_cli": 12_667,
+    "odradek_cli": 12_662,
     "odradek_client": 2_663,
     "odradek_client.admin": 4_276,
     "odradek_client.config": 1_392,

@@ -185,26 +185,21 @@ def start(
         if notice.level == "warning":
             say(f"odradek: warning: {notice.text}", err=True)
     data_dirs = ",".join(str(Path(path).absolute()) for path in parsed.log_dirs)
-    command = [sys.executable, "-m", "odradek", "serve", "--data-dir", data_dirs]
-    command += ["--log-file", str(log_file)]
-    if listen is not None:
-        command += ["--listen", listen]
-    if config is not None:
-        command += ["--config", str(config)]
-    for text in settings:
-        command += ["--set", text]
-    if testing:
-        command.append("--testing")
-    if insecure:
-        command.append("--insecure")
-    for text in user or []:
-        command += ["--user", text]
-    if console is not None:
-        command += ["--console", console]
-    if console_write:
-        command.append("--console-write")
-    if port_file is not None:
-        command += ["--port-file", str(port_file.absolute())]
+    given = {
+        "--data-dir": data_dirs,
+        "--log-file": log_file,
+        "--listen": listen,
+        "--config": config,
+        "--console": console,
+        "--port-file": None if port_file is None else port_file.absolute(),
+    }
+    switches = {"--testing": testing, "--insecure": insecure, "--console-write": console_write}
+    command = [sys.executable, "-m", "odradek", "serve"]
+    for name, value in given.items():
+        command += [] if value is None else [name, str(value)]
+    command += [name for name, is_on in switches.items() if is_on]
+    for name, values in (("--set", settings), ("--user", user or [])):
+        command += [word for value in values for word in (name, value)]
     is_new = not directory.exists()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
