@@ -15,8 +15,6 @@ PRODUCER_FENCED_SINCE = 2
 
 @api_message(ApiKey.ADD_OFFSETS_TO_TXN)
 class AddOffsetsToTxnRequest(Message):
-    """The request."""
-
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT16)
@@ -25,7 +23,5 @@ class AddOffsetsToTxnRequest(Message):
 
 @api_message(ApiKey.ADD_OFFSETS_TO_TXN)
 class AddOffsetsToTxnResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -32,8 +32,6 @@ class AddPartitionsToTxnTransaction(Struct):
 
 @api_message(ApiKey.ADD_PARTITIONS_TO_TXN)
 class AddPartitionsToTxnRequest(Message):
-    """The request."""
-
     transactions: list[AddPartitionsToTxnTransaction] = field(
         array(AddPartitionsToTxnTransaction), "4+"
     )
@@ -66,8 +64,6 @@ class AddPartitionsToTxnResult(Struct):
 
 @api_message(ApiKey.ADD_PARTITIONS_TO_TXN)
 class AddPartitionsToTxnResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16, "4+", ignorable=True)
     results_by_transaction: list[AddPartitionsToTxnResult] = field(

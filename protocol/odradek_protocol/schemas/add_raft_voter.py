@@ -33,8 +33,6 @@ class AddRaftVoterRequest(Message):
 
 @api_message(ApiKey.ADD_RAFT_VOTER)
 class AddRaftVoterResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", ignorable=True)

@@ -24,8 +24,6 @@ class AlterConfigsResource(Struct):
 
 @api_message(ApiKey.ALTER_CONFIGS)
 class AlterConfigsRequest(Message):
-    """The request."""
-
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
 
@@ -39,7 +37,5 @@ class AlterConfigsResourceResponse(Struct):
 
 @api_message(ApiKey.ALTER_CONFIGS)
 class AlterConfigsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     responses: list[AlterConfigsResourceResponse] = field(array(AlterConfigsResourceResponse))

@@ -26,8 +26,6 @@ class ReassignableTopic(Struct):
 
 @api_message(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
 class AlterPartitionReassignmentsRequest(Message):
-    """The request."""
-
     timeout_ms: int = field(INT32, default=60_000)
     allow_replication_factor_change: bool = field(BOOL, "1+", default=True)
     topics: list[ReassignableTopic] = field(array(ReassignableTopic))
@@ -46,8 +44,6 @@ class ReassignableTopicResponse(Struct):
 
 @api_message(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
 class AlterPartitionReassignmentsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     allow_replication_factor_change: bool = field(BOOL, "1+", default=True, ignorable=True)
     error_code: int = field(INT16)

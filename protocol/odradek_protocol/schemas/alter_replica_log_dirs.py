@@ -24,8 +24,6 @@ class AlterReplicaLogDir(Struct):
 
 @api_message(ApiKey.ALTER_REPLICA_LOG_DIRS)
 class AlterReplicaLogDirsRequest(Message):
-    """The request."""
-
     dirs: list[AlterReplicaLogDir] = field(array(AlterReplicaLogDir))
 
 
@@ -43,7 +41,5 @@ class AlterReplicaLogDirTopicResult(Struct):
 
 @api_message(ApiKey.ALTER_REPLICA_LOG_DIRS)
 class AlterReplicaLogDirsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     results: list[AlterReplicaLogDirTopicResult] = field(array(AlterReplicaLogDirTopicResult))

@@ -21,8 +21,6 @@ class AlterShareGroupOffsetsRequestTopic(Struct):
 
 @api_message(ApiKey.ALTER_SHARE_GROUP_OFFSETS)
 class AlterShareGroupOffsetsRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     topics: list[AlterShareGroupOffsetsRequestTopic] = field(
         array(AlterShareGroupOffsetsRequestTopic)
@@ -45,8 +43,6 @@ class AlterShareGroupOffsetsResponseTopic(Struct):
 
 @api_message(ApiKey.ALTER_SHARE_GROUP_OFFSETS)
 class AlterShareGroupOffsetsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)

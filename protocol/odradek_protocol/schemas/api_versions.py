@@ -21,8 +21,6 @@ FEATURES_FROM_0_SINCE = 4
 
 @api_message(ApiKey.API_VERSIONS)
 class ApiVersionsRequest(Message):
-    """The request."""
-
     client_software_name: str = field(STRING, "3+", ignorable=True)
     client_software_version: str = field(STRING, "3+", ignorable=True)
 
@@ -47,8 +45,6 @@ class FinalizedFeatureKey(Struct):
 
 @api_message(ApiKey.API_VERSIONS)
 class ApiVersionsResponse(Message):
-    """The response."""
-
     error_code: int = field(INT16)
     api_keys: list[ApiVersion] = field(array(ApiVersion))
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)

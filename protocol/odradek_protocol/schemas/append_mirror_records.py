@@ -53,8 +53,6 @@ class MirroredTopic(Struct):
 
 @api_message(ApiKey.APPEND_MIRROR_RECORDS)
 class AppendMirrorRecordsRequest(Message):
-    """The request."""
-
     timeout_ms: int = field(INT32)
     topics: list[MirroredTopic] = field(array(MirroredTopic))
 

@@ -12,8 +12,6 @@ from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
 
 @api_message(ApiKey.CONSUMER_GROUP_DESCRIBE)
 class ConsumerGroupDescribeRequest(Message):
-    """The request."""
-
     group_ids: list[str] = field(array(STRING))
     include_authorized_operations: bool = field(BOOL)
 
@@ -58,7 +56,5 @@ class DescribedConsumerGroup(Struct):
 
 @api_message(ApiKey.CONSUMER_GROUP_DESCRIBE)
 class ConsumerGroupDescribeResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     groups: list[DescribedConsumerGroup] = field(array(DescribedConsumerGroup))

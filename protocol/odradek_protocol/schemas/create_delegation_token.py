@@ -20,8 +20,6 @@ class CreatableRenewers(Struct):
 
 @api_message(ApiKey.CREATE_DELEGATION_TOKEN)
 class CreateDelegationTokenRequest(Message):
-    """The request."""
-
     owner_principal_type: str | None = field(STRING, "3+", nullable="3+")
     owner_principal_name: str | None = field(STRING, "3+", nullable="3+")
     renewers: list[CreatableRenewers] = field(array(CreatableRenewers))
@@ -30,8 +28,6 @@ class CreateDelegationTokenRequest(Message):
 
 @api_message(ApiKey.CREATE_DELEGATION_TOKEN)
 class CreateDelegationTokenResponse(Message):
-    """The response."""
-
     error_code: int = field(INT16)
     principal_type: str = field(STRING)
     principal_name: str = field(STRING)

@@ -29,8 +29,6 @@ class CreatePartitionsTopic(Struct):
 
 @api_message(ApiKey.CREATE_PARTITIONS)
 class CreatePartitionsRequest(Message):
-    """The request."""
-
     topics: list[CreatePartitionsTopic] = field(array(CreatePartitionsTopic))
     timeout_ms: int = field(INT32)
     validate_only: bool = field(BOOL)
@@ -44,7 +42,5 @@ class CreatePartitionsTopicResult(Struct):
 
 @api_message(ApiKey.CREATE_PARTITIONS)
 class CreatePartitionsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     results: list[CreatePartitionsTopicResult] = field(array(CreatePartitionsTopicResult))

@@ -37,8 +37,6 @@ class CreatableTopic(Struct):
 
 @api_message(ApiKey.CREATE_TOPICS)
 class CreateTopicsRequest(Message):
-    """The request."""
-
     topics: list[CreatableTopic] = field(array(CreatableTopic))
     timeout_ms: int = field(INT32, default=60000)
     validate_only: bool = field(BOOL, "1+")
@@ -67,7 +65,5 @@ class CreatableTopicResult(Struct):
 
 @api_message(ApiKey.CREATE_TOPICS)
 class CreateTopicsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "2+", ignorable=True)
     topics: list[CreatableTopicResult] = field(array(CreatableTopicResult))

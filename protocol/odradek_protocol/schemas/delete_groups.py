@@ -12,8 +12,6 @@ from odradek_protocol.primitives import INT16, INT32, STRING
 
 @api_message(ApiKey.DELETE_GROUPS)
 class DeleteGroupsRequest(Message):
-    """The request."""
-
     groups_names: list[str] = field(array(STRING))
 
 
@@ -24,7 +22,5 @@ class DeletableGroupResult(Struct):
 
 @api_message(ApiKey.DELETE_GROUPS)
 class DeleteGroupsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     results: list[DeletableGroupResult] = field(array(DeletableGroupResult))

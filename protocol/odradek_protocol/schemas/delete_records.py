@@ -22,8 +22,6 @@ class DeleteRecordsTopic(Struct):
 
 @api_message(ApiKey.DELETE_RECORDS)
 class DeleteRecordsRequest(Message):
-    """The request."""
-
     topics: list[DeleteRecordsTopic] = field(array(DeleteRecordsTopic))
     timeout_ms: int = field(INT32)
 
@@ -41,7 +39,5 @@ class DeleteRecordsTopicResult(Struct):
 
 @api_message(ApiKey.DELETE_RECORDS)
 class DeleteRecordsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     topics: list[DeleteRecordsTopicResult] = field(array(DeleteRecordsTopicResult))

@@ -13,8 +13,6 @@ class DeleteShareGroupOffsetsRequestTopic(Struct):
 
 @api_message(ApiKey.DELETE_SHARE_GROUP_OFFSETS)
 class DeleteShareGroupOffsetsRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     topics: list[DeleteShareGroupOffsetsRequestTopic] = field(
         array(DeleteShareGroupOffsetsRequestTopic)
@@ -30,8 +28,6 @@ class DeleteShareGroupOffsetsResponseTopic(Struct):
 
 @api_message(ApiKey.DELETE_SHARE_GROUP_OFFSETS)
 class DeleteShareGroupOffsetsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)

@@ -18,8 +18,6 @@ class DeletedTopic(Struct):
 
 @api_message(ApiKey.DELETE_SHARE_GROUP_STATE)
 class DeleteShareGroupStateRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     topics: list[DeletedTopic] = field(array(DeletedTopic))
 
@@ -37,6 +35,4 @@ class DeletedTopicResult(Struct):
 
 @api_message(ApiKey.DELETE_SHARE_GROUP_STATE)
 class DeleteShareGroupStateResponse(Message):
-    """The response."""
-
     results: list[DeletedTopicResult] = field(array(DeletedTopicResult))

@@ -24,8 +24,6 @@ class DeleteTopicState(Struct):
 
 @api_message(ApiKey.DELETE_TOPICS)
 class DeleteTopicsRequest(Message):
-    """The request."""
-
     topics: list[DeleteTopicState] = field(array(DeleteTopicState), "6+")
     topic_names: list[str] = field(array(STRING), "0-5", ignorable=True)
     timeout_ms: int = field(INT32)
@@ -40,7 +38,5 @@ class DeletableTopicResult(Struct):
 
 @api_message(ApiKey.DELETE_TOPICS)
 class DeleteTopicsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     responses: list[DeletableTopicResult] = field(array(DeletableTopicResult))

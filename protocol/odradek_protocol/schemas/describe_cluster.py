@@ -15,8 +15,6 @@ from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 @api_message(ApiKey.DESCRIBE_CLUSTER)
 class DescribeClusterRequest(Message):
-    """The request."""
-
     include_cluster_authorized_operations: bool = field(BOOL)
     endpoint_type: int = field(INT8, "1+", default=1)
     include_fenced_brokers: bool = field(BOOL, "2+")
@@ -32,8 +30,6 @@ class DescribeClusterBroker(Struct):
 
 @api_message(ApiKey.DESCRIBE_CLUSTER)
 class DescribeClusterResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)

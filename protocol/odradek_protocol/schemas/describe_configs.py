@@ -27,8 +27,6 @@ class DescribeConfigsResource(Struct):
 
 @api_message(ApiKey.DESCRIBE_CONFIGS)
 class DescribeConfigsRequest(Message):
-    """The request."""
-
     resources: list[DescribeConfigsResource] = field(array(DescribeConfigsResource))
     include_synonyms: bool = field(BOOL, "1+")
     include_documentation: bool = field(BOOL, "3+")
@@ -64,7 +62,5 @@ class DescribeConfigsResult(Struct):
 
 @api_message(ApiKey.DESCRIBE_CONFIGS)
 class DescribeConfigsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     results: list[DescribeConfigsResult] = field(array(DescribeConfigsResult))

@@ -47,8 +47,6 @@ class DescribedDelegationToken(Struct):
 
 @api_message(ApiKey.DESCRIBE_DELEGATION_TOKEN)
 class DescribeDelegationTokenResponse(Message):
-    """The response."""
-
     error_code: int = field(INT16)
     tokens: list[DescribedDelegationToken] = field(array(DescribedDelegationToken))
     throttle_time_ms: int = field(INT32)

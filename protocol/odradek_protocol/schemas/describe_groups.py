@@ -17,8 +17,6 @@ GROUP_ID_NOT_FOUND_SINCE = 6
 
 @api_message(ApiKey.DESCRIBE_GROUPS)
 class DescribeGroupsRequest(Message):
-    """The request."""
-
     groups: list[str] = field(array(STRING))
     include_authorized_operations: bool = field(BOOL, "3+")
 
@@ -45,7 +43,5 @@ class DescribedGroup(Struct):
 
 @api_message(ApiKey.DESCRIBE_GROUPS)
 class DescribeGroupsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     groups: list[DescribedGroup] = field(array(DescribedGroup))

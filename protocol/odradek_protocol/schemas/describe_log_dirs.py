@@ -51,8 +51,6 @@ class DescribeLogDirsResult(Struct):
 
 @api_message(ApiKey.DESCRIBE_LOG_DIRS)
 class DescribeLogDirsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16, "3+", ignorable=True)
     results: list[DescribeLogDirsResult] = field(array(DescribeLogDirsResult))

@@ -17,8 +17,6 @@ class TopicRequest(Struct):
 
 @api_message(ApiKey.DESCRIBE_PRODUCERS)
 class DescribeProducersRequest(Message):
-    """The request."""
-
     topics: list[TopicRequest] = field(array(TopicRequest))
 
 
@@ -45,7 +43,5 @@ class TopicResponse(Struct):
 
 @api_message(ApiKey.DESCRIBE_PRODUCERS)
 class DescribeProducersResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     topics: list[TopicResponse] = field(array(TopicResponse))

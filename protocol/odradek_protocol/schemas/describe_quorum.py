@@ -28,8 +28,6 @@ class TopicData(Struct):
 
 @api_message(ApiKey.DESCRIBE_QUORUM)
 class DescribeQuorumRequest(Message):
-    """The request."""
-
     topics: list[TopicData] = field(array(TopicData))
 
 
@@ -70,8 +68,6 @@ class QuorumNode(Struct):
 
 @api_message(ApiKey.DESCRIBE_QUORUM)
 class DescribeQuorumResponse(Message):
-    """The response."""
-
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, "2+", nullable="2+", ignorable=True)
     topics: list[QuorumTopic] = field(array(QuorumTopic))

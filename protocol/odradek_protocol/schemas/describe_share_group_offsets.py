@@ -24,8 +24,6 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
 
 @api_message(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS)
 class DescribeShareGroupOffsetsRequest(Message):
-    """The request."""
-
     groups: list[DescribeShareGroupOffsetsRequestGroup] = field(
         array(DescribeShareGroupOffsetsRequestGroup)
     )
@@ -59,8 +57,6 @@ class DescribeShareGroupOffsetsResponseGroup(Struct):
 
 @api_message(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS)
 class DescribeShareGroupOffsetsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     groups: list[DescribeShareGroupOffsetsResponseGroup] = field(
         array(DescribeShareGroupOffsetsResponseGroup)

@@ -12,8 +12,6 @@ from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 @api_message(ApiKey.DESCRIBE_TRANSACTIONS)
 class DescribeTransactionsRequest(Message):
-    """The request."""
-
     transactional_ids: list[str] = field(array(STRING))
 
 
@@ -35,7 +33,5 @@ class TransactionState(Struct):
 
 @api_message(ApiKey.DESCRIBE_TRANSACTIONS)
 class DescribeTransactionsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     transaction_states: list[TransactionState] = field(array(TransactionState))

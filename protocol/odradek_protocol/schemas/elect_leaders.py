@@ -24,8 +24,6 @@ class TopicPartitions(Struct):
 
 @api_message(ApiKey.ELECT_LEADERS)
 class ElectLeadersRequest(Message):
-    """The request."""
-
     election_type: int = field(INT8, "1+")
     topic_partitions: list[TopicPartitions] | None = field(array(TopicPartitions), nullable="0+")
     timeout_ms: int = field(INT32, default=60_000)
@@ -44,8 +42,6 @@ class ReplicaElectionResult(Struct):
 
 @api_message(ApiKey.ELECT_LEADERS)
 class ElectLeadersResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16, "1+")
     replica_election_results: list[ReplicaElectionResult] = field(array(ReplicaElectionResult))

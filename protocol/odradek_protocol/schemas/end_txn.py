@@ -19,8 +19,6 @@ TRANSACTIONS_V2_SINCE = 5
 
 @api_message(ApiKey.END_TXN)
 class EndTxnRequest(Message):
-    """The request."""
-
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT16)
@@ -29,8 +27,6 @@ class EndTxnRequest(Message):
 
 @api_message(ApiKey.END_TXN)
 class EndTxnResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     producer_id: int = field(INT64, "5+", default=-1, ignorable=True)

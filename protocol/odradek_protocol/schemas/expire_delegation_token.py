@@ -12,16 +12,12 @@ from odradek_protocol.primitives import BYTES, INT16, INT32, INT64
 
 @api_message(ApiKey.EXPIRE_DELEGATION_TOKEN)
 class ExpireDelegationTokenRequest(Message):
-    """The request."""
-
     hmac: bytes = field(BYTES, secret=True)
     expiry_time_period_ms: int = field(INT64)
 
 
 @api_message(ApiKey.EXPIRE_DELEGATION_TOKEN)
 class ExpireDelegationTokenResponse(Message):
-    """The response."""
-
     error_code: int = field(INT16)
     expiry_timestamp_ms: int = field(INT64)
     throttle_time_ms: int = field(INT32)

@@ -63,8 +63,6 @@ class ForgottenTopic(Struct):
 
 @api_message(ApiKey.FETCH)
 class FetchRequest(Message):
-    """The request."""
-
     cluster_id: str | None = field(
         STRING, "12+", nullable="12+", tag=0, tagged="12+", default=None, ignorable=True
     )
@@ -132,8 +130,6 @@ class NodeEndpoint(Struct):
 
 @api_message(ApiKey.FETCH)
 class FetchResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16, "7+", ignorable=True)
     session_id: int = field(INT32, "7+")

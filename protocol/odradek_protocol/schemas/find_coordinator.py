@@ -19,8 +19,6 @@ SHARES_SINCE = 6
 
 @api_message(ApiKey.FIND_COORDINATOR)
 class FindCoordinatorRequest(Message):
-    """The request."""
-
     key: str = field(STRING, "0-3")
     key_type: int = field(INT8, "1+")
     coordinator_keys: list[str] = field(array(STRING), "4+")
@@ -37,8 +35,6 @@ class Coordinator(Struct):
 
 @api_message(ApiKey.FIND_COORDINATOR)
 class FindCoordinatorResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16, "0-3")
     error_message: str | None = field(STRING, "1-3", nullable="1-3", ignorable=True)

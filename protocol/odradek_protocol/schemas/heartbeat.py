@@ -12,8 +12,6 @@ from odradek_protocol.primitives import INT16, INT32, STRING
 
 @api_message(ApiKey.HEARTBEAT)
 class HeartbeatRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     generation_id: int = field(INT32)
     member_id: str = field(STRING)
@@ -22,7 +20,5 @@ class HeartbeatRequest(Message):
 
 @api_message(ApiKey.HEARTBEAT)
 class HeartbeatResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16)

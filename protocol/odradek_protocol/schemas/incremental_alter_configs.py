@@ -26,8 +26,6 @@ class AlterConfigsResource(Struct):
 
 @api_message(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 class IncrementalAlterConfigsRequest(Message):
-    """The request."""
-
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
 
@@ -41,7 +39,5 @@ class AlterConfigsResourceResponse(Struct):
 
 @api_message(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 class IncrementalAlterConfigsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     responses: list[AlterConfigsResourceResponse] = field(array(AlterConfigsResourceResponse))

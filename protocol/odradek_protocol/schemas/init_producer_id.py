@@ -23,8 +23,6 @@ TWO_PHASE_COMMIT_SINCE = 6
 
 @api_message(ApiKey.INIT_PRODUCER_ID)
 class InitProducerIdRequest(Message):
-    """The request."""
-
     transactional_id: str | None = field(STRING, nullable="0+")
     transaction_timeout_ms: int = field(INT32)
     producer_id: int = field(INT64, "3+", default=-1)
@@ -35,8 +33,6 @@ class InitProducerIdRequest(Message):
 
 @api_message(ApiKey.INIT_PRODUCER_ID)
 class InitProducerIdResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, ignorable=True)
     error_code: int = field(INT16)
     producer_id: int = field(INT64, default=-1)

@@ -21,8 +21,6 @@ class InitializedTopic(Struct):
 
 @api_message(ApiKey.INITIALIZE_SHARE_GROUP_STATE)
 class InitializeShareGroupStateRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     topics: list[InitializedTopic] = field(array(InitializedTopic))
 
@@ -40,6 +38,4 @@ class InitializedTopicResult(Struct):
 
 @api_message(ApiKey.INITIALIZE_SHARE_GROUP_STATE)
 class InitializeShareGroupStateResponse(Message):
-    """The response."""
-
     results: list[InitializedTopicResult] = field(array(InitializedTopicResult))

@@ -28,8 +28,6 @@ class JoinGroupRequestProtocol(Struct):
 
 @api_message(ApiKey.JOIN_GROUP)
 class JoinGroupRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     session_timeout_ms: int = field(INT32)
     rebalance_timeout_ms: int = field(INT32, "1+", default=-1, ignorable=True)
@@ -48,8 +46,6 @@ class JoinGroupResponseMember(Struct):
 
 @api_message(ApiKey.JOIN_GROUP)
 class JoinGroupResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "2+", ignorable=True)
     error_code: int = field(INT16)
     generation_id: int = field(INT32, default=-1)

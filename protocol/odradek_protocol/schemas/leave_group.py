@@ -23,8 +23,6 @@ class MemberIdentity(Struct):
 
 @api_message(ApiKey.LEAVE_GROUP)
 class LeaveGroupRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     member_id: str = field(STRING, "0-2")
     members: list[MemberIdentity] = field(array(MemberIdentity), "3+")
@@ -38,8 +36,6 @@ class MemberResponse(Struct):
 
 @api_message(ApiKey.LEAVE_GROUP)
 class LeaveGroupResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16)
     members: list[MemberResponse] = field(array(MemberResponse), "3+")

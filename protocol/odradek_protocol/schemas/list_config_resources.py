@@ -29,8 +29,6 @@ class ConfigResource(Struct):
 
 @api_message(ApiKey.LIST_CONFIG_RESOURCES)
 class ListConfigResourcesResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     config_resources: list[ConfigResource] = field(array(ConfigResource))

@@ -18,8 +18,6 @@ TYPES_SINCE = 5
 
 @api_message(ApiKey.LIST_GROUPS)
 class ListGroupsRequest(Message):
-    """The request."""
-
     states_filter: list[str] = field(array(STRING), "4+")
     types_filter: list[str] = field(array(STRING), "5+")
 
@@ -33,8 +31,6 @@ class ListedGroup(Struct):
 
 @api_message(ApiKey.LIST_GROUPS)
 class ListGroupsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16)
     groups: list[ListedGroup] = field(array(ListedGroup))

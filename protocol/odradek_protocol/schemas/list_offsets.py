@@ -51,8 +51,6 @@ class ListOffsetsTopic(Struct):
 
 @api_message(ApiKey.LIST_OFFSETS)
 class ListOffsetsRequest(Message):
-    """The request."""
-
     replica_id: int = field(INT32)
     isolation_level: int = field(INT8, "2+")
     topics: list[ListOffsetsTopic] = field(array(ListOffsetsTopic))
@@ -75,7 +73,5 @@ class ListOffsetsTopicResponse(Struct):
 
 @api_message(ApiKey.LIST_OFFSETS)
 class ListOffsetsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = field(array(ListOffsetsTopicResponse))

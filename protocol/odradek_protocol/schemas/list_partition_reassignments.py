@@ -19,8 +19,6 @@ class ListPartitionReassignmentsTopics(Struct):
 
 @api_message(ApiKey.LIST_PARTITION_REASSIGNMENTS)
 class ListPartitionReassignmentsRequest(Message):
-    """The request."""
-
     timeout_ms: int = field(INT32, default=60_000)
     topics: list[ListPartitionReassignmentsTopics] | None = field(
         array(ListPartitionReassignmentsTopics), nullable="0+", default=None
@@ -41,8 +39,6 @@ class OngoingTopicReassignment(Struct):
 
 @api_message(ApiKey.LIST_PARTITION_REASSIGNMENTS)
 class ListPartitionReassignmentsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")

@@ -12,8 +12,6 @@ from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
 @api_message(ApiKey.LIST_TRANSACTIONS)
 class ListTransactionsRequest(Message):
-    """The request."""
-
     state_filters: list[str] = field(array(STRING))
     producer_id_filters: list[int] = field(array(INT64))
     duration_filter: int = field(INT64, "1+", default=-1)
@@ -28,8 +26,6 @@ class TransactionState(Struct):
 
 @api_message(ApiKey.LIST_TRANSACTIONS)
 class ListTransactionsResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     unknown_state_filters: list[str] = field(array(STRING))

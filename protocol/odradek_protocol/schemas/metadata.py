@@ -28,8 +28,6 @@ class MetadataRequestTopic(Struct):
 
 @api_message(ApiKey.METADATA)
 class MetadataRequest(Message):
-    """The request."""
-
     topics: list[MetadataRequestTopic] | None = field(array(MetadataRequestTopic), nullable="1+")
     allow_auto_topic_creation: bool = field(BOOL, "4+", default=True)
     include_cluster_authorized_operations: bool = field(BOOL, "8-10")
@@ -64,8 +62,6 @@ class MetadataResponseTopic(Struct):
 
 @api_message(ApiKey.METADATA)
 class MetadataResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = field(array(MetadataResponseBroker))
     cluster_id: str | None = field(STRING, "2+", nullable="2+", default=None, ignorable=True)

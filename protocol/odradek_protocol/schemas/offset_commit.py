@@ -33,8 +33,6 @@ class OffsetCommitRequestTopic(Struct):
 
 @api_message(ApiKey.OFFSET_COMMIT)
 class OffsetCommitRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     generation_id_or_member_epoch: int = field(INT32, "1+", default=-1, ignorable=True)
     member_id: str = field(STRING, "1+", ignorable=True)
@@ -56,7 +54,5 @@ class OffsetCommitResponseTopic(Struct):
 
 @api_message(ApiKey.OFFSET_COMMIT)
 class OffsetCommitResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = field(array(OffsetCommitResponseTopic))

@@ -21,8 +21,6 @@ class OffsetDeleteRequestTopic(Struct):
 
 @api_message(ApiKey.OFFSET_DELETE)
 class OffsetDeleteRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic))
 
@@ -39,8 +37,6 @@ class OffsetDeleteResponseTopic(Struct):
 
 @api_message(ApiKey.OFFSET_DELETE)
 class OffsetDeleteResponse(Message):
-    """The response."""
-
     error_code: int = field(INT16)
     throttle_time_ms: int = field(INT32, ignorable=True)
     topics: list[OffsetDeleteResponseTopic] = field(array(OffsetDeleteResponseTopic))

@@ -45,8 +45,6 @@ class OffsetFetchRequestGroup(Struct):
 
 @api_message(ApiKey.OFFSET_FETCH)
 class OffsetFetchRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING, "0-7")
     topics: list[OffsetFetchRequestTopic] | None = field(
         array(OffsetFetchRequestTopic), "0-7", nullable="2-7"
@@ -94,8 +92,6 @@ class OffsetFetchResponseGroup(Struct):
 
 @api_message(ApiKey.OFFSET_FETCH)
 class OffsetFetchResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = field(array(OffsetFetchResponseTopic), "0-7")
     error_code: int = field(INT16, "2-7", ignorable=True)

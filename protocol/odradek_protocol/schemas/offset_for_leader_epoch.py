@@ -27,8 +27,6 @@ class OffsetForLeaderTopic(Struct):
 
 @api_message(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 class OffsetForLeaderEpochRequest(Message):
-    """The request."""
-
     replica_id: int = field(INT32, "3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic))
 
@@ -47,7 +45,5 @@ class OffsetForLeaderTopicResult(Struct):
 
 @api_message(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 class OffsetForLeaderEpochResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "2+", ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = field(array(OffsetForLeaderTopicResult))

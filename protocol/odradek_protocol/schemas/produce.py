@@ -44,8 +44,6 @@ class TopicProduceData(Struct):
 
 @api_message(ApiKey.PRODUCE)
 class ProduceRequest(Message):
-    """The request."""
-
     transactional_id: str | None = field(STRING, "3+", nullable="3+", default=None)
     acks: int = field(INT16)
     timeout_ms: int = field(INT32)
@@ -90,8 +88,6 @@ class NodeEndpoint(Struct):
 
 @api_message(ApiKey.PRODUCE)
 class ProduceResponse(Message):
-    """The response."""
-
     responses: list[TopicProduceResponse] = field(array(TopicProduceResponse))
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), "10+", tag=0, tagged="10+")

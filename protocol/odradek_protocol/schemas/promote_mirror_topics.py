@@ -15,8 +15,6 @@ from odradek_protocol.primitives import INT16, INT32, STRING
 
 @api_message(ApiKey.PROMOTE_MIRROR_TOPICS)
 class PromoteMirrorTopicsRequest(Message):
-    """The request."""
-
     timeout_ms: int = field(INT32)
     topics: list[str] = field(array(STRING))
 

@@ -25,7 +25,5 @@ class PushTelemetryRequest(Message):
 
 @api_message(ApiKey.PUSH_TELEMETRY)
 class PushTelemetryResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

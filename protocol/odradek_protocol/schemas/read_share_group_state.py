@@ -19,8 +19,6 @@ class ReadTopic(Struct):
 
 @api_message(ApiKey.READ_SHARE_GROUP_STATE)
 class ReadShareGroupStateRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     topics: list[ReadTopic] = field(array(ReadTopic))
 
@@ -48,6 +46,4 @@ class ReadTopicResult(Struct):
 
 @api_message(ApiKey.READ_SHARE_GROUP_STATE)
 class ReadShareGroupStateResponse(Message):
-    """The response."""
-
     results: list[ReadTopicResult] = field(array(ReadTopicResult))

@@ -23,8 +23,6 @@ class SummaryTopic(Struct):
 
 @api_message(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY)
 class ReadShareGroupStateSummaryRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     topics: list[SummaryTopic] = field(array(SummaryTopic))
 
@@ -46,6 +44,4 @@ class SummaryTopicResult(Struct):
 
 @api_message(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY)
 class ReadShareGroupStateSummaryResponse(Message):
-    """The response."""
-
     results: list[SummaryTopicResult] = field(array(SummaryTopicResult))

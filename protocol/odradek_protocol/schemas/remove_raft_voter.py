@@ -24,8 +24,6 @@ class RemoveRaftVoterRequest(Message):
 
 @api_message(ApiKey.REMOVE_RAFT_VOTER)
 class RemoveRaftVoterResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", ignorable=True)

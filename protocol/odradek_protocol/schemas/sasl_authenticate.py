@@ -18,8 +18,6 @@ from odradek_protocol.primitives import BYTES, INT16, INT64, STRING
 
 @api_message(ApiKey.SASL_AUTHENTICATE)
 class SaslAuthenticateRequest(Message):
-    """The request."""
-
     auth_bytes: bytes = field(BYTES, secret=True)
 
 

@@ -18,8 +18,6 @@ TOKENS_IN_REQUESTS_SINCE = 1
 
 @api_message(ApiKey.SASL_HANDSHAKE)
 class SaslHandshakeRequest(Message):
-    """The request."""
-
     mechanism: str = field(STRING)
 
 

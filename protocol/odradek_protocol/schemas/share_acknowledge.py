@@ -37,8 +37,6 @@ class AcknowledgeTopic(Struct):
 
 @api_message(ApiKey.SHARE_ACKNOWLEDGE)
 class ShareAcknowledgeRequest(Message):
-    """The request."""
-
     group_id: str | None = field(STRING, nullable="0+", default=None)
     member_id: str | None = field(STRING, nullable="0+")
     share_session_epoch: int = field(INT32)
@@ -72,8 +70,6 @@ class NodeEndpoint(Struct):
 
 @api_message(ApiKey.SHARE_ACKNOWLEDGE)
 class ShareAcknowledgeResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)

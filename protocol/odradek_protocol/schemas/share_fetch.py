@@ -97,8 +97,6 @@ class NodeEndpoint(Struct):
 
 @api_message(ApiKey.SHARE_FETCH)
 class ShareFetchResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)

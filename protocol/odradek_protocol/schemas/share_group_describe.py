@@ -9,8 +9,6 @@ from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
 @api_message(ApiKey.SHARE_GROUP_DESCRIBE)
 class ShareGroupDescribeRequest(Message):
-    """The request."""
-
     group_ids: list[str] = field(array(STRING))
     include_authorized_operations: bool = field(BOOL)
 
@@ -51,7 +49,5 @@ class DescribedShareGroup(Struct):
 
 @api_message(ApiKey.SHARE_GROUP_DESCRIBE)
 class ShareGroupDescribeResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     groups: list[DescribedShareGroup] = field(array(DescribedShareGroup))

@@ -13,8 +13,6 @@ from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UINT1
 
 @api_message(ApiKey.STREAMS_GROUP_DESCRIBE)
 class StreamsGroupDescribeRequest(Message):
-    """The request."""
-
     group_ids: list[str] = field(array(STRING))
     include_authorized_operations: bool = field(BOOL)
 
@@ -120,7 +118,5 @@ class DescribedStreamsGroup(Struct):
 
 @api_message(ApiKey.STREAMS_GROUP_DESCRIBE)
 class StreamsGroupDescribeResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     groups: list[DescribedStreamsGroup] = field(array(DescribedStreamsGroup))

@@ -20,8 +20,6 @@ class SyncGroupRequestAssignment(Struct):
 
 @api_message(ApiKey.SYNC_GROUP)
 class SyncGroupRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     generation_id: int = field(INT32)
     member_id: str = field(STRING)
@@ -33,8 +31,6 @@ class SyncGroupRequest(Message):
 
 @api_message(ApiKey.SYNC_GROUP)
 class SyncGroupResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32, "1+", ignorable=True)
     error_code: int = field(INT16)
     protocol_type: str | None = field(STRING, "5+", nullable="5+", default=None, ignorable=True)

@@ -34,8 +34,6 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 @api_message(ApiKey.TXN_OFFSET_COMMIT)
 class TxnOffsetCommitRequest(Message):
-    """The request."""
-
     transactional_id: str = field(STRING)
     group_id: str = field(STRING)
     producer_id: int = field(INT64)
@@ -60,7 +58,5 @@ class TxnOffsetCommitResponseTopic(Struct):
 
 @api_message(ApiKey.TXN_OFFSET_COMMIT)
 class TxnOffsetCommitResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     topics: list[TxnOffsetCommitResponseTopic] = field(array(TxnOffsetCommitResponseTopic))

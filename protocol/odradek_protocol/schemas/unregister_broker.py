@@ -14,15 +14,11 @@ from odradek_protocol.primitives import INT16, INT32, STRING
 
 @api_message(ApiKey.UNREGISTER_BROKER)
 class UnregisterBrokerRequest(Message):
-    """The request."""
-
     broker_id: int = field(INT32)
 
 
 @api_message(ApiKey.UNREGISTER_BROKER)
 class UnregisterBrokerResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")

@@ -26,8 +26,6 @@ class FeatureUpdateKey(Struct):
 
 @api_message(ApiKey.UPDATE_FEATURES)
 class UpdateFeaturesRequest(Message):
-    """The request."""
-
     timeout_ms: int = field(INT32, default=60_000)
     feature_updates: list[FeatureUpdateKey] = field(array(FeatureUpdateKey))
     validate_only: bool = field(BOOL, "1+")
@@ -41,8 +39,6 @@ class UpdatableFeatureResult(Struct):
 
 @api_message(ApiKey.UPDATE_FEATURES)
 class UpdateFeaturesResponse(Message):
-    """The response."""
-
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")

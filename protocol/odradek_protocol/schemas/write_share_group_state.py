@@ -33,8 +33,6 @@ class WrittenTopic(Struct):
 
 @api_message(ApiKey.WRITE_SHARE_GROUP_STATE)
 class WriteShareGroupStateRequest(Message):
-    """The request."""
-
     group_id: str = field(STRING)
     topics: list[WrittenTopic] = field(array(WrittenTopic))
 
@@ -52,6 +50,4 @@ class WrittenTopicResult(Struct):
 
 @api_message(ApiKey.WRITE_SHARE_GROUP_STATE)
 class WriteShareGroupStateResponse(Message):
-    """The response."""
-
     results: list[WrittenTopicResult] = field(array(WrittenTopicResult))

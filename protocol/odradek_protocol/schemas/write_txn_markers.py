@@ -26,8 +26,6 @@ class WritableTxnMarker(Struct):
 
 @api_message(ApiKey.WRITE_TXN_MARKERS)
 class WriteTxnMarkersRequest(Message):
-    """The request."""
-
     markers: list[WritableTxnMarker] = field(array(WritableTxnMarker))
 
 
@@ -50,6 +48,4 @@ class WritableTxnMarkerResult(Struct):
 
 @api_message(ApiKey.WRITE_TXN_MARKERS)
 class WriteTxnMarkersResponse(Message):
-    """The response."""
-
     markers: list[WritableTxnMarkerResult] = field(array(WritableTxnMarkerResult))
