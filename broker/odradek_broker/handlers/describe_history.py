@@ -17,15 +17,15 @@ from contextlib import suppress
 from typing import Any
 
 from odradek_broker.coordinator.groups.settings import group_setting
-from odradek_broker.explain.groups import states_of_group
-from odradek_broker.explain.history import RecordedEvent, Ring, SubjectState
-from odradek_broker.explain.lag import oldest_unread, state_of_lag
-from odradek_broker.explain.last_stable_offset import (
+from odradek_broker.explain.blocking_transaction import (
     BlockedPartition,
     blocked_partition,
     state_of_blocked,
     state_of_everything_stable,
 )
+from odradek_broker.explain.groups import states_of_group
+from odradek_broker.explain.history import RecordedEvent, Ring, SubjectState
+from odradek_broker.explain.lag import oldest_unread, state_of_lag
 from odradek_broker.explain.mirrors import state_of_mirror, states_of_mirrored
 from odradek_broker.explain.modern_groups import states_of_modern_group
 from odradek_broker.explain.producers import (

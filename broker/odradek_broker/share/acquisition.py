@@ -3,7 +3,7 @@
 A fetch reads whole batches of the log. Their records may be new or in flight already; records in
 flight are available again, or acquired by another member. An `Acquisition` goes through all these
 records in the order of their offsets, and acquires the available records for the member, up to the
-limits.
+limits. `SharePartition.acquire_lock` gives them their locks, which `share/manager.py` lets expire.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Acquisition:
             if throttled_max > taken:
                 most = min(most, throttled_max - taken)
             (cut,) = batch.runs_within(offset, offset + most - 1)
-            self._partition.lock(cut, self._member_id, self._now_ms, self._settings)
+            self._partition.acquire_lock(cut, self._member_id, self._now_ms, self._settings)
             _add(acquired, Acquired(cut.first, cut.last, cut.count))
             taken += most
             offset += most
@@ -262,7 +262,7 @@ class Acquisition:
         self._room -= taken
 
     def _take(self, run: InFlightRun) -> None:
-        self._partition.lock(run, self._member_id, self._now_ms, self._settings)
+        self._partition.acquire_lock(run, self._member_id, self._now_ms, self._settings)
         self._acquired.append(Acquired(run.first, run.last, run.count))
         self._room -= run.last - run.first + 1
 

@@ -261,8 +261,8 @@ class InFlightRun:
             self.member_id = NOBODY
             self.deadline_ms = now_ms + DEAD_LETTER_RETRY_MS
         elif expired:
-            # The lock expired while the change was being written. `expire` skips the records of a
-            # change that is being written.
+            # The lock expired while the change was being written. `apply_lock_expiry` skips the
+            # records of a change that is being written.
             self.give_back(now_ms, change.settings)
             self.deadline_ms = None
 

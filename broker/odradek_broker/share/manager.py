@@ -472,7 +472,7 @@ class SharePartitions:
             return
         settings = self.settings(led.key.group_id)
         given_up = StateChange(NOBODY, settings) if settings.dead_letter_topic else None
-        stored = state.expire(self.clock.monotonic_ms(), settings, given_up)
+        stored = state.apply_lock_expiry(self.clock.monotonic_ms(), settings, given_up)
         self.watch_locks(led)
         if given_up is not None and given_up.stored:
             self._write(led, state, given_up, _expired(led.key, given_up))

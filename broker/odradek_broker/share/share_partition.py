@@ -242,8 +242,10 @@ class SharePartition:
         """Make the next fetch look for available records before the end offset."""
         self._look_for_available = True
 
-    def lock(self, run: InFlightRun, member_id: str, now_ms: int, settings: ShareLimits) -> None:
-        """Give available records to a member."""
+    def acquire_lock(
+        self, run: InFlightRun, member_id: str, now_ms: int, settings: ShareLimits
+    ) -> None:
+        """Give available records to a member: it holds their lock, for a limited time."""
         deadline_ms = now_ms + settings.record_lock_duration_ms
         run.acquire(member_id, deadline_ms)
         self.note_deadline(deadline_ms)
@@ -392,7 +394,8 @@ class SharePartition:
             before = run.state in FINISHED
             run.finish_change(durable=durable, now_ms=now_ms)
             if run.deadline_ms is not None:
-                # The lock is still valid, and `expire` may have skipped it during the change.
+                # The lock is still valid, and `apply_lock_expiry` may have skipped it during the
+                # change.
                 self.note_deadline(run.deadline_ms)
             self._recount(run, finished_before=before)
             if run.state is _S.AVAILABLE:
@@ -403,7 +406,7 @@ class SharePartition:
 
     # --- Locks and pauses (H-160, H-200) ---
 
-    def expire(
+    def apply_lock_expiry(
         self, now_ms: int, settings: ShareLimits, given_up: StateChange | None = None
     ) -> list[StateBatch]:
         """Release the records whose lock has expired, and end the pauses that are over; returns the
@@ -437,8 +440,8 @@ class SharePartition:
         return stored
 
     def end_locks(self, now_ms: int) -> list[tuple[int, int]]:
-        """End the locks of all acquired records immediately; `expire` then releases the records.
-        Returns the first and the last offset of each range of neighbouring records."""
+        """End the locks of all acquired records immediately; `apply_lock_expiry` then releases the
+        records. Returns the first and the last offset of each range of neighbouring records."""
         ended: list[tuple[int, int]] = []
         for batch in self.in_flight:
             for run in self._acquired_runs(batch, lambda _: True):

@@ -102,7 +102,7 @@ class World:
 
     def expire(self, after_ms: int = LOCK_MS) -> list[StateBatch]:
         self.now_ms += after_ms
-        stored = self.partition.expire(self.now_ms, self.settings)
+        stored = self.partition.apply_lock_expiry(self.now_ms, self.settings)
         self.partition.settle()
         return stored
 

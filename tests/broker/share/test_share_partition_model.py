@@ -338,7 +338,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.now_ms += ms
         limit = self.settings.delivery_count_limit
         start = self.partition.start_offset
-        stored = self.partition.expire(self.now_ms, self.settings)
+        stored = self.partition.apply_lock_expiry(self.now_ms, self.settings)
         for number, record in self.records.items():
             if record.state is S.ACQUIRED and record.deadline_ms <= self.now_ms:
                 record.gone = record.gone or number < start

@@ -27,16 +27,16 @@ from odradek_broker.coordinator.groups.classic.group import (
     JoinCall,
     StateObserver,
 )
-from odradek_broker.coordinator.groups.consumer.expressions import (
-    NO_MATCHES,
-    Matches,
-    match,
-    unmatched,
-)
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.consumer.heartbeat import (
     heartbeat_error,
     invalid_expression,
+)
+from odradek_broker.coordinator.groups.consumer.pattern_subscriptions import (
+    NO_MATCHES,
+    Matches,
+    match,
+    unmatched,
 )
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion, unobserved
 from odradek_broker.coordinator.groups.modern.group import ModernGroupState

@@ -1,9 +1,10 @@
 """The decisions about the requests of producers with a transactional id (InitProducerId,
 AddPartitionsToTxn, EndTxn), and about aborts by the coordinator itself.
 
+A zombie is a producer that goes on after another instance has taken over its transactional id.
 `fence_producer` raises the epoch of an open transaction, and the decision about each request
-answers PRODUCER_FENCED to a producer with an older epoch. The leader of a partition refuses the
-batches of such a producer (`storage/producers/state.py`).
+answers PRODUCER_FENCED to a zombie, which has an older epoch. The leader of a partition refuses the
+batches of a zombie (`storage/producers/state.py`).
 
 A decision is an error, or records and an answer. The functions here read only their arguments. A
 decision may need a new producer id (`needs_producer_id`); the caller then decides again with the
@@ -181,7 +182,7 @@ def decide_init_producer_id(
         return Decision(_E.PRODUCER_FENCED)
     if current.state is _S.ONGOING:
         if given and (call.producer_id, call.epoch) != current.identity:
-            # A fenced producer must not abort the transaction of its successor.
+            # A zombie must not abort the transaction of its successor.
             return Decision(_E.PRODUCER_FENCED)
         if call.keep_prepared:
             return _keep(current, timeout_ms, fresh_id, wall_ms)

@@ -668,8 +668,8 @@ def _follows(header: BatchHeader, entry: ProducerEntry) -> bool:
 
 
 def _check_epoch(header: BatchHeader, entry: ProducerEntry | None) -> None:
-    """Refuse a batch of an older epoch (P-12) with INVALID_PRODUCER_EPOCH, after which clients
-    abort the transaction; PRODUCER_FENCED would be fatal for them."""
+    """Refuse the batch of a zombie, which has an older epoch (P-12), with INVALID_PRODUCER_EPOCH,
+    after which clients abort the transaction; PRODUCER_FENCED would be fatal for them."""
     if entry is not None and header.producer_epoch < entry.epoch:
         raise ProducerStateError(
             ErrorCode.INVALID_PRODUCER_EPOCH,

@@ -9,12 +9,12 @@ from itertools import chain
 from uuid import UUID
 
 from odradek_broker.coordinator.groups.consumer import records as make
-from odradek_broker.coordinator.groups.consumer.expressions import NO_MATCHES
 from odradek_broker.coordinator.groups.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
 )
+from odradek_broker.coordinator.groups.consumer.pattern_subscriptions import NO_MATCHES
 from odradek_broker.coordinator.groups.consumer.reconciliation import (
     MemberUpdate,
     assignor_name,

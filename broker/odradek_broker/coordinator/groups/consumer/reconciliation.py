@@ -21,7 +21,6 @@ from dataclasses import field, replace
 
 from odradek_broker.coordinator.groups.consumer import records as make
 from odradek_broker.coordinator.groups.consumer.assignors import ASSIGNORS, Subscriber
-from odradek_broker.coordinator.groups.consumer.expressions import NO_MATCHES, Matches
 from odradek_broker.coordinator.groups.consumer.group import (
     STEPS,
     ConsumerGroup,
@@ -31,6 +30,7 @@ from odradek_broker.coordinator.groups.consumer.group import (
     RevocationReport,
     TopicMetadata,
 )
+from odradek_broker.coordinator.groups.consumer.pattern_subscriptions import NO_MATCHES, Matches
 from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,

@@ -8,7 +8,7 @@ from typing import Any
 from acl_rules import Rule, RuleList
 from broker_in_loop import RunningBroker, StartBroker
 from logs import append, make_batch
-from odradek_broker.explain.last_stable_offset import BlockedPartition, state_of_blocked
+from odradek_broker.explain.blocking_transaction import BlockedPartition, state_of_blocked
 from odradek_broker.explain.sentences import sentence
 from odradek_broker.security.authorizer import AllowEverything, Operation, ResourceType
 from odradek_client.producer.producer import Producer

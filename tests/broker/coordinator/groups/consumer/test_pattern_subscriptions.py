@@ -9,7 +9,7 @@ import pytest
 
 from consumer_group_world import FakeMember, assigned, consumer_group, send
 from group_world import GroupWorld
-from odradek_broker.coordinator.groups.consumer import expressions
+from odradek_broker.coordinator.groups.consumer import pattern_subscriptions
 from odradek_broker.patterns import PROGRAM_STEPS_MAX, Pattern, compile_pattern
 from odradek_broker.request import CloseConnection
 from odradek_broker.slices import TURN_US
@@ -184,7 +184,7 @@ def test_g147_a_match_that_takes_too_long_is_refused(
     for _ in turns(world, lambda: first.done):
         pass
     member.take(first.result())
-    monkeypatch.setattr(expressions, "MATCH_STEPS_MAX", 1_000)
+    monkeypatch.setattr(pattern_subscriptions, "MATCH_STEPS_MAX", 1_000)
     other = send(world, **FakeMember(world, "b", topics=None, pattern=SLOW).request())
     for _ in turns(world, lambda: other.done):
         pass
@@ -202,7 +202,9 @@ def test_g147_a_match_that_takes_too_long_is_refused(
 def test_a67_only_topics_that_the_user_may_see_are_matched(world: GroupWorld, steps: Steps) -> None:
     for seen in ((), ("topic",)):
         assert list(
-            expressions.match(frozenset([SLOW]), {}, world.metadata, frozenset(seen).intersection)
+            pattern_subscriptions.match(
+                frozenset([SLOW]), {}, world.metadata, frozenset(seen).intersection
+            )
         )
         assert steps.taken() == sum([compile_pattern(SLOW).steps(name) for name in seen])
 
