@@ -24,6 +24,7 @@ from benchmarks.support import Report, parser, run_on_uvloop, say
 from benchmarks.waits import address_of, others_wait
 
 from odradek.broker import SubprocessBroker
+from odradek_protocol.common_structs import StreamsSubtopology
 from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -34,7 +35,6 @@ from odradek_protocol.schemas.list_transactions import ListTransactionsRequest
 from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
-    StreamsSubtopology,
     StreamsTopology,
 )
 

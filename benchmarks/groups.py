@@ -43,6 +43,7 @@ from odradek_client.consumer.assignors.range import RangeAssignor
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.consumer.rebalance_listener import RebalanceListener
 from odradek_protocol import frames
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
@@ -56,7 +57,6 @@ from odradek_protocol.schemas.offset_commit import (
 )
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek_protocol.stored.assignment import (
-    AssignedPartitions,
     ConsumerAssignment,
     decode_assignment,
     encode_assignment,
@@ -258,9 +258,7 @@ class Member:
                 assignment=encode_assignment(
                     ConsumerAssignment(
                         assigned_partitions=[
-                            AssignedPartitions(
-                                topic=TOPIC, partitions=[at.partition for at in held]
-                            )
+                            PartitionsOfTopic(topic=TOPIC, partitions=[at.partition for at in held])
                         ]
                     )
                 ),
@@ -386,7 +384,7 @@ async def _idle_group(connection: Connection, group: str) -> None:
     assigned = encode_assignment(
         ConsumerAssignment(
             assigned_partitions=[
-                AssignedPartitions(topic=TOPIC, partitions=list(range(COMMITTED_EACH)))
+                PartitionsOfTopic(topic=TOPIC, partitions=list(range(COMMITTED_EACH)))
             ]
         )
     )

@@ -35,10 +35,10 @@ from benchmarks.support import (
 )
 
 from odradek_client.admin import Admin, ConfigResource, ResourceType
+from odradek_protocol.common_structs import AcknowledgementBatch
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.share_acknowledge import (
-    AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,

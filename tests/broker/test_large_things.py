@@ -13,6 +13,13 @@ from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.request import Peer
 from odradek_broker.share.share_partition import AcknowledgeType
+from odradek_protocol.common_structs import (
+    AcknowledgementBatch,
+    InternalTopicInfo,
+    StreamsProperty,
+    StreamsSubtopology,
+    StreamsTaskIds,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -25,7 +32,6 @@ from odradek_protocol.schemas.end_txn import EndTxnRequest
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 from odradek_protocol.schemas.share_acknowledge import (
-    AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
@@ -37,11 +43,7 @@ from odradek_protocol.schemas.share_fetch import (
 )
 from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 from odradek_protocol.schemas.streams_group_heartbeat import (
-    InternalTopicInfo,
     StreamsGroupHeartbeatRequest,
-    StreamsProperty,
-    StreamsSubtopology,
-    StreamsTaskIds,
     StreamsTopology,
 )
 from timed_broker import TimedBroker

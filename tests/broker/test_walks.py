@@ -15,11 +15,11 @@ import pytest
 import odradek_broker
 from broker_in_loop import RunningBroker
 from odradek import Producer
+from odradek_protocol.common_structs import AcknowledgementBatch
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek_protocol.schemas.share_acknowledge import (
-    AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,

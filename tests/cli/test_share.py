@@ -10,14 +10,16 @@ from collections.abc import Iterator
 import pytest
 
 from cli_runner import Commands
+from odradek_protocol.common_structs import (
+    DescribedAssignment,
+    TopicPartitionsInfo,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.list_groups import ListedGroup, ListGroupsResponse
 from odradek_protocol.schemas.share_group_describe import (
-    DescribedShareAssignment,
     DescribedShareGroup,
     DescribedShareMember,
-    DescribedShareTopicPartitions,
     ShareGroupDescribeResponse,
 )
 from scripted_broker import topic_id
@@ -114,11 +116,9 @@ def test_share_groups_are_listed_and_described(broker: ShareBroker, odradek: Com
         client_id="c",
         client_host="/h",
         subscribed_topic_names=["t"],
-        assignment=DescribedShareAssignment(
+        assignment=DescribedAssignment(
             topic_partitions=[
-                DescribedShareTopicPartitions(
-                    topic_id=topic_id("t"), topic_name="t", partitions=[0, 1]
-                )
+                TopicPartitionsInfo(topic_id=topic_id("t"), topic_name="t", partitions=[0, 1])
             ]
         ),
     )

@@ -18,11 +18,11 @@ import kafka_cluster
 from broker_process import BrokerProcess
 from foreign_programs import run
 from kafka_cluster import KafkaCluster
+from odradek_protocol.common_structs import StreamsSubtopology
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
-    StreamsSubtopology,
     StreamsTopology,
 )
 from raw_client import PATIENCE_S, RawClient

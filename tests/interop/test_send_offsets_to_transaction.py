@@ -23,15 +23,15 @@ from broker_process import BrokerProcess
 from broker_proxy import BrokerProxy, Cut, Exchange
 from foreign_topics import create_topic
 from foreign_transactions import Confluent, committed_position
+from odradek_protocol.common_structs import (
+    PartitionError,
+    TopicErrors,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.add_offsets_to_txn import AddOffsetsToTxnResponse
-from odradek_protocol.schemas.txn_offset_commit import (
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from odradek_protocol.schemas.txn_offset_commit import TxnOffsetCommitResponse
 from transactional_clients import transactional
 from waiting import wait_until
 
@@ -242,12 +242,10 @@ def committed(error: ErrorCode) -> Callable[[Exchange], Message]:
     def answer(exchange: Exchange) -> Message:
         return TxnOffsetCommitResponse(
             topics=[
-                TxnOffsetCommitResponseTopic(
+                TopicErrors(
                     name=topic.name,
                     partitions=[
-                        TxnOffsetCommitResponsePartition(
-                            partition_index=part.partition_index, error_code=error
-                        )
+                        PartitionError(partition_index=part.partition_index, error_code=error)
                         for part in topic.partitions
                     ],
                 )

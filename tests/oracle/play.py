@@ -26,13 +26,13 @@ from tests.oracle.script import (
 )
 
 from odradek_protocol import codec, frames
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import Api
 from odradek_protocol.message import Message
 from odradek_protocol.records import BatchBuilder, read_header, update_crc
 from odradek_protocol.stored.assignment import (
-    AssignedPartitions,
     ConsumerAssignment,
     encode_assignment,
 )
@@ -237,7 +237,7 @@ class _Run:
             return claimed.to_bytes(2, "big", signed=True) + data[2 : len(data) - value.cut]
         if isinstance(value, Assigned):
             assigned = [
-                AssignedPartitions(topic=self._resolve(name), partitions=list(partitions))
+                PartitionsOfTopic(topic=self._resolve(name), partitions=list(partitions))
                 for name, partitions in value.partitions.items()
             ]
             assignment = ConsumerAssignment(assigned_partitions=assigned, user_data=value.user_data)

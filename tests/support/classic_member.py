@@ -12,10 +12,10 @@ from consumer_group_world import (
 )
 from group_world import GroupWorld
 from odradek_broker.coordinator.groups.classic.group import GroupState
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.join_group import JoinGroupResponse
 from odradek_protocol.stored.assignment import (
-    AssignedPartitions,
     ConsumerAssignment,
     decode_assignment,
     encode_assignment,
@@ -105,7 +105,7 @@ class ClassicMember:
 
 
 def assignment(indexes: frozenset[int], user_data: bytes | None = None) -> bytes:
-    part = AssignedPartitions(topic="topic", partitions=sorted(indexes))
+    part = PartitionsOfTopic(topic="topic", partitions=sorted(indexes))
     return encode_assignment(ConsumerAssignment(assigned_partitions=[part], user_data=user_data))
 
 

@@ -9,11 +9,11 @@ from group_world import GROUP, GroupWorld
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.deferred import Deferred
+from odradek_protocol.common_structs import PartitionsOfTopicId
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    OwnedTopicPartitions,
 )
 
 TopicIdPartitions = frozenset[tuple[bytes, int]]
@@ -27,12 +27,12 @@ def topic_id_partitions(*indexes: int, topic: bytes = b"T" * 16) -> TopicIdParti
     return frozenset((topic, index) for index in indexes)
 
 
-def listed(owned: TopicIdPartitions) -> list[OwnedTopicPartitions]:
+def listed(owned: TopicIdPartitions) -> list[PartitionsOfTopicId]:
     by_topic: dict[bytes, list[int]] = {}
     for topic_id, index in sorted(owned):
         by_topic.setdefault(topic_id, []).append(index)
     return [
-        OwnedTopicPartitions(topic_id=topic_id, partitions=indexes)
+        PartitionsOfTopicId(topic_id=topic_id, partitions=indexes)
         for topic_id, indexes in by_topic.items()
     ]
 

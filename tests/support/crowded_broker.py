@@ -12,6 +12,10 @@ from odradek_broker.metadata.cluster import INTERNAL_TOPICS
 from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.request import Peer
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from odradek_protocol.common_structs import (
+    QuotaEntityPart,
+    StreamsSubtopology,
+)
 from odradek_protocol.constants import (
     RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
@@ -33,7 +37,6 @@ from odradek_protocol.schemas.offset_commit import (
 from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
-    StreamsSubtopology,
     StreamsTopology,
 )
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -43,7 +46,6 @@ from odradek_protocol.stored.cluster_metadata import (
     ConfigRecord,
     DelegationTokenRecord,
     MetadataRecord,
-    QuotaEntityData,
     UserScramCredentialRecord,
 )
 from odradek_protocol.stored.subscription import ConsumerSubscription, encode_subscription
@@ -153,7 +155,7 @@ class _Crowd:
         self._commit(
             [
                 ClientQuotaRecord(
-                    entity=[QuotaEntityData(entity_type=kind, entity_name=name)],
+                    entity=[QuotaEntityPart(entity_type=kind, entity_name=name)],
                     key="producer_byte_rate",
                     value=1e9,
                 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from odradek_protocol.keys import ApiKey
-from odradek_protocol.schemas.share_group_heartbeat import (
-    ShareAssignment,
-    ShareGroupHeartbeatResponse,
-    ShareTopicPartitions,
+from odradek_protocol.common_structs import (
+    GroupAssignment,
+    PartitionsOfTopicId,
 )
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatResponse
 from scripted_broker import ScriptedBroker, topic_id
 from share_leader import Partition, ShareLeader
 
@@ -35,9 +35,9 @@ class ShareBroker(ScriptedBroker):
             member_id=request.member_id,
             member_epoch=max(request.member_epoch, 0) + 1 if request.member_epoch >= 0 else -1,
             heartbeat_interval_ms=5_000,
-            assignment=ShareAssignment(
+            assignment=GroupAssignment(
                 topic_partitions=[
-                    ShareTopicPartitions(
+                    PartitionsOfTopicId(
                         topic_id=topic_id(self.topic), partitions=list(range(self.count))
                     )
                 ]

@@ -8,13 +8,15 @@ from typing import Any
 from group_world import GROUP, GroupWorld
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.groups.streams.heartbeat import StreamsAnswer
-from odradek_protocol.schemas.streams_group_heartbeat import (
+from odradek_protocol.common_structs import (
     CopartitionGroup,
     InternalTopicInfo,
-    StreamsGroupHeartbeatRequest,
-    StreamsGroupHeartbeatResponse,
     StreamsSubtopology,
     StreamsTaskIds,
+)
+from odradek_protocol.schemas.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
     StreamsTopology,
 )
 

@@ -11,6 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from odradek_protocol.common_structs import (
+    PartitionError,
+    TopicErrors,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import read_header
 from odradek_protocol.schemas.add_offsets_to_txn import AddOffsetsToTxnResponse
@@ -21,11 +25,7 @@ from odradek_protocol.schemas.add_partitions_to_txn import (
 )
 from odradek_protocol.schemas.end_txn import EndTxnResponse
 from odradek_protocol.schemas.init_producer_id import InitProducerIdResponse
-from odradek_protocol.schemas.txn_offset_commit import (
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from odradek_protocol.schemas.txn_offset_commit import TxnOffsetCommitResponse
 from scripted_broker import PartitionLog
 
 _E = ErrorCode
@@ -327,10 +327,10 @@ def offset_commit_response(request: Any, *codes: ErrorCode) -> TxnOffsetCommitRe
     left = list(codes)
     return TxnOffsetCommitResponse(
         topics=[
-            TxnOffsetCommitResponseTopic(
+            TopicErrors(
                 name=topic.name,
                 partitions=[
-                    TxnOffsetCommitResponsePartition(
+                    PartitionError(
                         partition_index=each.partition_index,
                         error_code=left.pop(0) if len(left) > 1 else left[0],
                     )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from odradek import sync
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import ConfigResource, NewTopic
+from odradek_protocol.common_structs import ShareStateBatch
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.delete_share_group_state import (
     DeletedPartition,
@@ -25,7 +26,6 @@ from odradek_protocol.schemas.initialize_share_group_state import (
 from odradek_protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from odradek_protocol.schemas.write_share_group_state import (
     WriteShareGroupStateRequest,
-    WrittenBatch,
     WrittenPartition,
     WrittenTopic,
 )
@@ -198,7 +198,7 @@ def _share_state_requests(topic_id: bytes) -> Iterator[Message]:
     topic = InitializedTopic(topic_id=topic_id, partitions=parts)
     yield InitializeShareGroupStateRequest(group_id=SHARE_GROUP, topics=[topic])
     for offset in range(4):
-        batch = WrittenBatch(
+        batch = ShareStateBatch(
             first_offset=offset, last_offset=offset + 1, delivery_state=2, delivery_count=1
         )
         part = WrittenPartition(

@@ -29,7 +29,7 @@ FLOORS: dict[str, Floors] = {
         ),
         ("foreign_lines", "primitives", "sasl", "settings", "tls"),
         ("message",),
-        ("codec", "keys"),
+        ("codec", "common_structs", "keys"),
         ("frames", "schemas", "stored"),
         ("fetch_frames", "records"),
         ("produce_frames",),

@@ -16,11 +16,11 @@ from odradek_broker.quotas.client_quotas import QuotaEntity, quota_entity
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_broker.slices import batches, paced
+from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    EntityData,
     EntryData,
     EntryResult,
 )
@@ -66,7 +66,7 @@ async def _response(results: list[EntityResult]) -> AlterClientQuotasResponse:
                 error_code=result.error,
                 error_message=result.message,
                 entity=[
-                    EntityData(entity_type=kind, entity_name=name)
+                    QuotaEntityPart(entity_type=kind, entity_name=name)
                     async for kind, name in paced(result.entity)
                 ],
             )

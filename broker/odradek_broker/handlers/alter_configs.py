@@ -7,9 +7,9 @@ from odradek_broker.handlers._parts import ConfigChangeParts
 from odradek_broker.metadata.config_changes import AlterConfigOp, ResourceChanges, SettingChange
 from odradek_broker.request import RequestContext
 from odradek_broker.slices import paced
+from odradek_protocol.common_structs import AlterConfigsResourceResponse
 from odradek_protocol.schemas.alter_configs import (
     AlterConfigsRequest,
-    AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
 

@@ -13,9 +13,9 @@ from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.slices import paced
 from odradek_broker.storage.log_directory import LogDirectory
+from odradek_protocol.common_structs import PartitionError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_replica_log_dirs import (
-    AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
@@ -44,14 +44,12 @@ async def handle(
         async for index in paced(topic.partitions)
     }
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
-    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    results: dict[str, list[PartitionError]] = {}
     async for (name, index), path in paced(asked.items()):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         if allowed:
             error = _check(node, name, index, path)
-        results.setdefault(name, []).append(
-            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error)
-        )
+        results.setdefault(name, []).append(PartitionError(partition_index=index, error_code=error))
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(topic_name=name, partitions=rows)

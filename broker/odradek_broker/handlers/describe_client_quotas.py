@@ -8,11 +8,11 @@ from odradek_broker.metadata.errors import AdminError
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.slices import paced
+from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
-    EntityData,
     EntryData,
     ValueData,
 )
@@ -35,7 +35,9 @@ async def handle(
     return DescribeClientQuotasResponse(
         entries=[
             EntryData(
-                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                entity=[
+                    QuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in entity
+                ],
                 values=[ValueData(key=key, value=value) for key, value in sorted(quotas.items())],
             )
             async for entity, quotas in paced(found)

@@ -8,11 +8,11 @@ from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
 from odradek_broker.security.delegation_tokens import TokenInformation
 from odradek_broker.slices import paced
+from odradek_protocol.common_structs import TokenPrincipal
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_delegation_token import (
     REQUESTER_SINCE,
     DescribedDelegationToken,
-    DescribedDelegationTokenRenewer,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
@@ -74,7 +74,7 @@ def _description(
         token_id=token.token_id,
         hmac=node.metadata.delegation_tokens.hmac_of(token.token_id),
         renewers=[
-            DescribedDelegationTokenRenewer(principal_type=kind, principal_name=name)
+            TokenPrincipal(principal_type=kind, principal_name=name)
             for kind, _, name in (each.partition(":") for each in token.renewers)
         ],
     )

@@ -8,11 +8,11 @@ from odradek_broker.handlers._parts import TransactionParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, topic, transactional_id
 from odradek_broker.slices import asked, each_once
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    TopicData,
     TransactionState,
 )
 
@@ -56,7 +56,7 @@ def _state(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.epoch,
         topics=[
-            TopicData(topic=name, partitions=indexes)
+            PartitionsOfTopic(topic=name, partitions=indexes)
             for name, indexes in by_topic.items()
             if node.authorizer.would_allow(context, Operation.DESCRIBE, topic(name))
         ],

@@ -10,6 +10,7 @@ from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_broker.slices import paced
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.elect_leaders import (
     REQUEST_ERROR_SINCE,
@@ -17,7 +18,6 @@ from odradek_protocol.schemas.elect_leaders import (
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
-    TopicPartitions,
 )
 
 #: Preferred and unclean elections.
@@ -46,7 +46,7 @@ async def handle(
 
 
 async def _refused(
-    context: RequestContext, asked: list[TopicPartitions] | None, error: ErrorCode, message: str
+    context: RequestContext, asked: list[PartitionsOfTopic] | None, error: ErrorCode, message: str
 ) -> ElectLeadersResponse:
     return ElectLeadersResponse(
         error_code=error if context.api_version >= REQUEST_ERROR_SINCE else ErrorCode.NONE,
@@ -63,7 +63,7 @@ async def _refused(
     )
 
 
-async def _elected(node: Node, topic: TopicPartitions) -> ReplicaElectionResult:
+async def _elected(node: Node, topic: PartitionsOfTopic) -> ReplicaElectionResult:
     return ReplicaElectionResult(
         topic=topic.topic,
         partition_result=[

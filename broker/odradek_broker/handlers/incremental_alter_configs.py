@@ -7,8 +7,8 @@ from odradek_broker.handlers._parts import ConfigChangeParts
 from odradek_broker.metadata.config_changes import ResourceChanges, SettingChange
 from odradek_broker.request import RequestContext
 from odradek_broker.slices import paced
+from odradek_protocol.common_structs import AlterConfigsResourceResponse
 from odradek_protocol.schemas.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )

@@ -7,18 +7,20 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import Answer, ShareStateParts, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, StateResult
+from odradek_protocol.common_structs import (
+    SharePartitionError,
+    ShareTopicErrors,
+)
 from odradek_protocol.schemas.initialize_share_group_state import (
     InitializedPartition,
-    InitializedPartitionResult,
-    InitializedTopicResult,
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
 )
 
 _ANSWER = Answer(
     "initialize share group state",
-    InitializedTopicResult,
-    InitializedPartitionResult,
+    ShareTopicErrors,
+    SharePartitionError,
     needs_partitions=False,
 )
 

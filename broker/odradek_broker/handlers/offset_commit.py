@@ -12,19 +12,19 @@ from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_broker.slices import in_order, paced
+from odradek_protocol.common_structs import PartitionError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.offset_commit import (
     TOPIC_IDS_SINCE,
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 
 #: The most offsets that are committed together; those of a larger request follow in batches.
 COMMITTED_AT_ONCE = 200
 
-Fit = list[tuple[OffsetCommitResponsePartition, CommitPart]]
+Fit = list[tuple[PartitionError, CommitPart]]
 
 
 async def handle(
@@ -44,7 +44,7 @@ async def handle(
         answers = []
         async for asked in paced(topic.partitions):
             index = asked.partition_index
-            answer = OffsetCommitResponsePartition(partition_index=index, error_code=refusal)
+            answer = PartitionError(partition_index=index, error_code=refusal)
             answers.append(answer)
             if name is not None:
                 part = CommitPart(

@@ -8,12 +8,14 @@ from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_broker.slices import paced
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.common_structs import (
+    PartitionError,
+    TopicErrors,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
 )
 
 
@@ -25,7 +27,7 @@ async def handle(
     if not node.authorizer.allows(context, Operation.DELETE, group(request.group_id)):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response = OffsetDeleteResponse(error_code=ErrorCode.NONE)
-    fit: list[tuple[OffsetDeleteResponsePartition, TopicPartition]] = []
+    fit: list[tuple[PartitionError, TopicPartition]] = []
     count = 0
     names = [asked.name for asked in request.topics]
     denied = await denied_topics(node.authorizer, context, Operation.READ, names)
@@ -33,8 +35,8 @@ async def handle(
         if not asked.partitions and node.metadata.partition_count(asked.name):
             continue
         count += len(asked.partitions)
-        answers: list[OffsetDeleteResponsePartition] = []
-        response.topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=answers))
+        answers: list[PartitionError] = []
+        response.topics.append(TopicErrors(name=asked.name, partitions=answers))
         async for part in paced(asked.partitions):
             index = part.partition_index
             error = ErrorCode.NONE
@@ -42,7 +44,7 @@ async def handle(
                 error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif node.metadata.leader_of(asked.name, index) is None:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answer = OffsetDeleteResponsePartition(partition_index=index, error_code=error)
+            answer = PartitionError(partition_index=index, error_code=error)
             answers.append(answer)
             if error is ErrorCode.NONE:
                 fit.append((answer, (asked.name, index)))

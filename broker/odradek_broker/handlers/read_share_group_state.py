@@ -8,9 +8,11 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import Answer, ShareStateParts, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, ShareState, StateResult
-from odradek_protocol.schemas.read_share_group_state import (
-    ReadBatch,
+from odradek_protocol.common_structs import (
     ReadPartition,
+    ShareStateBatch,
+)
+from odradek_protocol.schemas.read_share_group_state import (
     ReadPartitionResult,
     ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,
@@ -33,7 +35,7 @@ async def handle(
 
 def _state(state: ShareState) -> dict[str, Any]:
     batches = [
-        ReadBatch(
+        ShareStateBatch(
             first_offset=each.first_offset,
             last_offset=each.last_offset,
             delivery_state=each.delivery_state,

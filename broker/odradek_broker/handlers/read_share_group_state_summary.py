@@ -9,10 +9,10 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import Answer, ShareStateParts, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, ShareState, StateResult
+from odradek_protocol.common_structs import ReadPartition
 from odradek_protocol.schemas.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
-    SummaryPartition,
     SummaryPartitionResult,
     SummaryTopicResult,
 )
@@ -23,7 +23,7 @@ async def handle(
 ) -> ReadShareGroupStateSummaryResponse:
     """The summaries; the answer comes when they are durable."""
 
-    def ask(key: ShareKey, part: SummaryPartition) -> Deferred[StateResult]:
+    def ask(key: ShareKey, part: ReadPartition) -> Deferred[StateResult]:
         return node.share_state.read_summary(key, part.leader_epoch)
 
     topics = [(topic.topic_id, topic.partitions) for topic in request.topics]

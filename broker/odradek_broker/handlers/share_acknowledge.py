@@ -18,11 +18,11 @@ from odradek_broker.share.sessions import FINAL_EPOCH, AskedPartition, ShareSess
 from odradek_broker.share.share_partition import AcknowledgeType, ShareAcknowledgementBatch
 from odradek_broker.share_state import ShareKey
 from odradek_broker.slices import Slices, arrived, paced
+from odradek_protocol.common_structs import NodeEndpoint
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_acknowledge import (
     RENEW_SINCE,
     AcknowledgedPartition,
-    NodeEndpoint,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,

@@ -39,10 +39,10 @@ from odradek_broker.share.sessions import (
 )
 from odradek_broker.slices import end_of_change, in_pieces, paced, pause
 from odradek_protocol import codec
+from odradek_protocol.common_structs import NodeEndpoint
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_fetch import (
     AcquiredRecords,
-    NodeEndpoint,
     ShareFetchableTopicResponse,
     ShareFetchedPartition,
     ShareFetchRequest,

@@ -22,6 +22,10 @@ from odradek_broker.platform.fault_points import FaultPoint
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group, transactional_id
 from odradek_broker.slices import in_order, paced
+from odradek_protocol.common_structs import (
+    PartitionError,
+    TopicErrors,
+)
 from odradek_protocol.constants import NO_EXPIRY, NO_SEQUENCE
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.txn_offset_commit import (
@@ -31,12 +35,10 @@ from odradek_protocol.schemas.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 
 _E = ErrorCode
-Fit = list[tuple[TxnOffsetCommitResponsePartition, CommitPart]]
+Fit = list[tuple[PartitionError, CommitPart]]
 
 
 async def handle(
@@ -86,7 +88,7 @@ def _refusal(node: Node, context: RequestContext, request: TxnOffsetCommitReques
 
 async def _topic(
     node: Node, asked: TxnOffsetCommitRequestTopic, error: ErrorCode
-) -> tuple[TxnOffsetCommitResponseTopic, Fit]:
+) -> tuple[TopicErrors, Fit]:
     """The answer for a topic, and its partitions whose offsets may be stored."""
     answers = []
     fit: Fit = []
@@ -95,11 +97,11 @@ async def _topic(
         own = error
         if not own and node.metadata.leader_of(asked.name, index) is None:
             own = _E.UNKNOWN_TOPIC_OR_PARTITION
-        answer = TxnOffsetCommitResponsePartition(partition_index=index, error_code=own)
+        answer = PartitionError(partition_index=index, error_code=own)
         answers.append(answer)
         if not own:
             fit.append((answer, _part(asked.name, part, node.metadata.topic_id(asked.name))))
-    return TxnOffsetCommitResponseTopic(name=asked.name, partitions=answers), fit
+    return TopicErrors(name=asked.name, partitions=answers), fit
 
 
 def _part(name: str, part: TxnOffsetCommitRequestPartition, topic_id: bytes) -> CommitPart:

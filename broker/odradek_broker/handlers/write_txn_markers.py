@@ -19,12 +19,14 @@ from odradek_broker.handlers._parts import Authorized
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import may_write_markers
 from odradek_broker.slices import in_order, paced
+from odradek_protocol.common_structs import (
+    PartitionError,
+    TopicErrors,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.write_txn_markers import (
     WritableTxnMarker,
-    WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -110,10 +112,10 @@ async def _response(
             WritableTxnMarkerResult(
                 producer_id=producer_id,
                 topics=[
-                    WritableTxnMarkerTopicResult(
+                    TopicErrors(
                         name=name,
                         partitions=[
-                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                            PartitionError(partition_index=index, error_code=code)
                             async for index, code in paced(partitions.items())
                         ],
                     )

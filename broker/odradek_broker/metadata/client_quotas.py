@@ -22,13 +22,13 @@ from odradek_broker.quotas.client_quotas import (
     QuotaKey,
 )
 from odradek_broker.slices import paced
+from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT32_MAX, INT64_MAX
 from odradek_protocol.stored.cluster_metadata import (
     ClientQuotaRecord,
     MetadataRecord,
-    QuotaEntityData,
 )
 
 #: The maximum number of entities with quotas. An entity need not exist, so nothing else limits the
@@ -127,7 +127,7 @@ def _alter_one(
 
 def _record(entity: QuotaEntity, change: QuotaChange) -> ClientQuotaRecord:
     return ClientQuotaRecord(
-        entity=[QuotaEntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        entity=[QuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in entity],
         key=change.key,
         value=0.0 if change.limit is None else change.limit,
         remove=change.limit is None,

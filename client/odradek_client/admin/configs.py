@@ -15,6 +15,7 @@ from odradek_client.errors import (
     UnsupportedByBroker,
     error_for,
 )
+from odradek_protocol.common_structs import AlterConfigsResourceResponse
 from odradek_protocol.constants import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -34,7 +35,6 @@ from odradek_protocol.schemas.describe_configs import (
 from odradek_protocol.schemas.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )

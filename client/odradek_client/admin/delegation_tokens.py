@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from odradek_client.admin.arguments import each_of, whole_number
 from odradek_client.admin.requests import AdminPart
 from odradek_client.errors import error_for
+from odradek_protocol.common_structs import TokenPrincipal
 from odradek_protocol.schemas.create_delegation_token import (
     OWNER_SINCE,
-    CreatableRenewers,
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
 from odradek_protocol.schemas.describe_delegation_token import (
-    DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
@@ -82,7 +81,7 @@ class DelegationTokenAdmin(AdminPart):
         request = CreateDelegationTokenRequest(
             owner_principal_type=None if owner is None else _USER,
             owner_principal_name=owner,
-            renewers=[CreatableRenewers(principal_type=_USER, principal_name=n) for n in names],
+            renewers=[TokenPrincipal(principal_type=_USER, principal_name=n) for n in names],
             max_lifetime_ms=lifetime_ms,
         )
 
@@ -138,9 +137,7 @@ class DelegationTokenAdmin(AdminPart):
         wanted = None
         if owners is not None:
             names = each_of(owners, str, "owners", "the names of users")
-            wanted = [
-                DescribeDelegationTokenOwner(principal_type=_USER, principal_name=n) for n in names
-            ]
+            wanted = [TokenPrincipal(principal_type=_USER, principal_name=n) for n in names]
         request = DescribeDelegationTokenRequest(owners=wanted)
 
         async def ask() -> list[DelegationToken]:

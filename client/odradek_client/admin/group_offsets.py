@@ -15,6 +15,7 @@ from odradek_client.consumer.group.offset_requests import (
 )
 from odradek_client.errors import OdradekError, UnknownTopicOrPartition
 from odradek_client.structs import OffsetAndMetadata, TopicPartition, group_by_topic
+from odradek_protocol.common_structs import TopicErrors
 from odradek_protocol.constants import GROUP_COORDINATOR, NO_GENERATION
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.offset_commit import OffsetCommitResponse, OffsetCommitResponseTopic
@@ -23,7 +24,6 @@ from odradek_protocol.schemas.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
-    OffsetDeleteResponseTopic,
 )
 from odradek_protocol.schemas.offset_fetch import (
     ALL_TOPICS_SINCE,
@@ -226,7 +226,7 @@ class GroupOffsetAdmin(AdminPart):
     def _by_partition(
         self,
         group_id: str,
-        topics: Iterable[OffsetCommitResponseTopic | OffsetDeleteResponseTopic],
+        topics: Iterable[OffsetCommitResponseTopic | TopicErrors],
     ) -> Outcomes[TopicPartition, None]:
         return {
             (tp := TopicPartition(topic.name, answer.partition_index)): group_error(

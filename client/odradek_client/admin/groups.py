@@ -15,6 +15,7 @@ from odradek_client.errors import (
     error_for,
 )
 from odradek_client.structs import TopicPartition
+from odradek_protocol.common_structs import DescribedAssignment
 from odradek_protocol.constants import GROUP_COORDINATOR
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
@@ -22,7 +23,6 @@ from odradek_protocol.primitives import DecodeError
 from odradek_protocol.schemas.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
-    DescribedAssignment,
     DescribedConsumerGroup,
     DescribedConsumerMember,
 )
@@ -40,7 +40,6 @@ from odradek_protocol.schemas.list_groups import (
     ListGroupsResponse,
 )
 from odradek_protocol.schemas.share_group_describe import (
-    DescribedShareAssignment,
     DescribedShareGroup,
     DescribedShareMember,
 )
@@ -345,7 +344,7 @@ def _modern_member(answer: DescribedConsumerMember | DescribedShareMember) -> Gr
 
 
 def _partitions(
-    assignment: DescribedAssignment | DescribedShareAssignment,
+    assignment: DescribedAssignment,
 ) -> list[TopicPartition]:
     return sorted(
         TopicPartition(part.topic_name, index)

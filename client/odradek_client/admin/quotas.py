@@ -10,10 +10,15 @@ from odradek_client.admin.arguments import each_of
 from odradek_client.admin.requests import AdminPart
 from odradek_client.admin.results import Outcomes, Results
 from odradek_client.errors import error_for
+from odradek_protocol.common_structs import (
+    QuotaEntityPart,
+)
+from odradek_protocol.common_structs import (
+    QuotaEntityPart as DescribedEntity,
+)
 from odradek_protocol.schemas.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    EntityData,
     EntryData,
     OpData,
 )
@@ -22,7 +27,6 @@ from odradek_protocol.schemas.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from odradek_protocol.schemas.describe_client_quotas import EntityData as DescribedEntity
 
 
 class QuotaName(IntEnum):
@@ -134,7 +138,7 @@ def _component(kind: str, name: str | QuotaName) -> ComponentData:
     return ComponentData(entity_type=kind, match_type=0, match=name)
 
 
-def _entity(parts: Iterable[EntityData | DescribedEntity]) -> QuotaEntity:
+def _entity(parts: Iterable[QuotaEntityPart | DescribedEntity]) -> QuotaEntity:
     """The entity in the form of requests. Raises ValueError for an unknown type."""
     names: dict[str, str | QuotaName] = {}
     for part in parts:
@@ -152,7 +156,7 @@ def _entry(entity: QuotaEntity, changes: Mapping[str, float | None]) -> EntryDat
             raise ValueError(f"quotas are set for one {kind}, or the default; ANY is for asking")
     return EntryData(
         entity=[
-            EntityData(entity_type=kind, entity_name=name if isinstance(name, str) else None)
+            QuotaEntityPart(entity_type=kind, entity_name=name if isinstance(name, str) else None)
             for kind, name in parts
         ],
         ops=[

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from odradek_client.admin.groups import group_outcomes
 from odradek_client.admin.requests import AdminPart
 from odradek_client.admin.results import Outcomes, Results
+from odradek_protocol.common_structs import StreamsTaskIds
 from odradek_protocol.constants import GROUP_COORDINATOR
 from odradek_protocol.schemas.streams_group_describe import (
     DescribedStreamsGroup,
     DescribedStreamsMember,
-    DescribedTaskIds,
     DescribedTasks,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
@@ -153,7 +153,7 @@ def _tasks(answer: DescribedTasks) -> StreamsTasks:
     )
 
 
-def _sorted(answer: Sequence[DescribedTaskIds]) -> list[StreamsTask]:
+def _sorted(answer: Sequence[StreamsTaskIds]) -> list[StreamsTask]:
     return sorted(
         StreamsTask(each.subtopology_id, partition)
         for each in answer

@@ -9,10 +9,10 @@ sent again, until the record with the expired lock is found. Each record gets it
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import TypeVar
 
+from odradek_protocol.common_structs import AcknowledgementBatch
 from odradek_protocol.lazy_tuple import NamedTuple
 
 
@@ -32,8 +32,6 @@ GAP = 0
 Types = dict[int, int]
 """Acknowledgement types by offset."""
 
-B = TypeVar("B")
-
 
 class TopicIdPartition(NamedTuple):
     """A partition with its topic id. The topic id distinguishes a topic from a deleted topic of the
@@ -45,12 +43,15 @@ class TopicIdPartition(NamedTuple):
     partition: int
 
 
-def to_batches(types: Mapping[int, int], make: Callable[[int, int, list[int]], B]) -> list[B]:
-    """The batches of a request: one for each range of consecutive offsets. `make(first_offset,
-    last_offset, types)` makes a batch; `types` has one type for each offset, or a single type if it
-    is the type of all offsets of the range."""
+def to_batches(types: Mapping[int, int]) -> list[AcknowledgementBatch]:
+    """The batches of a request: one for each range of consecutive offsets, with a type for each
+    offset, or a single type if it is the type of all offsets of the range."""
     return [
-        make(first, first + len(some) - 1, some[:1] if len(set(some)) == 1 else some)
+        AcknowledgementBatch(
+            first_offset=first,
+            last_offset=first + len(some) - 1,
+            acknowledge_types=some[:1] if len(set(some)) == 1 else some,
+        )
         for first, some in _ranges(types)
     ]
 

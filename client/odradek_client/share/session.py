@@ -13,14 +13,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek_client.share.acknowledgements import TopicIdPartition, Types, to_batches
-from odradek_protocol.schemas.share_acknowledge import AcknowledgementBatch as SentBatch
+from odradek_protocol.common_structs import PartitionsOfTopicId
 from odradek_protocol.schemas.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,
 )
 from odradek_protocol.schemas.share_fetch import (
-    AcknowledgementBatch,
-    ForgottenShareTopic,
     ShareFetchPartition,
     ShareFetchTopic,
 )
@@ -36,7 +34,7 @@ class SessionRequest:
 
     epoch: int
     topics: list[ShareFetchTopic] = field(default_factory=list)
-    forgotten: list[ForgottenShareTopic] = field(default_factory=list)
+    forgotten: list[PartitionsOfTopicId] = field(default_factory=list)
 
 
 class ShareSessionHandler:
@@ -112,7 +110,7 @@ def _fetch_topics(
             partitions=[
                 ShareFetchPartition(
                     partition_index=each.partition,
-                    acknowledgement_batches=to_batches(acknowledged.get(each, {}), _fetch_batch),
+                    acknowledgement_batches=to_batches(acknowledged.get(each, {})),
                 )
                 for each in some
             ],
@@ -121,13 +119,9 @@ def _fetch_topics(
     ]
 
 
-def _fetch_batch(first: int, last: int, types: list[int]) -> AcknowledgementBatch:
-    return AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
-
-
-def _forgotten_topics(partitions: Iterable[TopicIdPartition]) -> list[ForgottenShareTopic]:
+def _forgotten_topics(partitions: Iterable[TopicIdPartition]) -> list[PartitionsOfTopicId]:
     return [
-        ForgottenShareTopic(topic_id=topic_id, partitions=[each.partition for each in some])
+        PartitionsOfTopicId(topic_id=topic_id, partitions=[each.partition for each in some])
         for topic_id, some in _by_topic(partitions).items()
     ]
 
@@ -140,14 +134,10 @@ def acknowledge_topics(acknowledged: Mapping[TopicIdPartition, Types]) -> list[A
             partitions=[
                 AcknowledgePartition(
                     partition_index=each.partition,
-                    acknowledgement_batches=to_batches(acknowledged[each], _sent_batch),
+                    acknowledgement_batches=to_batches(acknowledged[each]),
                 )
                 for each in some
             ],
         )
         for topic_id, some in _by_topic(acknowledged).items()
     ]
-
-
-def _sent_batch(first: int, last: int, types: list[int]) -> SentBatch:
-    return SentBatch(first_offset=first, last_offset=last, acknowledge_types=types)

@@ -9,14 +9,10 @@ entity of the type.
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, FLOAT64, INT16, INT32, STRING
-
-
-class EntityData(Struct):
-    entity_type: str = field(STRING)
-    entity_name: str | None = field(STRING, nullable="0+")
 
 
 class OpData(Struct):
@@ -26,7 +22,7 @@ class OpData(Struct):
 
 
 class EntryData(Struct):
-    entity: list[EntityData] = field(array(EntityData))
+    entity: list[QuotaEntityPart] = field(array(QuotaEntityPart))
     ops: list[OpData] = field(array(OpData))
 
 
@@ -41,7 +37,7 @@ class AlterClientQuotasRequest(Message):
 class EntryResult(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")
-    entity: list[EntityData] = field(array(EntityData))
+    entity: list[QuotaEntityPart] = field(array(QuotaEntityPart))
 
 
 @api_message(ApiKey.ALTER_CLIENT_QUOTAS)

@@ -6,9 +6,10 @@ Versions: 1 is the same as 0; 2 is flexible. Clients since 2.3 prefer Incrementa
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import AlterConfigsResourceResponse
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
+from odradek_protocol.primitives import BOOL, INT8, INT32, STRING
 
 
 class AlterableConfig(Struct):
@@ -26,13 +27,6 @@ class AlterConfigsResource(Struct):
 class AlterConfigsRequest(Message):
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
-
-
-class AlterConfigsResourceResponse(Struct):
-    error_code: int = field(INT16)
-    error_message: str | None = field(STRING, nullable="0+")
-    resource_type: int = field(INT8)
-    resource_name: str = field(STRING)
 
 
 @api_message(ApiKey.ALTER_CONFIGS)

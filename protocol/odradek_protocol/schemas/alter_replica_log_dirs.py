@@ -5,9 +5,10 @@ Versions: 2 is flexible.
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import PartitionError
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import INT16, INT32, STRING
+from odradek_protocol.primitives import INT32, STRING
 
 
 class AlterReplicaLogDirTopic(Struct):
@@ -27,16 +28,9 @@ class AlterReplicaLogDirsRequest(Message):
     dirs: list[AlterReplicaLogDir] = field(array(AlterReplicaLogDir))
 
 
-class AlterReplicaLogDirPartitionResult(Struct):
-    partition_index: int = field(INT32)
-    error_code: int = field(INT16)
-
-
 class AlterReplicaLogDirTopicResult(Struct):
     topic_name: str = field(STRING)
-    partitions: list[AlterReplicaLogDirPartitionResult] = field(
-        array(AlterReplicaLogDirPartitionResult)
-    )
+    partitions: list[PartitionError] = field(array(PartitionError))
 
 
 @api_message(ApiKey.ALTER_REPLICA_LOG_DIRS)

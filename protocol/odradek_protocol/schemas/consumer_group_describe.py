@@ -5,25 +5,16 @@ Versions: 1 has the protocol that each member uses (KIP-1099).
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import DescribedAssignment
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 
 @api_message(ApiKey.CONSUMER_GROUP_DESCRIBE)
 class ConsumerGroupDescribeRequest(Message):
     group_ids: list[str] = field(array(STRING))
     include_authorized_operations: bool = field(BOOL)
-
-
-class DescribedTopicPartitions(Struct):
-    topic_id: bytes = field(UUID)
-    topic_name: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
-
-
-class DescribedAssignment(Struct):
-    topic_partitions: list[DescribedTopicPartitions] = field(array(DescribedTopicPartitions))
 
 
 class DescribedConsumerMember(Struct):

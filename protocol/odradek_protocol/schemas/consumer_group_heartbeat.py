@@ -6,19 +6,18 @@ Versions: in 1 members may subscribe to a regular expression, and make their own
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import (
+    GroupAssignment,
+    PartitionsOfTopicId,
+)
 from odradek_protocol.keys import ApiKey, api_message
-from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import INT16, INT32, STRING, UUID
+from odradek_protocol.message import Message, array, field
+from odradek_protocol.primitives import INT16, INT32, STRING
 
 #: From this version on members make their own ids (KIP-1082).
 OWN_MEMBER_ID_SINCE = 1
 #: From this version on a member may subscribe to a regular expression.
 REGULAR_EXPRESSION_SINCE = 1
-
-
-class OwnedTopicPartitions(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[int] = field(array(INT32))
 
 
 @api_message(ApiKey.CONSUMER_GROUP_HEARTBEAT)
@@ -37,18 +36,9 @@ class ConsumerGroupHeartbeatRequest(Message):
     subscribed_topic_names: list[str] | None = field(array(STRING), nullable="0+", default=None)
     subscribed_topic_regex: str | None = field(STRING, "1+", nullable="1+", default=None)
     server_assignor: str | None = field(STRING, nullable="0+", default=None)
-    topic_partitions: list[OwnedTopicPartitions] | None = field(
-        array(OwnedTopicPartitions), nullable="0+", default=None
+    topic_partitions: list[PartitionsOfTopicId] | None = field(
+        array(PartitionsOfTopicId), nullable="0+", default=None
     )
-
-
-class AssignedTopicPartitions(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[int] = field(array(INT32))
-
-
-class HeartbeatAssignment(Struct):
-    topic_partitions: list[AssignedTopicPartitions] = field(array(AssignedTopicPartitions))
 
 
 @api_message(ApiKey.CONSUMER_GROUP_HEARTBEAT)
@@ -61,4 +51,4 @@ class ConsumerGroupHeartbeatResponse(Message):
     member_id: str | None = field(STRING, nullable="0+", default=None)
     member_epoch: int = field(INT32)
     heartbeat_interval_ms: int = field(INT32)
-    assignment: HeartbeatAssignment | None = field(HeartbeatAssignment, nullable="0+", default=None)
+    assignment: GroupAssignment | None = field(GroupAssignment, nullable="0+", default=None)

@@ -5,24 +5,20 @@ Versions: 2 is flexible; 3 can create tokens for other users.
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import TokenPrincipal
 from odradek_protocol.keys import ApiKey, api_message
-from odradek_protocol.message import Message, Struct, array, field
+from odradek_protocol.message import Message, array, field
 from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
 
 #: From this version on a token may be for a user other than the client's.
 OWNER_SINCE = 3
 
 
-class CreatableRenewers(Struct):
-    principal_type: str = field(STRING)
-    principal_name: str = field(STRING)
-
-
 @api_message(ApiKey.CREATE_DELEGATION_TOKEN)
 class CreateDelegationTokenRequest(Message):
     owner_principal_type: str | None = field(STRING, "3+", nullable="3+")
     owner_principal_name: str | None = field(STRING, "3+", nullable="3+")
-    renewers: list[CreatableRenewers] = field(array(CreatableRenewers))
+    renewers: list[TokenPrincipal] = field(array(TokenPrincipal))
     max_lifetime_ms: int = field(INT64)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import ShareTopicErrors
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import INT16, INT32, STRING, UUID
+from odradek_protocol.primitives import INT32, STRING, UUID
 
 
 class DeletedPartition(Struct):
@@ -22,17 +23,6 @@ class DeleteShareGroupStateRequest(Message):
     topics: list[DeletedTopic] = field(array(DeletedTopic))
 
 
-class DeletedPartitionResult(Struct):
-    partition: int = field(INT32)
-    error_code: int = field(INT16)
-    error_message: str | None = field(STRING, nullable="0+", default=None)
-
-
-class DeletedTopicResult(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[DeletedPartitionResult] = field(array(DeletedPartitionResult))
-
-
 @api_message(ApiKey.DELETE_SHARE_GROUP_STATE)
 class DeleteShareGroupStateResponse(Message):
-    results: list[DeletedTopicResult] = field(array(DeletedTopicResult))
+    results: list[ShareTopicErrors] = field(array(ShareTopicErrors))

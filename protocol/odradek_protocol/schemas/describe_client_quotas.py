@@ -8,6 +8,7 @@ entity of the type.
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, FLOAT64, INT8, INT16, INT32, STRING
@@ -28,18 +29,13 @@ class DescribeClientQuotasRequest(Message):
     strict: bool = field(BOOL)
 
 
-class EntityData(Struct):
-    entity_type: str = field(STRING)
-    entity_name: str | None = field(STRING, nullable="0+")
-
-
 class ValueData(Struct):
     key: str = field(STRING)
     value: float = field(FLOAT64)
 
 
 class EntryData(Struct):
-    entity: list[EntityData] = field(array(EntityData))
+    entity: list[QuotaEntityPart] = field(array(QuotaEntityPart))
     values: list[ValueData] = field(array(ValueData))
 
 

@@ -5,6 +5,7 @@ Versions: 2 is flexible; 3 has the user that requested a token.
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import TokenPrincipal
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
@@ -13,23 +14,11 @@ from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
 REQUESTER_SINCE = 3
 
 
-class DescribeDelegationTokenOwner(Struct):
-    principal_type: str = field(STRING)
-    principal_name: str = field(STRING)
-
-
 @api_message(ApiKey.DESCRIBE_DELEGATION_TOKEN)
 class DescribeDelegationTokenRequest(Message):
     """The request. `owners` null: the tokens of all users."""
 
-    owners: list[DescribeDelegationTokenOwner] | None = field(
-        array(DescribeDelegationTokenOwner), nullable="0+"
-    )
-
-
-class DescribedDelegationTokenRenewer(Struct):
-    principal_type: str = field(STRING)
-    principal_name: str = field(STRING)
+    owners: list[TokenPrincipal] | None = field(array(TokenPrincipal), nullable="0+")
 
 
 class DescribedDelegationToken(Struct):
@@ -42,7 +31,7 @@ class DescribedDelegationToken(Struct):
     max_timestamp: int = field(INT64)
     token_id: str = field(STRING)
     hmac: bytes = field(BYTES, secret=True)
-    renewers: list[DescribedDelegationTokenRenewer] = field(array(DescribedDelegationTokenRenewer))
+    renewers: list[TokenPrincipal] = field(array(TokenPrincipal))
 
 
 @api_message(ApiKey.DESCRIBE_DELEGATION_TOKEN)

@@ -9,23 +9,17 @@ Left out: replicas that move between directories, and cordoned directories. Odra
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
-
-
-class DescribableLogDirTopic(Struct):
-    topic: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
 
 
 @api_message(ApiKey.DESCRIBE_LOG_DIRS)
 class DescribeLogDirsRequest(Message):
     """The request. `topics` None: all topics."""
 
-    topics: list[DescribableLogDirTopic] | None = field(
-        array(DescribableLogDirTopic), nullable="0+"
-    )
+    topics: list[PartitionsOfTopic] | None = field(array(PartitionsOfTopic), nullable="0+")
 
 
 class DescribeLogDirsPartition(Struct):

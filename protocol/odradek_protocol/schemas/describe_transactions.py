@@ -5,6 +5,7 @@ Versions: only 0.
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
@@ -15,11 +16,6 @@ class DescribeTransactionsRequest(Message):
     transactional_ids: list[str] = field(array(STRING))
 
 
-class TopicData(Struct):
-    topic: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
-
-
 class TransactionState(Struct):
     error_code: int = field(INT16)
     transactional_id: str = field(STRING)
@@ -28,7 +24,7 @@ class TransactionState(Struct):
     transaction_start_time_ms: int = field(INT64)
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT16)
-    topics: list[TopicData] = field(array(TopicData))
+    topics: list[PartitionsOfTopic] = field(array(PartitionsOfTopic))
 
 
 @api_message(ApiKey.DESCRIBE_TRANSACTIONS)

@@ -9,6 +9,7 @@ election are then left out of the answer.
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
@@ -17,15 +18,12 @@ from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 REQUEST_ERROR_SINCE = 1
 
 
-class TopicPartitions(Struct):
-    topic: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
-
-
 @api_message(ApiKey.ELECT_LEADERS)
 class ElectLeadersRequest(Message):
     election_type: int = field(INT8, "1+")
-    topic_partitions: list[TopicPartitions] | None = field(array(TopicPartitions), nullable="0+")
+    topic_partitions: list[PartitionsOfTopic] | None = field(
+        array(PartitionsOfTopic), nullable="0+"
+    )
     timeout_ms: int = field(INT32, default=60_000)
 
 

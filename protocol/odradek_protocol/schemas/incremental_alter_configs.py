@@ -7,9 +7,10 @@ Of note: the levels of loggers (resource type 8) are kept until the broker stops
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import AlterConfigsResourceResponse
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
+from odradek_protocol.primitives import BOOL, INT8, INT32, STRING
 
 
 class AlterableConfig(Struct):
@@ -28,13 +29,6 @@ class AlterConfigsResource(Struct):
 class IncrementalAlterConfigsRequest(Message):
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
-
-
-class AlterConfigsResourceResponse(Struct):
-    error_code: int = field(INT16)
-    error_message: str | None = field(STRING, nullable="0+")
-    resource_type: int = field(INT8)
-    resource_name: str = field(STRING)
 
 
 @api_message(ApiKey.INCREMENTAL_ALTER_CONFIGS)

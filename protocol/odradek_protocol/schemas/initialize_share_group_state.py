@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import ShareTopicErrors
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
+from odradek_protocol.primitives import INT32, INT64, STRING, UUID
 
 
 class InitializedPartition(Struct):
@@ -25,17 +26,6 @@ class InitializeShareGroupStateRequest(Message):
     topics: list[InitializedTopic] = field(array(InitializedTopic))
 
 
-class InitializedPartitionResult(Struct):
-    partition: int = field(INT32)
-    error_code: int = field(INT16)
-    error_message: str | None = field(STRING, nullable="0+", default=None)
-
-
-class InitializedTopicResult(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[InitializedPartitionResult] = field(array(InitializedPartitionResult))
-
-
 @api_message(ApiKey.INITIALIZE_SHARE_GROUP_STATE)
 class InitializeShareGroupStateResponse(Message):
-    results: list[InitializedTopicResult] = field(array(InitializedTopicResult))
+    results: list[ShareTopicErrors] = field(array(ShareTopicErrors))

@@ -6,9 +6,10 @@ and GROUP_ID_NOT_FOUND; 10 has topic ids.
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import PartitionError
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
+from odradek_protocol.primitives import INT32, INT64, STRING, UUID
 
 #: From this version on the generation may be a member epoch, and there is a separate error for a
 #: group that does not exist (KIP-848, O-04).
@@ -41,15 +42,10 @@ class OffsetCommitRequest(Message):
     topics: list[OffsetCommitRequestTopic] = field(array(OffsetCommitRequestTopic))
 
 
-class OffsetCommitResponsePartition(Struct):
-    partition_index: int = field(INT32)
-    error_code: int = field(INT16)
-
-
 class OffsetCommitResponseTopic(Struct):
     name: str = field(STRING, "0-9", ignorable=True)
     topic_id: bytes = field(UUID, "10+", ignorable=True)
-    partitions: list[OffsetCommitResponsePartition] = field(array(OffsetCommitResponsePartition))
+    partitions: list[PartitionError] = field(array(PartitionError))
 
 
 @api_message(ApiKey.OFFSET_COMMIT)

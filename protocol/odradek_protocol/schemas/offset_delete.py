@@ -5,6 +5,7 @@ Versions: only 0.
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import TopicErrors
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING
@@ -25,18 +26,8 @@ class OffsetDeleteRequest(Message):
     topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic))
 
 
-class OffsetDeleteResponsePartition(Struct):
-    partition_index: int = field(INT32)
-    error_code: int = field(INT16)
-
-
-class OffsetDeleteResponseTopic(Struct):
-    name: str = field(STRING)
-    partitions: list[OffsetDeleteResponsePartition] = field(array(OffsetDeleteResponsePartition))
-
-
 @api_message(ApiKey.OFFSET_DELETE)
 class OffsetDeleteResponse(Message):
     error_code: int = field(INT16)
     throttle_time_ms: int = field(INT32, ignorable=True)
-    topics: list[OffsetDeleteResponseTopic] = field(array(OffsetDeleteResponseTopic))
+    topics: list[TopicErrors] = field(array(TopicErrors))

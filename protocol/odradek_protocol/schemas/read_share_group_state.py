@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import (
+    ReadTopic,
+    ShareStateBatch,
+)
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UUID
-
-
-class ReadPartition(Struct):
-    partition: int = field(INT32)
-    leader_epoch: int = field(INT32)
-
-
-class ReadTopic(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[ReadPartition] = field(array(ReadPartition))
+from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 
 @api_message(ApiKey.READ_SHARE_GROUP_STATE)
@@ -23,20 +17,13 @@ class ReadShareGroupStateRequest(Message):
     topics: list[ReadTopic] = field(array(ReadTopic))
 
 
-class ReadBatch(Struct):
-    first_offset: int = field(INT64)
-    last_offset: int = field(INT64)
-    delivery_state: int = field(INT8)
-    delivery_count: int = field(INT16)
-
-
 class ReadPartitionResult(Struct):
     partition: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+", default=None)
     state_epoch: int = field(INT32)
     start_offset: int = field(INT64)
-    state_batches: list[ReadBatch] = field(array(ReadBatch))
+    state_batches: list[ShareStateBatch] = field(array(ShareStateBatch))
 
 
 class ReadTopicResult(Struct):

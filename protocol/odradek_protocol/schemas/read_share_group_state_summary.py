@@ -6,25 +6,16 @@ Versions: the answer of 1 has the number of completely delivered records (KIP-12
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import ReadTopic
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 
 
-class SummaryPartition(Struct):
-    partition: int = field(INT32)
-    leader_epoch: int = field(INT32)
-
-
-class SummaryTopic(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[SummaryPartition] = field(array(SummaryPartition))
-
-
 @api_message(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY)
 class ReadShareGroupStateSummaryRequest(Message):
     group_id: str = field(STRING)
-    topics: list[SummaryTopic] = field(array(SummaryTopic))
+    topics: list[ReadTopic] = field(array(ReadTopic))
 
 
 class SummaryPartitionResult(Struct):

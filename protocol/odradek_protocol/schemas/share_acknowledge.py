@@ -5,24 +5,17 @@ Versions: 2 can renew locks (KIP-1222).
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import (
+    AcknowledgementBatch,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+)
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UUID
+from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
 #: The version of ShareAcknowledge, and also of ShareFetch, from which on locks can be renewed.
 RENEW_SINCE = 2
-
-
-class AcknowledgementBatch(Struct):
-    """Acknowledgements of a range of offsets: one type for all offsets, or one type for each
-    offset.
-
-    Types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
-    """
-
-    first_offset: int = field(INT64)
-    last_offset: int = field(INT64)
-    acknowledge_types: list[int] = field(array(INT8))
 
 
 class AcknowledgePartition(Struct):
@@ -44,11 +37,6 @@ class ShareAcknowledgeRequest(Message):
     topics: list[AcknowledgeTopic] = field(array(AcknowledgeTopic))
 
 
-class LeaderIdAndEpoch(Struct):
-    leader_id: int = field(INT32)
-    leader_epoch: int = field(INT32)
-
-
 class AcknowledgedPartition(Struct):
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -59,13 +47,6 @@ class AcknowledgedPartition(Struct):
 class ShareAcknowledgeTopicResponse(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[AcknowledgedPartition] = field(array(AcknowledgedPartition))
-
-
-class NodeEndpoint(Struct):
-    node_id: int = field(INT32)
-    host: str = field(STRING)
-    port: int = field(INT32)
-    rack: str | None = field(STRING, nullable="0+", default=None)
 
 
 @api_message(ApiKey.SHARE_ACKNOWLEDGE)

@@ -5,23 +5,17 @@ Versions: 2 has acquire modes (KIP-1206) and can renew locks (KIP-1222).
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import (
+    AcknowledgementBatch,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionsOfTopicId,
+)
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
 
 Records = bytes | bytearray | memoryview
-
-
-class AcknowledgementBatch(Struct):
-    """Acknowledgements of a range of offsets: one type for all offsets, or one type for each
-    offset.
-
-    Types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
-    """
-
-    first_offset: int = field(INT64)
-    last_offset: int = field(INT64)
-    acknowledge_types: list[int] = field(array(INT8))
 
 
 class ShareFetchPartition(Struct):
@@ -33,11 +27,6 @@ class ShareFetchPartition(Struct):
 class ShareFetchTopic(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[ShareFetchPartition] = field(array(ShareFetchPartition))
-
-
-class ForgottenShareTopic(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[int] = field(array(INT32))
 
 
 @api_message(ApiKey.SHARE_FETCH)
@@ -58,12 +47,7 @@ class ShareFetchRequest(Message):
     share_acquire_mode: int = field(INT8, "2+", ignorable=True)
     is_renew_ack: bool = field(BOOL, "2+")
     topics: list[ShareFetchTopic] = field(array(ShareFetchTopic))
-    forgotten_topics_data: list[ForgottenShareTopic] = field(array(ForgottenShareTopic))
-
-
-class LeaderIdAndEpoch(Struct):
-    leader_id: int = field(INT32)
-    leader_epoch: int = field(INT32)
+    forgotten_topics_data: list[PartitionsOfTopicId] = field(array(PartitionsOfTopicId))
 
 
 class AcquiredRecords(Struct):
@@ -86,13 +70,6 @@ class ShareFetchedPartition(Struct):
 class ShareFetchableTopicResponse(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[ShareFetchedPartition] = field(array(ShareFetchedPartition))
-
-
-class NodeEndpoint(Struct):
-    node_id: int = field(INT32)
-    host: str = field(STRING)
-    port: int = field(INT32)
-    rack: str | None = field(STRING, nullable="0+", default=None)
 
 
 @api_message(ApiKey.SHARE_FETCH)

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import DescribedAssignment
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
+from odradek_protocol.primitives import BOOL, INT16, INT32, STRING
 
 
 @api_message(ApiKey.SHARE_GROUP_DESCRIBE)
 class ShareGroupDescribeRequest(Message):
     group_ids: list[str] = field(array(STRING))
     include_authorized_operations: bool = field(BOOL)
-
-
-class DescribedShareTopicPartitions(Struct):
-    topic_id: bytes = field(UUID)
-    topic_name: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
-
-
-class DescribedShareAssignment(Struct):
-    topic_partitions: list[DescribedShareTopicPartitions] = field(
-        array(DescribedShareTopicPartitions)
-    )
 
 
 class DescribedShareMember(Struct):
@@ -32,7 +21,7 @@ class DescribedShareMember(Struct):
     client_id: str = field(STRING)
     client_host: str = field(STRING)
     subscribed_topic_names: list[str] = field(array(STRING))
-    assignment: DescribedShareAssignment = field(DescribedShareAssignment)
+    assignment: DescribedAssignment = field(DescribedAssignment)
 
 
 class DescribedShareGroup(Struct):

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import GroupAssignment
 from odradek_protocol.keys import ApiKey, api_message
-from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import INT16, INT32, STRING, UUID
+from odradek_protocol.message import Message, array, field
+from odradek_protocol.primitives import INT16, INT32, STRING
 
 
 @api_message(ApiKey.SHARE_GROUP_HEARTBEAT)
@@ -23,15 +24,6 @@ class ShareGroupHeartbeatRequest(Message):
     subscribed_topic_names: list[str] | None = field(array(STRING), nullable="0+", default=None)
 
 
-class ShareTopicPartitions(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[int] = field(array(INT32))
-
-
-class ShareAssignment(Struct):
-    topic_partitions: list[ShareTopicPartitions] = field(array(ShareTopicPartitions))
-
-
 @api_message(ApiKey.SHARE_GROUP_HEARTBEAT)
 class ShareGroupHeartbeatResponse(Message):
     """The response. `assignment` null: unchanged since the last answer."""
@@ -42,4 +34,4 @@ class ShareGroupHeartbeatResponse(Message):
     member_id: str | None = field(STRING, nullable="0+", default=None)
     member_epoch: int = field(INT32)
     heartbeat_interval_ms: int = field(INT32)
-    assignment: ShareAssignment | None = field(ShareAssignment, nullable="0+", default=None)
+    assignment: GroupAssignment | None = field(GroupAssignment, nullable="0+", default=None)

@@ -6,9 +6,16 @@ Of note: Kafka 4.3 fills neither the offsets of tasks nor `is_classic`.
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import (
+    InternalTopicInfo,
+    StreamsProperty,
+    StreamsTaskIds,
+    TaskOffset,
+    UserEndpoint,
+)
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UINT16
+from odradek_protocol.primitives import BOOL, INT16, INT32, STRING
 
 
 @api_message(ApiKey.STREAMS_GROUP_DESCRIBE)
@@ -17,30 +24,14 @@ class StreamsGroupDescribeRequest(Message):
     include_authorized_operations: bool = field(BOOL)
 
 
-class DescribedProperty(Struct):
-    """A setting of an internal topic, or a tag of a client."""
-
-    key: str = field(STRING)
-    value: str = field(STRING)
-
-
-class DescribedInternalTopic(Struct):
-    """An internal topic of a subtopology; 0 partitions or replicas mean that the broker decides."""
-
-    name: str = field(STRING)
-    partitions: int = field(INT32)
-    replication_factor: int = field(INT16)
-    topic_configs: list[DescribedProperty] = field(array(DescribedProperty))
-
-
 class DescribedSubtopology(Struct):
     """A subtopology with its topics."""
 
     subtopology_id: str = field(STRING)
     source_topics: list[str] = field(array(STRING))
     repartition_sink_topics: list[str] = field(array(STRING))
-    state_changelog_topics: list[DescribedInternalTopic] = field(array(DescribedInternalTopic))
-    repartition_source_topics: list[DescribedInternalTopic] = field(array(DescribedInternalTopic))
+    state_changelog_topics: list[InternalTopicInfo] = field(array(InternalTopicInfo))
+    repartition_source_topics: list[InternalTopicInfo] = field(array(InternalTopicInfo))
 
 
 class DescribedTopology(Struct):
@@ -52,34 +43,12 @@ class DescribedTopology(Struct):
     )
 
 
-class DescribedEndpoint(Struct):
-    """The address at which a client answers interactive queries."""
-
-    host: str = field(STRING)
-    port: int = field(UINT16)
-
-
-class DescribedTaskOffset(Struct):
-    """The sum of a task's offsets in its changelogs."""
-
-    subtopology_id: str = field(STRING)
-    partition: int = field(INT32)
-    offset: int = field(INT64)
-
-
-class DescribedTaskIds(Struct):
-    """Tasks of one subtopology."""
-
-    subtopology_id: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
-
-
 class DescribedTasks(Struct):
     """Tasks of a member, by kind."""
 
-    active_tasks: list[DescribedTaskIds] = field(array(DescribedTaskIds))
-    standby_tasks: list[DescribedTaskIds] = field(array(DescribedTaskIds))
-    warmup_tasks: list[DescribedTaskIds] = field(array(DescribedTaskIds))
+    active_tasks: list[StreamsTaskIds] = field(array(StreamsTaskIds))
+    standby_tasks: list[StreamsTaskIds] = field(array(StreamsTaskIds))
+    warmup_tasks: list[StreamsTaskIds] = field(array(StreamsTaskIds))
 
 
 class DescribedStreamsMember(Struct):
@@ -93,10 +62,10 @@ class DescribedStreamsMember(Struct):
     client_host: str = field(STRING)
     topology_epoch: int = field(INT32)
     process_id: str = field(STRING)
-    user_endpoint: DescribedEndpoint | None = field(DescribedEndpoint, nullable="0+", default=None)
-    client_tags: list[DescribedProperty] = field(array(DescribedProperty))
-    task_offsets: list[DescribedTaskOffset] = field(array(DescribedTaskOffset))
-    task_end_offsets: list[DescribedTaskOffset] = field(array(DescribedTaskOffset))
+    user_endpoint: UserEndpoint | None = field(UserEndpoint, nullable="0+", default=None)
+    client_tags: list[StreamsProperty] = field(array(StreamsProperty))
+    task_offsets: list[TaskOffset] = field(array(TaskOffset))
+    task_end_offsets: list[TaskOffset] = field(array(TaskOffset))
     assignment: DescribedTasks = field(DescribedTasks)
     target_assignment: DescribedTasks = field(DescribedTasks)
     is_classic: bool = field(BOOL)

@@ -8,46 +8,17 @@ tasks and the offsets of tasks.
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import (
+    PartitionsOfTopic,
+    StreamsProperty,
+    StreamsSubtopology,
+    StreamsTaskIds,
+    TaskOffset,
+    UserEndpoint,
+)
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UINT16
-
-
-class StreamsProperty(Struct):
-    """A setting of an internal topic, or a tag of a client."""
-
-    key: str = field(STRING)
-    value: str = field(STRING)
-
-
-class InternalTopicInfo(Struct):
-    """An internal topic of a subtopology; 0 partitions or replicas mean that the broker decides."""
-
-    name: str = field(STRING)
-    partitions: int = field(INT32)
-    replication_factor: int = field(INT16)
-    topic_configs: list[StreamsProperty] = field(array(StreamsProperty))
-
-
-class CopartitionGroup(Struct):
-    """Topics that must have the same number of partitions, as indexes into the lists of the
-    subtopology."""
-
-    source_topics: list[int] = field(array(INT16))
-    source_topic_regex: list[int] = field(array(INT16))
-    repartition_source_topics: list[int] = field(array(INT16))
-
-
-class StreamsSubtopology(Struct):
-    """A part of a topology; each of its tasks reads one partition of every source."""
-
-    subtopology_id: str = field(STRING)
-    source_topics: list[str] = field(array(STRING))
-    source_topic_regex: list[str] = field(array(STRING))
-    state_changelog_topics: list[InternalTopicInfo] = field(array(InternalTopicInfo))
-    repartition_sink_topics: list[str] = field(array(STRING))
-    repartition_source_topics: list[InternalTopicInfo] = field(array(InternalTopicInfo))
-    copartition_groups: list[CopartitionGroup] = field(array(CopartitionGroup))
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, STRING
 
 
 class StreamsTopology(Struct):
@@ -55,28 +26,6 @@ class StreamsTopology(Struct):
 
     epoch: int = field(INT32)
     subtopologies: list[StreamsSubtopology] = field(array(StreamsSubtopology))
-
-
-class StreamsTaskIds(Struct):
-    """Tasks of one subtopology."""
-
-    subtopology_id: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
-
-
-class UserEndpoint(Struct):
-    """The address at which a client answers interactive queries."""
-
-    host: str = field(STRING)
-    port: int = field(UINT16)
-
-
-class TaskOffset(Struct):
-    """The sum of a task's offsets in its changelogs."""
-
-    subtopology_id: str = field(STRING)
-    partition: int = field(INT32)
-    offset: int = field(INT64)
 
 
 @api_message(ApiKey.STREAMS_GROUP_HEARTBEAT)
@@ -122,19 +71,12 @@ class StreamsStatus(Struct):
     status_detail: str = field(STRING)
 
 
-class EndpointTopicPartitions(Struct):
-    """Partitions of a source topic that a client processes."""
-
-    topic: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
-
-
 class EndpointToPartitions(Struct):
     """A client with an address, and the source partitions of its tasks."""
 
     user_endpoint: UserEndpoint = field(UserEndpoint)
-    active_partitions: list[EndpointTopicPartitions] = field(array(EndpointTopicPartitions))
-    standby_partitions: list[EndpointTopicPartitions] = field(array(EndpointTopicPartitions))
+    active_partitions: list[PartitionsOfTopic] = field(array(PartitionsOfTopic))
+    standby_partitions: list[PartitionsOfTopic] = field(array(PartitionsOfTopic))
 
 
 @api_message(ApiKey.STREAMS_GROUP_HEARTBEAT)

@@ -6,6 +6,7 @@ Versions: 2 brings leader epochs; 3 is flexible and brings member, generation an
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import TopicErrors
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
@@ -44,19 +45,7 @@ class TxnOffsetCommitRequest(Message):
     topics: list[TxnOffsetCommitRequestTopic] = field(array(TxnOffsetCommitRequestTopic))
 
 
-class TxnOffsetCommitResponsePartition(Struct):
-    partition_index: int = field(INT32)
-    error_code: int = field(INT16)
-
-
-class TxnOffsetCommitResponseTopic(Struct):
-    name: str = field(STRING)
-    partitions: list[TxnOffsetCommitResponsePartition] = field(
-        array(TxnOffsetCommitResponsePartition)
-    )
-
-
 @api_message(ApiKey.TXN_OFFSET_COMMIT)
 class TxnOffsetCommitResponse(Message):
     throttle_time_ms: int = field(INT32)
-    topics: list[TxnOffsetCommitResponseTopic] = field(array(TxnOffsetCommitResponseTopic))
+    topics: list[TopicErrors] = field(array(TopicErrors))

@@ -5,16 +5,13 @@ Versions: 1 carries the number of completely delivered records (KIP-1226).
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import (
+    ShareStateBatch,
+    ShareTopicErrors,
+)
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
-from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UUID
-
-
-class WrittenBatch(Struct):
-    first_offset: int = field(INT64)
-    last_offset: int = field(INT64)
-    delivery_state: int = field(INT8)
-    delivery_count: int = field(INT16)
+from odradek_protocol.primitives import INT32, INT64, STRING, UUID
 
 
 class WrittenPartition(Struct):
@@ -23,7 +20,7 @@ class WrittenPartition(Struct):
     leader_epoch: int = field(INT32)
     start_offset: int = field(INT64)
     delivery_complete_count: int = field(INT32, "1+", default=-1, ignorable=True)
-    state_batches: list[WrittenBatch] = field(array(WrittenBatch))
+    state_batches: list[ShareStateBatch] = field(array(ShareStateBatch))
 
 
 class WrittenTopic(Struct):
@@ -37,17 +34,6 @@ class WriteShareGroupStateRequest(Message):
     topics: list[WrittenTopic] = field(array(WrittenTopic))
 
 
-class WrittenPartitionResult(Struct):
-    partition: int = field(INT32)
-    error_code: int = field(INT16)
-    error_message: str | None = field(STRING, nullable="0+", default=None)
-
-
-class WrittenTopicResult(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[WrittenPartitionResult] = field(array(WrittenPartitionResult))
-
-
 @api_message(ApiKey.WRITE_SHARE_GROUP_STATE)
 class WriteShareGroupStateResponse(Message):
-    results: list[WrittenTopicResult] = field(array(WrittenTopicResult))
+    results: list[ShareTopicErrors] = field(array(ShareTopicErrors))

@@ -5,6 +5,7 @@ Versions: 1 is flexible; 2 carries the transaction version of each marker (KIP-1
 
 from __future__ import annotations
 
+from odradek_protocol.common_structs import TopicErrors
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING
@@ -29,21 +30,9 @@ class WriteTxnMarkersRequest(Message):
     markers: list[WritableTxnMarker] = field(array(WritableTxnMarker))
 
 
-class WritableTxnMarkerPartitionResult(Struct):
-    partition_index: int = field(INT32)
-    error_code: int = field(INT16)
-
-
-class WritableTxnMarkerTopicResult(Struct):
-    name: str = field(STRING)
-    partitions: list[WritableTxnMarkerPartitionResult] = field(
-        array(WritableTxnMarkerPartitionResult)
-    )
-
-
 class WritableTxnMarkerResult(Struct):
     producer_id: int = field(INT64)
-    topics: list[WritableTxnMarkerTopicResult] = field(array(WritableTxnMarkerTopicResult))
+    topics: list[TopicErrors] = field(array(TopicErrors))
 
 
 @api_message(ApiKey.WRITE_TXN_MARKERS)

@@ -10,23 +10,19 @@ from struct import Struct as Packer
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
-from odradek_protocol.message import Message, Struct, array, field, message
-from odradek_protocol.primitives import BYTES, INT32, STRING
+from odradek_protocol.common_structs import PartitionsOfTopic
+from odradek_protocol.message import Message, array, field, message
+from odradek_protocol.primitives import BYTES
 from odradek_protocol.stored.subscription import NEWEST, read_version
 
 _VERSION = Packer(">h")
-
-
-class AssignedPartitions(Struct):
-    topic: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
 
 
 @message(versions="0-3")
 class ConsumerAssignment(Message):
     """The partitions that one member is to consume."""
 
-    assigned_partitions: list[AssignedPartitions] = field(array(AssignedPartitions))
+    assigned_partitions: list[PartitionsOfTopic] = field(array(PartitionsOfTopic))
     user_data: bytes | None = field(BYTES, nullable="0+", default=None)
 
 

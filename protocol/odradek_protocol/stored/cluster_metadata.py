@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from struct import Struct as Packer
 
 from odradek_protocol import codec
+from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.message import Message, Struct, array, field, message
+from odradek_protocol.message import Message, array, field, message
 from odradek_protocol.primitives import (
     BOOL,
     BYTES,
@@ -119,14 +120,6 @@ class UserScramCredentialRecord(Message):
     iterations: int = field(INT32)
 
 
-class QuotaEntityData(Struct):
-    """A part of a quota's entity: a user, a client id or an address. A null name means the default
-    entity."""
-
-    entity_type: str = field(STRING)
-    entity_name: str | None = field(STRING, nullable="0+")
-
-
 @message(key=12, versions="0", flexible="0+")
 class FeatureLevelRecord(Message):
     """A feature is finalized at a level; 0 switches it off."""
@@ -140,7 +133,7 @@ class ClientQuotaRecord(Message):
     """A quota of an entity. If `remove` is true, the quota is removed, and `value` has no
     meaning."""
 
-    entity: list[QuotaEntityData] = field(array(QuotaEntityData))
+    entity: list[QuotaEntityPart] = field(array(QuotaEntityPart))
     key: str = field(STRING)
     value: float = field(FLOAT64)
     remove: bool = field(BOOL)

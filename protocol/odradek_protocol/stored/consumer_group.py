@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from odradek_protocol.common_structs import PartitionsOfTopicId
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT8, INT32, INT64, STRING, UUID
 
@@ -194,16 +195,11 @@ class ConsumerGroupTargetAssignmentMemberKey(Message):
     member_id: str = field(STRING)
 
 
-class TargetTopicPartitions(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[int] = field(array(INT32))
-
-
 @message(key=GroupRecordType.TARGET, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue(Message):
     """The target assignment of a member."""
 
-    topic_partitions: list[TargetTopicPartitions] = field(array(TargetTopicPartitions))
+    topic_partitions: list[PartitionsOfTopicId] = field(array(PartitionsOfTopicId))
 
 
 # --- Types ---

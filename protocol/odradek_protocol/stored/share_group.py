@@ -20,6 +20,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from odradek_protocol.common_structs import (
+    PartitionsOfTopicId,
+    TopicPartitionsInfo,
+)
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT32, INT64, STRING, UUID
 
@@ -64,11 +68,6 @@ class ShareGroupCurrentMemberAssignmentKey(Message):
     member_id: str = field(STRING)
 
 
-class ShareAssignedPartitions(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[int] = field(array(INT32))
-
-
 @message(key=ShareRecordType.CURRENT, versions="0", flexible="0+")
 class ShareGroupCurrentMemberAssignmentValue(Message):
     """The current assignment of a member. `state` is a number of Kafka's MemberState, always
@@ -77,7 +76,7 @@ class ShareGroupCurrentMemberAssignmentValue(Message):
     member_epoch: int = field(INT32)
     previous_member_epoch: int = field(INT32)
     state: int = field(INT8)
-    assigned_partitions: list[ShareAssignedPartitions] = field(array(ShareAssignedPartitions))
+    assigned_partitions: list[PartitionsOfTopicId] = field(array(PartitionsOfTopicId))
 
 
 # --- The group ---
@@ -126,16 +125,11 @@ class ShareGroupTargetAssignmentMemberKey(Message):
     member_id: str = field(STRING)
 
 
-class ShareTargetPartition(Struct):
-    topic_id: bytes = field(UUID)
-    partitions: list[int] = field(array(INT32))
-
-
 @message(key=ShareRecordType.TARGET, versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMemberValue(Message):
     """The target assignment of a member."""
 
-    topic_partitions: list[ShareTargetPartition] = field(array(ShareTargetPartition))
+    topic_partitions: list[PartitionsOfTopicId] = field(array(PartitionsOfTopicId))
 
 
 # --- The states of share-partitions ---
@@ -148,12 +142,6 @@ class ShareGroupStatePartitionMetadataKey(Message):
     group_id: str = field(STRING)
 
 
-class StatePartitionsInfo(Struct):
-    topic_id: bytes = field(UUID)
-    topic_name: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
-
-
 class StateTopicInfo(Struct):
     topic_id: bytes = field(UUID)
     topic_name: str = field(STRING)
@@ -163,8 +151,8 @@ class StateTopicInfo(Struct):
 class ShareGroupStatePartitionMetadataValue(Message):
     """Three lists of topics: their states are being made, exist, or are being deleted."""
 
-    initializing_topics: list[StatePartitionsInfo] = field(array(StatePartitionsInfo))
-    initialized_topics: list[StatePartitionsInfo] = field(array(StatePartitionsInfo))
+    initializing_topics: list[TopicPartitionsInfo] = field(array(TopicPartitionsInfo))
+    initialized_topics: list[TopicPartitionsInfo] = field(array(TopicPartitionsInfo))
     deleting_topics: list[StateTopicInfo] = field(array(StateTopicInfo))
 
 

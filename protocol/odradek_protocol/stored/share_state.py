@@ -15,8 +15,9 @@ from enum import IntEnum
 from struct import Struct as Packer
 
 from odradek_protocol.codec import Buffer
-from odradek_protocol.message import Message, Struct, array, field, message
-from odradek_protocol.primitives import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, DecodeError
+from odradek_protocol.common_structs import ShareStateBatch
+from odradek_protocol.message import Message, array, field, message
+from odradek_protocol.primitives import BYTES, INT32, INT64, STRING, UUID, DecodeError
 from odradek_protocol.stored import typed_records
 
 _INT16 = Packer(">h")
@@ -30,15 +31,6 @@ class ShareStateRecordType(IntEnum):
 
     SNAPSHOT = 0
     UPDATE = 1
-
-
-class ShareStateBatch(Struct):
-    """The state of consecutive records; `last_offset` is included."""
-
-    first_offset: int = field(INT64)
-    last_offset: int = field(INT64)
-    delivery_state: int = field(INT8)
-    delivery_count: int = field(INT16)
 
 
 @message(key=ShareStateRecordType.SNAPSHOT, versions="0")

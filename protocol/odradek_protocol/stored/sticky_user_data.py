@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.constants import NO_GENERATION
-from odradek_protocol.message import Message, Struct, array, field, message
-from odradek_protocol.primitives import INT32, STRING, DecodeError
-
-
-class PreviousPartitions(Struct):
-    topic: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
+from odradek_protocol.message import Message, array, field, message
+from odradek_protocol.primitives import INT32, DecodeError
 
 
 @message(versions="0-1")
@@ -24,7 +20,7 @@ class StickyUserData(Message):
     """The user data of `sticky`: a member's partitions and, in version 1 (KIP-341), the generation
     in which the member owned these partitions."""
 
-    previous_assignment: list[PreviousPartitions] = field(array(PreviousPartitions))
+    previous_assignment: list[PartitionsOfTopic] = field(array(PartitionsOfTopic))
     generation: int = field(INT32, "1+", default=NO_GENERATION, ignorable=True)
 
 

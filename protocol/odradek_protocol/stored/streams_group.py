@@ -18,8 +18,14 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from odradek_protocol.common_structs import (
+    StreamsProperty,
+    StreamsSubtopology,
+    StreamsTaskIds,
+    UserEndpoint,
+)
 from odradek_protocol.message import Message, Struct, array, field, message
-from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UINT16
+from odradek_protocol.primitives import INT8, INT32, INT64, STRING
 
 
 class StreamsRecordType(IntEnum):
@@ -43,13 +49,6 @@ class StreamsGroupMetadataKey(Message):
     group_id: str = field(STRING)
 
 
-class StoredAssignmentConfig(Struct):
-    """A setting of the assignor."""
-
-    key: str = field(STRING)
-    value: str = field(STRING)
-
-
 @message(key=StreamsRecordType.GROUP, versions="0", flexible="0+")
 class StreamsGroupMetadataValue(Message):
     """The group epoch, with the values for which it was computed: the hash of the topics (0 for no
@@ -59,8 +58,8 @@ class StreamsGroupMetadataValue(Message):
     epoch: int = field(INT32)
     metadata_hash: int = field(INT64)
     validated_topology_epoch: int = field(INT32, tag=0, tagged="0+", default=-1)
-    last_assignment_configs: list[StoredAssignmentConfig] | None = field(
-        array(StoredAssignmentConfig), nullable="0+", tag=1, tagged="0+", default=None
+    last_assignment_configs: list[StreamsProperty] | None = field(
+        array(StreamsProperty), nullable="0+", tag=1, tagged="0+", default=None
     )
 
 
@@ -71,49 +70,12 @@ class StreamsGroupTopologyKey(Message):
     group_id: str = field(STRING)
 
 
-class StoredTopicConfig(Struct):
-    """A setting of an internal topic."""
-
-    key: str = field(STRING)
-    value: str = field(STRING)
-
-
-class StoredInternalTopic(Struct):
-    """An internal topic of a subtopology; 0 partitions or replicas mean that the broker decides."""
-
-    name: str = field(STRING)
-    partitions: int = field(INT32)
-    replication_factor: int = field(INT16)
-    topic_configs: list[StoredTopicConfig] = field(array(StoredTopicConfig))
-
-
-class StoredCopartitionGroup(Struct):
-    """Topics that must have the same number of partitions, as indexes into the lists of the
-    subtopology."""
-
-    source_topics: list[int] = field(array(INT16))
-    source_topic_regex: list[int] = field(array(INT16))
-    repartition_source_topics: list[int] = field(array(INT16))
-
-
-class StoredSubtopology(Struct):
-    """A part of the topology, with its topics."""
-
-    subtopology_id: str = field(STRING)
-    source_topics: list[str] = field(array(STRING))
-    source_topic_regex: list[str] = field(array(STRING))
-    state_changelog_topics: list[StoredInternalTopic] = field(array(StoredInternalTopic))
-    repartition_sink_topics: list[str] = field(array(STRING))
-    repartition_source_topics: list[StoredInternalTopic] = field(array(StoredInternalTopic))
-    copartition_groups: list[StoredCopartitionGroup] = field(array(StoredCopartitionGroup))
-
-
 @message(key=StreamsRecordType.TOPOLOGY, versions="0", flexible="0+")
 class StreamsGroupTopologyValue(Message):
     """The topology of the group, in the version `epoch`."""
 
     epoch: int = field(INT32)
-    subtopologies: list[StoredSubtopology] = field(array(StoredSubtopology))
+    subtopologies: list[StreamsSubtopology] = field(array(StreamsSubtopology))
 
 
 # --- A member ---
@@ -125,20 +87,6 @@ class StreamsGroupMemberMetadataKey(Message):
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
-
-
-class StoredEndpoint(Struct):
-    """The address at which a client answers interactive queries."""
-
-    host: str = field(STRING)
-    port: int = field(UINT16)
-
-
-class StoredClientTag(Struct):
-    """A tag of a client."""
-
-    key: str = field(STRING)
-    value: str = field(STRING)
 
 
 @message(key=StreamsRecordType.MEMBER, versions="0", flexible="0+")
@@ -153,8 +101,8 @@ class StreamsGroupMemberMetadataValue(Message):
     rebalance_timeout_ms: int = field(INT32, default=-1)
     topology_epoch: int = field(INT32)
     process_id: str = field(STRING)
-    user_endpoint: StoredEndpoint | None = field(StoredEndpoint, nullable="0+", default=None)
-    client_tags: list[StoredClientTag] = field(array(StoredClientTag))
+    user_endpoint: UserEndpoint | None = field(UserEndpoint, nullable="0+", default=None)
+    client_tags: list[StreamsProperty] = field(array(StreamsProperty))
 
 
 @message(key=StreamsRecordType.CURRENT, versions="0")
@@ -219,20 +167,13 @@ class StreamsGroupTargetAssignmentMemberKey(Message):
     member_id: str = field(STRING)
 
 
-class StoredTargetTasks(Struct):
-    """Tasks of one subtopology."""
-
-    subtopology_id: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
-
-
 @message(key=StreamsRecordType.TARGET, versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMemberValue(Message):
     """The target assignment of a member."""
 
-    active_tasks: list[StoredTargetTasks] = field(array(StoredTargetTasks))
-    standby_tasks: list[StoredTargetTasks] = field(array(StoredTargetTasks))
-    warmup_tasks: list[StoredTargetTasks] = field(array(StoredTargetTasks))
+    active_tasks: list[StreamsTaskIds] = field(array(StreamsTaskIds))
+    standby_tasks: list[StreamsTaskIds] = field(array(StreamsTaskIds))
+    warmup_tasks: list[StreamsTaskIds] = field(array(StreamsTaskIds))
 
 
 # --- Types ---

@@ -21,17 +21,12 @@ from odradek_broker.security.delegation_tokens import DelegationTokens
 from odradek_broker.server.dispatch import HANDLERS
 from odradek_broker.storage.errors import StorageError
 from odradek_log_tools.record_decoders import decode_record
+from odradek_protocol.common_structs import TokenPrincipal
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
-from odradek_protocol.schemas.create_delegation_token import (
-    CreatableRenewers,
-    CreateDelegationTokenRequest,
-)
-from odradek_protocol.schemas.describe_delegation_token import (
-    DescribeDelegationTokenOwner,
-    DescribeDelegationTokenRequest,
-)
+from odradek_protocol.schemas.create_delegation_token import CreateDelegationTokenRequest
+from odradek_protocol.schemas.describe_delegation_token import DescribeDelegationTokenRequest
 from odradek_protocol.schemas.expire_delegation_token import ExpireDelegationTokenRequest
 from odradek_protocol.schemas.renew_delegation_token import RenewDelegationTokenRequest
 from odradek_protocol.stored.cluster_metadata import DelegationTokenRecord, encode_record
@@ -61,13 +56,13 @@ def told(world: NodeWorld, request: Message, user: str = "alice", **more: Any) -
 
 
 def create(*renewers: str, lifetime_ms: int = -1) -> CreateDelegationTokenRequest:
-    given = [CreatableRenewers(principal_type="User", principal_name=each) for each in renewers]
+    given = [TokenPrincipal(principal_type="User", principal_name=each) for each in renewers]
     return CreateDelegationTokenRequest(renewers=given, max_lifetime_ms=lifetime_ms)
 
 
 def described(world: NodeWorld, user: str = "alice", *owners: str) -> list[str]:
     """The ids of the tokens that the user sees."""
-    wanted = [DescribeDelegationTokenOwner(principal_type="User", principal_name=o) for o in owners]
+    wanted = [TokenPrincipal(principal_type="User", principal_name=o) for o in owners]
     answer = told(world, DescribeDelegationTokenRequest(owners=wanted or None), user)
     assert answer.error_code == ErrorCode.NONE
     return [each.token_id for each in answer.tokens]

@@ -11,18 +11,16 @@ from handler_calls import ask
 from logs import append, make_batch
 from node_world import NodeWorld
 from odradek_broker.security.authorizer import Operation, ResourceType
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
-from odradek_protocol.schemas.describe_log_dirs import (
-    DescribableLogDirTopic,
-    DescribeLogDirsRequest,
-)
+from odradek_protocol.schemas.describe_log_dirs import DescribeLogDirsRequest
 from odradek_testkit.simulation.disk import VOLUME_BYTES, DiskFailure
 
 
 def asked(**partitions: list[int]) -> DescribeLogDirsRequest:
     return DescribeLogDirsRequest(
-        topics=[DescribableLogDirTopic(topic=name, partitions=p) for name, p in partitions.items()]
+        topics=[PartitionsOfTopic(topic=name, partitions=p) for name, p in partitions.items()]
     )
 
 
@@ -88,9 +86,7 @@ def test_requested_partitions_are_answered_once(world: NodeWorld) -> None:
 
 
 def test_a_name_repeated_5000_times_is_answered_once(world: NodeWorld) -> None:
-    request = DescribeLogDirsRequest(
-        topics=[DescribableLogDirTopic(topic="a", partitions=[0])] * 5000
-    )
+    request = DescribeLogDirsRequest(topics=[PartitionsOfTopic(topic="a", partitions=[0])] * 5000)
     assert list(told(call(world, request))) == [("a", 0)]
 
 

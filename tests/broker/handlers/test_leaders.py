@@ -9,6 +9,7 @@ import pytest
 from acl_rules import RuleList
 from handler_calls import ask
 from node_world import NodeWorld
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -21,7 +22,7 @@ from odradek_protocol.schemas.create_partitions import (
 )
 from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from odradek_protocol.schemas.elect_leaders import ElectLeadersRequest, TopicPartitions
+from odradek_protocol.schemas.elect_leaders import ElectLeadersRequest
 from odradek_protocol.schemas.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -40,7 +41,7 @@ def world() -> NodeWorld:
 
 
 def elected(world: NodeWorld, *indexes: int, version: int = 2) -> Any:
-    asked = [TopicPartitions(topic="a", partitions=list(indexes))]
+    asked = [PartitionsOfTopic(topic="a", partitions=list(indexes))]
     return ask(world.node, ElectLeadersRequest(topic_partitions=asked), version)
 
 
@@ -73,7 +74,7 @@ def test_n38_an_election_of_the_current_leader_is_not_needed(
 
 def test_n38_n39_a_refusal_names_the_missing_topic_or_partition(world: NodeWorld) -> None:
     """A message does not repeat the topic's name, because a request may have many long names."""
-    elections = [TopicPartitions(topic=name, partitions=[7]) for name in ("a", "x" * 30_000)]
+    elections = [PartitionsOfTopic(topic=name, partitions=[7]) for name in ("a", "x" * 30_000)]
     moves = [
         ReassignableTopic(
             name=topic.topic, partitions=[ReassignablePartition(partition_index=7, replicas=[1])]
@@ -96,7 +97,7 @@ def test_n38_a_partition_named_5000_times_is_answered_5000_times(world: NodeWorl
 
 @pytest.mark.parametrize("kind", [2, -1, 127])
 def test_n38_an_unknown_type_of_election_is_refused(world: NodeWorld, kind: int) -> None:
-    named = [TopicPartitions(topic="a", partitions=[0])]
+    named = [PartitionsOfTopic(topic="a", partitions=[0])]
     codes = []
     for topics in (named, None, []):
         request = ElectLeadersRequest(election_type=kind, topic_partitions=topics)
@@ -150,7 +151,7 @@ def test_n54_elections_and_reassignments_ignore_their_timeout(
     world: NodeWorld, timeout_ms: int
 ) -> None:
     elect = ElectLeadersRequest(
-        topic_partitions=[TopicPartitions(topic="a", partitions=[0])], timeout_ms=timeout_ms
+        topic_partitions=[PartitionsOfTopic(topic="a", partitions=[0])], timeout_ms=timeout_ms
     )
     assert errors_of(ask(world.node, elect, 2)) == [ErrorCode.ELECTION_NOT_NEEDED]
     move = ReassignableTopic(

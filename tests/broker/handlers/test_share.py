@@ -17,20 +17,22 @@ from odradek_broker.handlers import share_fetch
 from odradek_broker.request import Peer
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_broker.share_state import ShareKey
+from odradek_protocol.common_structs import (
+    AcknowledgementBatch,
+    PartitionsOfTopicId,
+)
+from odradek_protocol.common_structs import (
+    AcknowledgementBatch as Acknowledged,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.records import iter_batches
-from odradek_protocol.schemas.share_acknowledge import (
-    AcknowledgementBatch as Acknowledged,
-)
 from odradek_protocol.schemas.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
 from odradek_protocol.schemas.share_fetch import (
-    AcknowledgementBatch,
-    ForgottenShareTopic,
     ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchTopic,
@@ -309,7 +311,7 @@ def test_h187_h188_share_requests_need_read_on_group_and_topic() -> None:
 def test_h181_unknown_topics_and_partitions_are_refused() -> None:
     world = World()
     assert errors(world.fetch(0, {7: ()})) == [(7, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE)]
-    forgotten = [ForgottenShareTopic(topic_id=world.topic_id, partitions=[7])]
+    forgotten = [PartitionsOfTopicId(topic_id=world.topic_id, partitions=[7])]
     answer = world.fetch(1, {3: ()}, topic_id=NO_SUCH_ID, forgotten_topics_data=forgotten)
     assert errors(answer) == [(3, E.UNKNOWN_TOPIC_ID, E.NONE)]
     acks = [(0, 2, [ACCEPT])]

@@ -15,10 +15,10 @@ from odradek_broker.metadata import client_quotas
 from odradek_broker.metadata.client_quotas import EntityChanges, QuotaChange, alter_client_quotas
 from odradek_broker.quotas.client_quotas import QuotaEntity, quota_entity
 from odradek_broker.request import RequestContext
+from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_client_quotas import (
     AlterClientQuotasRequest,
-    EntityData,
     EntryData,
     OpData,
 )
@@ -44,7 +44,9 @@ def request(entity: QuotaEntity, **limits: float | None) -> AlterClientQuotasReq
     return AlterClientQuotasRequest(
         entries=[
             EntryData(
-                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                entity=[
+                    QuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in entity
+                ],
                 ops=[
                     OpData(key=key, value=limit or 0.0, remove=limit is None)
                     for key, limit in limits.items()

@@ -17,6 +17,7 @@ from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metadata.errors import MetadataError
 from odradek_broker.metadata.record_checks import check_all
 from odradek_broker.storage.errors import StorageError
+from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.constants import RESOURCE_CLIENT_METRICS, RESOURCE_TOPIC
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import (
@@ -29,7 +30,6 @@ from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    QuotaEntityData,
     RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
@@ -99,7 +99,7 @@ def producer_ids(end: int) -> ProducerIdsRecord:
 
 
 def quota(key: str = "producer_byte_rate", *, remove: bool = False) -> ClientQuotaRecord:
-    entity = [QuotaEntityData(entity_type="user", entity_name="a")]
+    entity = [QuotaEntityPart(entity_type="user", entity_name="a")]
     return ClientQuotaRecord(entity=entity, key=key, value=1.0, remove=remove)
 
 

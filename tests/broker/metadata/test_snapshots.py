@@ -34,6 +34,7 @@ from odradek_broker.metadata.snapshots import (
 from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.manager import LogManager
+from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.constants import RESOURCE_TOPIC
 from odradek_protocol.records import iter_batches
 from odradek_protocol.sasl.scram import ScramCredential, ScramMechanism
@@ -46,7 +47,6 @@ from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
     PartitionRecord,
     PartitionRecords,
-    QuotaEntityData,
     RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
@@ -189,7 +189,7 @@ def _histories(rng: random.Random, metadata: ClusterMetadata) -> Iterator[list[M
         elif rng.random() < 0.2:
             yield [RemoveTopicRecord(topic_id=topic.topic_id)]
         elif rng.random() < 0.2:
-            user = QuotaEntityData(entity_type="user", entity_name=rng.choice([None, "u"]))
+            user = QuotaEntityPart(entity_type="user", entity_name=rng.choice([None, "u"]))
             yield [
                 ClientQuotaRecord(
                     entity=[user],

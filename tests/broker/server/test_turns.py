@@ -10,6 +10,7 @@ import pytest
 
 from logs import make_batch
 from node_world import NodeWorld
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -17,7 +18,7 @@ from odradek_protocol.schemas.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
-from odradek_protocol.schemas.elect_leaders import ElectLeadersRequest, TopicPartitions
+from odradek_protocol.schemas.elect_leaders import ElectLeadersRequest
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,
@@ -45,7 +46,7 @@ def large() -> tuple[Message, int]:
 
 
 def elections(times: int) -> tuple[Message, int]:
-    topics = [TopicPartitions(topic="orders", partitions=[0] * times)]
+    topics = [PartitionsOfTopic(topic="orders", partitions=[0] * times)]
     return ElectLeadersRequest(topic_partitions=topics), 2
 
 

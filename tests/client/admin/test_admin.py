@@ -15,6 +15,7 @@ from odradek_client.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from odradek_protocol.common_structs import AlterConfigsResourceResponse
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.create_partitions import (
@@ -32,10 +33,7 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from odradek_protocol.schemas.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsResponse,
-)
+from odradek_protocol.schemas.incremental_alter_configs import IncrementalAlterConfigsResponse
 from odradek_protocol.schemas.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,

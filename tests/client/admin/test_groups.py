@@ -16,6 +16,7 @@ from odradek_client.errors import (
     UnknownTopicOrPartition,
     UnsupportedByBroker,
 )
+from odradek_protocol.common_structs import PartitionError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.consumer_group_describe import (
@@ -33,7 +34,6 @@ from odradek_protocol.schemas.list_groups import ListedGroup, ListGroupsResponse
 from odradek_protocol.schemas.list_transactions import ListTransactionsResponse
 from odradek_protocol.schemas.offset_commit import (
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from odradek_protocol.schemas.offset_fetch import (
@@ -421,7 +421,7 @@ async def test_o08_listing_all_offsets_needs_offset_fetch_version_2() -> None:
 
 async def test_o04_an_admin_commit_names_no_member() -> None:
     def answer(request: Any, version: int) -> OffsetCommitResponse:
-        part = OffsetCommitResponsePartition(partition_index=0, error_code=E.NONE)
+        part = PartitionError(partition_index=0, error_code=E.NONE)
         return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[part])])
 
     async with ScriptedBroker() as broker:
@@ -444,7 +444,7 @@ async def test_alter_group_offsets_waits_until_a_coordinator_is_known() -> None:
     unknown = Coordinator(key="g", error_code=E.COORDINATOR_NOT_AVAILABLE, node_id=-1)
 
     def answer(request: Any, version: int) -> OffsetCommitResponse:
-        part = OffsetCommitResponsePartition(partition_index=0, error_code=E.NONE)
+        part = PartitionError(partition_index=0, error_code=E.NONE)
         return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[part])])
 
     async with ScriptedBroker() as broker:

@@ -11,6 +11,10 @@ from odradek import Admin
 from odradek_client.admin import ShareGroupOffset
 from odradek_client.errors import InvalidGroup, UnknownTopicOrPartition
 from odradek_client.structs import TopicPartition
+from odradek_protocol.common_structs import (
+    DescribedAssignment,
+    TopicPartitionsInfo,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.alter_share_group_offsets import (
@@ -29,10 +33,8 @@ from odradek_protocol.schemas.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 from odradek_protocol.schemas.share_group_describe import (
-    DescribedShareAssignment,
     DescribedShareGroup,
     DescribedShareMember,
-    DescribedShareTopicPartitions,
     ShareGroupDescribeResponse,
 )
 from scripted_broker import ScriptedBroker
@@ -74,9 +76,9 @@ async def test_a_share_group_is_described(broker: ScriptedBroker, admin: Admin) 
         client_id="c",
         client_host="/h",
         subscribed_topic_names=["u", "t"],
-        assignment=DescribedShareAssignment(
+        assignment=DescribedAssignment(
             topic_partitions=[
-                DescribedShareTopicPartitions(topic_id=bytes(16), topic_name="t", partitions=[1, 0])
+                TopicPartitionsInfo(topic_id=bytes(16), topic_name="t", partitions=[1, 0])
             ]
         ),
     )

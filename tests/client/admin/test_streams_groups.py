@@ -5,14 +5,16 @@ from __future__ import annotations
 from odradek import Admin
 from odradek_client.admin import StreamsTask
 from odradek_client.errors import InvalidGroup
+from odradek_protocol.common_structs import (
+    InternalTopicInfo,
+    StreamsTaskIds,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.streams_group_describe import (
-    DescribedInternalTopic,
     DescribedStreamsGroup,
     DescribedStreamsMember,
     DescribedSubtopology,
-    DescribedTaskIds,
     DescribedTasks,
     DescribedTopology,
     StreamsGroupDescribeResponse,
@@ -29,12 +31,12 @@ def _group(topology: DescribedTopology | None) -> DescribedStreamsGroup:
         topology_epoch=1,
         process_id="p",
         assignment=DescribedTasks(
-            active_tasks=[DescribedTaskIds(subtopology_id="0", partitions=[2, 1])],
-            standby_tasks=[DescribedTaskIds(subtopology_id="1", partitions=[0])],
+            active_tasks=[StreamsTaskIds(subtopology_id="0", partitions=[2, 1])],
+            standby_tasks=[StreamsTaskIds(subtopology_id="1", partitions=[0])],
         ),
         target_assignment=DescribedTasks(
-            active_tasks=[DescribedTaskIds(subtopology_id="0", partitions=[1])],
-            warmup_tasks=[DescribedTaskIds(subtopology_id="0", partitions=[3])],
+            active_tasks=[StreamsTaskIds(subtopology_id="0", partitions=[1])],
+            warmup_tasks=[StreamsTaskIds(subtopology_id="0", partitions=[3])],
         ),
     )
     return DescribedStreamsGroup(
@@ -52,11 +54,9 @@ async def test_a_streams_group_is_described() -> None:
         subtopology_id="0",
         source_topics=["b", "a"],
         repartition_sink_topics=["sink"],
-        state_changelog_topics=[
-            DescribedInternalTopic(name="log", partitions=3, replication_factor=1)
-        ],
+        state_changelog_topics=[InternalTopicInfo(name="log", partitions=3, replication_factor=1)],
         repartition_source_topics=[
-            DescribedInternalTopic(name="again", partitions=3, replication_factor=1)
+            InternalTopicInfo(name="again", partitions=3, replication_factor=1)
         ],
     )
     async with ScriptedBroker(topics={"t": 2}) as broker:

@@ -19,7 +19,9 @@ TYPES = st.dictionaries(st.integers(0, 60), st.integers(0, 3))
 
 @given(TYPES)
 def test_k72_acknowledgement_batches_cover_the_given_types_exactly(types: dict[int, int]) -> None:
-    batches = to_batches(types, lambda first, last, kinds: (first, last, kinds))
+    batches = [
+        (each.first_offset, each.last_offset, each.acknowledge_types) for each in to_batches(types)
+    ]
     said: dict[int, int] = {}
     for first, last, kinds in batches:
         assert len(kinds) in (1, last - first + 1)

@@ -15,12 +15,12 @@ from odradek_client.errors import (
     UnsupportedByBroker,
 )
 from odradek_client.share.membership import SHARE_STEPS, ShareMembership, ShareMemberState
-from odradek_protocol.errors import ErrorCode
-from odradek_protocol.schemas.share_group_heartbeat import (
-    ShareAssignment,
-    ShareGroupHeartbeatResponse,
-    ShareTopicPartitions,
+from odradek_protocol.common_structs import (
+    GroupAssignment,
+    PartitionsOfTopicId,
 )
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatResponse
 
 TOPIC = bytes(range(16))
 TOPICS = frozenset({"t"})
@@ -29,8 +29,8 @@ TOPICS = frozenset({"t"})
 def answer(epoch: int = 1, partitions: list[int] | None = None, **more: Any) -> Any:
     assignment = None
     if partitions is not None:
-        assignment = ShareAssignment(
-            topic_partitions=[ShareTopicPartitions(topic_id=TOPIC, partitions=partitions)]
+        assignment = GroupAssignment(
+            topic_partitions=[PartitionsOfTopicId(topic_id=TOPIC, partitions=partitions)]
         )
     return ShareGroupHeartbeatResponse(
         member_epoch=epoch, heartbeat_interval_ms=5_000, assignment=assignment, **more

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek_protocol.schemas.create_delegation_token import CreatableRenewers
+from odradek_protocol.common_structs import TokenPrincipal
 from odradek_protocol.schemas.create_topics import CreatableTopic
 from odradek_protocol.schemas.fetch import FetchPartition, FetchTopic
 
@@ -329,7 +329,7 @@ CASES = [
             (
                 "CreateDelegationToken",
                 (1, 2, 3),
-                {"renewers": [CreatableRenewers(principal_type="Group", principal_name="x")]},
+                {"renewers": [TokenPrincipal(principal_type="Group", principal_name="x")]},
             ),
             ("RenewDelegationToken", (1, 2), {"hmac": b"x", "renew_period_ms": 1}),
             ("ExpireDelegationToken", (1, 2), {"hmac": b"x", "expiry_time_period_ms": -1}),

@@ -23,6 +23,7 @@ from tests.oracle.tokens.cases import (
 )
 
 from odradek_protocol.acls import AclPermission, PatternType
+from odradek_protocol.common_structs import TokenPrincipal
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS
 from odradek_protocol.sasl.scram import (
@@ -34,7 +35,6 @@ from odradek_protocol.sasl.scram import (
     parse_server_first,
     salted_password,
 )
-from odradek_protocol.schemas import create_delegation_token, describe_delegation_token
 from odradek_protocol.schemas.create_acls import AclCreation
 
 _APIS = {api.name: api for api in APIS.values()}
@@ -50,8 +50,8 @@ _PRINCIPALS = (
 _CHANGES = ("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken")
 #: The classes of the elements of lists in requests.
 _STRUCTS: dict[str, Any] = {
-    "renewers": create_delegation_token.CreatableRenewers,
-    "owners": describe_delegation_token.DescribeDelegationTokenOwner,
+    "renewers": TokenPrincipal,
+    "owners": TokenPrincipal,
 }
 
 

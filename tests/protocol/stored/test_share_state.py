@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from odradek_protocol.common_structs import ShareStateBatch
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored import share_state
 from odradek_protocol.stored.share_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
-    ShareStateBatch,
     ShareUpdateKey,
     ShareUpdateValue,
 )

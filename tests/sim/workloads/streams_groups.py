@@ -21,14 +21,16 @@ from tests.sim.workloads.clients import keep_running
 
 from odradek_client.admin import Admin, ConfigResource, NewTopic
 from odradek_client.errors import OdradekError
+from odradek_protocol.common_structs import (
+    InternalTopicInfo,
+    StreamsSubtopology,
+    StreamsTaskIds,
+)
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.streams_group_heartbeat import (
-    InternalTopicInfo,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
-    StreamsSubtopology,
-    StreamsTaskIds,
     StreamsTopology,
 )
 from odradek_testkit.simulation.world import World

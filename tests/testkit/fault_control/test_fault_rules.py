@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odradek_protocol.common_structs import AcknowledgementBatch
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
@@ -21,7 +22,6 @@ from odradek_protocol.schemas.produce import (
     TopicProduceData,
 )
 from odradek_protocol.schemas.share_fetch import (
-    AcknowledgementBatch,
     ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchTopic,

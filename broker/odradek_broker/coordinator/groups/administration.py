@@ -27,13 +27,15 @@ from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.slices import in_pieces
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.common_structs import (
+    DescribedAssignment,
+    TopicPartitionsInfo,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.consumer_group_describe import (
-    DescribedAssignment,
     DescribedConsumerGroup,
     DescribedConsumerMember,
-    DescribedTopicPartitions,
 )
 from odradek_protocol.schemas.describe_groups import DescribedGroup, DescribedGroupMember
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE
@@ -82,7 +84,7 @@ def _consumer_member(
 def _assignment(partitions: Partitions, topics: GroupMetadata) -> DescribedAssignment:
     return DescribedAssignment(
         topic_partitions=[
-            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+            TopicPartitionsInfo(topic_id=topic_id, topic_name=name, partitions=indexes)
             for name, topic_id, indexes in by_name(partitions, topics)
         ]
     )

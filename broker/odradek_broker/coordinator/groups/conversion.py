@@ -55,12 +55,12 @@ from odradek_broker.coordinator.groups.settings import (
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.runtime import CoreOutcome, Decision, Instant, Record, Reply
 from odradek_broker.slices import in_pieces
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored import group_metadata
 from odradek_protocol.stored.assignment import (
-    AssignedPartitions,
     ConsumerAssignment,
     decode_assignment,
     encode_assignment,
@@ -102,7 +102,7 @@ def assignment_bytes(partitions: Partitions, metadata: bytes, topics: GroupMetad
     return encode_assignment(
         ConsumerAssignment(
             assigned_partitions=[
-                AssignedPartitions(topic=name, partitions=indexes)
+                PartitionsOfTopic(topic=name, partitions=indexes)
                 for name, _, indexes in by_name(partitions, topics)
             ]
         ),

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from odradek_broker.coordinator.groups.settings import GroupMetadata
 from odradek_broker.slices import in_pieces
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.common_structs import PartitionsOfTopicId
 
 Partitions = Mapping[bytes, frozenset[int]]
 """Topic id to partition indexes."""
@@ -56,6 +57,15 @@ class TopicIdPartitions(Protocol):
 def partitions_from(parts: Iterable[TopicIdPartitions]) -> Partitions:
     """The partitions in a list of a message or a record."""
     return partitions_of((part.topic_id, part.partitions) for part in parts)
+
+
+async def listed(partitions: Partitions) -> list[PartitionsOfTopicId]:
+    """The partitions in the form of messages and records, sorted."""
+    return [
+        PartitionsOfTopicId(topic_id=topic_id, partitions=indexes)
+        async for some in in_pieces(in_order(partitions))
+        for topic_id, indexes in some
+    ]
 
 
 def in_order(partitions: Mapping[K, frozenset[int]]) -> list[tuple[K, list[int]]]:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.share_state import DeadLetterPosition, ShareKey, ShareState, StateBatch
+from odradek_protocol.common_structs import ShareStateBatch
 from odradek_protocol.stored.share_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
-    ShareStateBatch,
     ShareUpdateKey,
     ShareUpdateValue,
     decode_key,

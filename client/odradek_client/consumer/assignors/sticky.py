@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from odradek_client.consumer.assignors.base import Assignor, GroupMember, MemberAssignment
 from odradek_client.structs import TopicPartition, numbers_by_topic
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.constants import NO_GENERATION
 from odradek_protocol.stored.sticky_user_data import (
-    PreviousPartitions,
     StickyUserData,
     decode_cooperative,
     decode_sticky,
@@ -205,7 +205,7 @@ class StickyAssignor(Assignor):
         return encode_sticky(
             StickyUserData(
                 previous_assignment=[
-                    PreviousPartitions(topic=topic, partitions=numbers)
+                    PartitionsOfTopic(topic=topic, partitions=numbers)
                     for topic, numbers in numbers_by_topic(self._had).items()
                 ],
                 generation=self._generation,

@@ -30,6 +30,7 @@ from odradek_client.consumer.subscription_state import SubscriptionState
 from odradek_client.errors import OdradekError, error_for
 from odradek_client.network.cluster import ClusterView
 from odradek_client.structs import TopicPartition, numbers_by_topic
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.constants import NO_GENERATION
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest
@@ -51,7 +52,6 @@ from odradek_protocol.schemas.sync_group import (
     SyncGroupResponse,
 )
 from odradek_protocol.stored.assignment import (
-    AssignedPartitions,
     ConsumerAssignment,
     decode_assignment,
     encode_assignment,
@@ -496,7 +496,7 @@ def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
     return encode_assignment(
         ConsumerAssignment(
             assigned_partitions=[
-                AssignedPartitions(topic=topic, partitions=numbers)
+                PartitionsOfTopic(topic=topic, partitions=numbers)
                 for topic, numbers in numbers_by_topic(partitions).items()
             ]
         )

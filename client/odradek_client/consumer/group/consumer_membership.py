@@ -34,13 +34,13 @@ from odradek_client.consumer.group.membership import (
 )
 from odradek_client.errors import OdradekError, error_for
 from odradek_client.structs import TopicPartition
+from odradek_protocol.common_structs import PartitionsOfTopicId
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (
     REGULAR_EXPRESSION_SINCE,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    OwnedTopicPartitions,
 )
 
 
@@ -99,7 +99,7 @@ class HeartbeatFields:
         if self._sent.get("topic_partitions") != owned:
             self._sent["topic_partitions"] = dict(owned)
             request.topic_partitions = [
-                OwnedTopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+                PartitionsOfTopicId(topic_id=topic_id, partitions=sorted(numbers))
                 for topic_id, numbers in sorted(owned.items())
                 if numbers
             ]

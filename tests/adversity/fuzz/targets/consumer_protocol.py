@@ -18,12 +18,13 @@ from tests.adversity.fuzz.target import Broken, Target
 from odradek_client.consumer.assignors import BUILT_IN
 from odradek_client.consumer.group.classic_membership import LeaderAssignment
 from odradek_client.structs import TopicPartition
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.schemas.join_group import JoinGroupResponseMember
 from odradek_protocol.stored import assignment, control_marker, sticky_user_data, subscription
-from odradek_protocol.stored.assignment import AssignedPartitions, ConsumerAssignment
+from odradek_protocol.stored.assignment import ConsumerAssignment
 from odradek_protocol.stored.control_marker import ControlMarkerError
-from odradek_protocol.stored.sticky_user_data import PreviousPartitions, StickyUserData
+from odradek_protocol.stored.sticky_user_data import StickyUserData
 from odradek_protocol.stored.subscription import ConsumerSubscription, OwnedPartitions
 
 _MEMBERS_MAX = 20
@@ -118,7 +119,7 @@ def _seeds() -> Iterator[bytes]:
     owned = [OwnedPartitions(topic="t", partitions=[0, 2])]
     sticky = sticky_user_data.encode_sticky(
         StickyUserData(
-            previous_assignment=[PreviousPartitions(topic="t", partitions=[0, 1])], generation=3
+            previous_assignment=[PartitionsOfTopic(topic="t", partitions=[0, 1])], generation=3
         )
     )
     members = []
@@ -132,7 +133,7 @@ def _seeds() -> Iterator[bytes]:
             members.append(len(encoded).to_bytes(2, "big") + encoded)
             yield b"\x80" + b"".join(members)
     given = ConsumerAssignment(
-        assigned_partitions=[AssignedPartitions(topic="t", partitions=[0, 5])], user_data=b"x"
+        assigned_partitions=[PartitionsOfTopic(topic="t", partitions=[0, 5])], user_data=b"x"
     )
     yield b"\1" + assignment.encode_assignment(given)
     yield b"\2" + sticky

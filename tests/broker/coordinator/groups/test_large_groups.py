@@ -11,6 +11,10 @@ import pytest
 
 import budget
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from odradek_protocol.common_structs import (
+    PartitionsOfTopic,
+    StreamsSubtopology,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -31,12 +35,10 @@ from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRe
 from odradek_protocol.schemas.streams_group_describe import StreamsGroupDescribeRequest
 from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
-    StreamsSubtopology,
     StreamsTopology,
 )
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek_protocol.stored.assignment import (
-    AssignedPartitions,
     ConsumerAssignment,
     encode_assignment,
 )
@@ -195,7 +197,7 @@ def join(member_id: str = "", metadata: bytes = SUBSCRIPTION) -> JoinGroupReques
 
 def sync(member_id: str, generation: int, ids: Sequence[str] = ()) -> SyncGroupRequest:
     assignment = encode_assignment(
-        ConsumerAssignment(assigned_partitions=[AssignedPartitions(topic=TOPIC, partitions=[0])]), 1
+        ConsumerAssignment(assigned_partitions=[PartitionsOfTopic(topic=TOPIC, partitions=[0])]), 1
     )
     return SyncGroupRequest(
         group_id=GROUP,

@@ -11,6 +11,11 @@ import pytest
 from acl_rules import Rule, RuleList
 from handler_calls import ask, received, send
 from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_protocol.common_structs import (
+    ReadPartition,
+    ReadTopic,
+    ShareStateBatch,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.delete_share_group_state import (
@@ -23,19 +28,12 @@ from odradek_protocol.schemas.initialize_share_group_state import (
     InitializedTopic,
     InitializeShareGroupStateRequest,
 )
-from odradek_protocol.schemas.read_share_group_state import (
-    ReadPartition,
-    ReadShareGroupStateRequest,
-    ReadTopic,
-)
+from odradek_protocol.schemas.read_share_group_state import ReadShareGroupStateRequest
 from odradek_protocol.schemas.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
-    SummaryPartition,
-    SummaryTopic,
 )
 from odradek_protocol.schemas.write_share_group_state import (
     WriteShareGroupStateRequest,
-    WrittenBatch,
     WrittenPartition,
     WrittenTopic,
 )
@@ -63,14 +61,14 @@ def reading(*partitions: int, leader_epoch: int = 0) -> ReadShareGroupStateReque
 
 
 def summarizing(*partitions: int) -> ReadShareGroupStateSummaryRequest:
-    parts = [SummaryPartition(partition=each) for each in partitions]
+    parts = [ReadPartition(partition=each) for each in partitions]
     return ReadShareGroupStateSummaryRequest(
-        group_id="g", topics=[SummaryTopic(topic_id=TOPIC_ID, partitions=parts)]
+        group_id="g", topics=[ReadTopic(topic_id=TOPIC_ID, partitions=parts)]
     )
 
 
 def writing(
-    *partitions: int, batches: Sequence[WrittenBatch] = (), **more: Any
+    *partitions: int, batches: Sequence[ShareStateBatch] = (), **more: Any
 ) -> WriteShareGroupStateRequest:
     parts = [
         WrittenPartition(partition=each, state_epoch=1, state_batches=list(batches), **more)
@@ -110,7 +108,7 @@ def codes(answer: Any) -> dict[int, ErrorCode]:
 
 def test_h110_every_request_reaches_the_state(world: ShareStateWorld) -> None:
     assert codes(ask(world, initializing(0, start_offset=3), 0)) == {0: E.NONE}
-    batch = WrittenBatch(first_offset=3, last_offset=5, delivery_state=2, delivery_count=1)
+    batch = ShareStateBatch(first_offset=3, last_offset=5, delivery_state=2, delivery_count=1)
     written = writing(0, batches=[batch], start_offset=4, delivery_complete_count=2)
     assert codes(ask(world, written, 1)) == {0: E.NONE}
     (read,) = ask(world, reading(0, leader_epoch=2), 0).results[0].partitions
@@ -133,7 +131,7 @@ def test_h105_a_request_with_too_many_batches_of_a_partition_is_refused(
     monkeypatch.setattr("odradek_broker.handlers.write_share_group_state._BATCHES_MAX", 2)
     world.initialize()
     batches = [
-        WrittenBatch(first_offset=n, last_offset=n, delivery_state=2, delivery_count=1)
+        ShareStateBatch(first_offset=n, last_offset=n, delivery_state=2, delivery_count=1)
         for n in (1, 3, 5)
     ]
     assert codes(ask(world, writing(0, batches=batches), 1)) == {0: E.INVALID_REQUEST}

@@ -32,8 +32,8 @@ from odradek_client.consumer.assignors import (
     StickyAssignor,
 )
 from odradek_client.structs import TopicPartition
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.stored.sticky_user_data import (
-    PreviousPartitions,
     StickyUserData,
     decode_cooperative,
     decode_sticky,
@@ -339,7 +339,7 @@ def test_k50_rack_ids_do_not_disturb_the_assignment(assignor: Assignor) -> None:
 # --- bytes ----------------------------------------------------------------------------------------
 
 SAID = StickyUserData(
-    previous_assignment=[PreviousPartitions(topic="a", partitions=[0, 2])], generation=7
+    previous_assignment=[PartitionsOfTopic(topic="a", partitions=[0, 2])], generation=7
 )
 #: An array of one topic, "a", with an array of two partitions; in version 1 the generation follows.
 SAID_V0 = bytes.fromhex("00000001 0001 61 00000002 00000000 00000002")

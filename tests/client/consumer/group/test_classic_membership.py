@@ -21,6 +21,7 @@ from odradek_client.errors import FencedInstance, GroupAuthorizationFailed, Inva
 from odradek_client.network.cluster import ClusterView
 from odradek_client.structs import TopicPartition
 from odradek_protocol import frames
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.constants import NO_GENERATION
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
@@ -32,7 +33,6 @@ from odradek_protocol.schemas.metadata import (
 )
 from odradek_protocol.schemas.sync_group import SyncGroupResponse
 from odradek_protocol.stored.assignment import (
-    AssignedPartitions,
     ConsumerAssignment,
     decode_assignment,
     encode_assignment,
@@ -91,7 +91,7 @@ def assignment(*partitions: tuple[str, int]) -> bytes:
     return encode_assignment(
         ConsumerAssignment(
             assigned_partitions=[
-                AssignedPartitions(topic=topic, partitions=[number]) for topic, number in partitions
+                PartitionsOfTopic(topic=topic, partitions=[number]) for topic, number in partitions
             ]
         )
     )
@@ -519,7 +519,7 @@ def test_g52_subscriptions_and_assignments_are_encoded_as_by_aiokafka() -> None:
     )
     assigned = ConsumerProtocolMemberAssignment(0, [("a", [0, 1])], b"")
     ours = decode_assignment(bytes(assigned.encode()))
-    assert ours.assigned_partitions == [AssignedPartitions(topic="a", partitions=[0, 1])]
+    assert ours.assigned_partitions == [PartitionsOfTopic(topic="a", partitions=[0, 1])]
     assert encode_assignment(ours, 0) == bytes(assigned.encode())
 
 

@@ -26,16 +26,18 @@ from odradek_client.errors import (
     RebalanceInProgress,
 )
 from odradek_client.structs import TopicPartition
+from odradek_protocol.common_structs import (
+    GroupAssignment,
+    PartitionError,
+    PartitionsOfTopicId,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (
-    AssignedTopicPartitions,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    HeartbeatAssignment,
 )
 from odradek_protocol.schemas.offset_commit import (
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 
@@ -50,9 +52,9 @@ def answer(
 ) -> ConsumerGroupHeartbeatResponse:
     assignment = None
     if partitions is not None:
-        assignment = HeartbeatAssignment(
+        assignment = GroupAssignment(
             topic_partitions=[
-                AssignedTopicPartitions(topic_id=topic_id, partitions=numbers)
+                PartitionsOfTopicId(topic_id=topic_id, partitions=numbers)
                 for topic_id, numbers in partitions.items()
             ]
         )
@@ -441,7 +443,7 @@ def test_k38_a_commit_with_a_stale_member_epoch_is_retried(code: ErrorCode) -> N
         topics=[
             OffsetCommitResponseTopic(
                 name="t",
-                partitions=[OffsetCommitResponsePartition(partition_index=0, error_code=code)],
+                partitions=[PartitionError(partition_index=0, error_code=code)],
             )
         ]
     )

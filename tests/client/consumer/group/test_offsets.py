@@ -23,12 +23,12 @@ from odradek_client.consumer.group.offsets import GroupOffsets, Identity
 from odradek_client.consumer.subscription_state import SubscriptionState
 from odradek_client.errors import ConnectionLost, OdradekError, RebalanceInProgress, RequestTimedOut
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
+from odradek_protocol.common_structs import PartitionError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from odradek_testkit.simulation.simulate import run
@@ -124,9 +124,7 @@ class World:
                     OffsetCommitResponseTopic(
                         name=topic.name,
                         partitions=[
-                            OffsetCommitResponsePartition(
-                                partition_index=each.partition_index, error_code=code
-                            )
+                            PartitionError(partition_index=each.partition_index, error_code=code)
                             for each in topic.partitions
                         ],
                     )

@@ -31,7 +31,7 @@ from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,
     each_partition,
-    in_order,
+    listed,
     partitions_of_many,
 )
 from odradek_broker.coordinator.groups.refusals import (
@@ -46,15 +46,15 @@ from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.patterns import PatternError, compile_pattern
 from odradek_broker.platform.seams import Randomness
-from odradek_broker.slices import in_pieces
+from odradek_protocol.common_structs import (
+    GroupAssignment,
+)
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (
     OWN_MEMBER_ID_SINCE,
-    AssignedTopicPartitions,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    HeartbeatAssignment,
 )
 
 _E = ErrorCode
@@ -165,7 +165,7 @@ class ConsumerGroups(
             heartbeat_interval_ms=self.heartbeat_interval_ms(group),
         )
         if _is_full_request(request) or member.assigned != before.assigned:
-            response.assignment = await heartbeat_assignment(member.assigned)
+            response.assignment = GroupAssignment(topic_partitions=await listed(member.assigned))
         return response
 
     def check_group_size(
@@ -318,15 +318,4 @@ def _is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
     return request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != -1 and subscribed and request.topic_partitions is not None
-    )
-
-
-async def heartbeat_assignment(assigned: Partitions) -> HeartbeatAssignment:
-    """The assignment, in the form of the answer."""
-    return HeartbeatAssignment(
-        topic_partitions=[
-            AssignedTopicPartitions(topic_id=topic_id, partitions=indexes)
-            async for some in in_pieces(in_order(assigned))
-            for topic_id, indexes in some
-        ]
     )

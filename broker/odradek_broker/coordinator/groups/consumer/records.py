@@ -10,7 +10,7 @@ from odradek_broker.coordinator.groups.consumer.group import (
     pattern_key,
 )
 from odradek_broker.coordinator.groups.modern.records import encoded
-from odradek_broker.coordinator.groups.partitions import Partitions, in_order
+from odradek_broker.coordinator.groups.partitions import Partitions, in_order, listed
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.slices import in_pieces, in_sorted_order
 from odradek_protocol.stored.consumer_group import (
@@ -25,7 +25,6 @@ from odradek_protocol.stored.consumer_group import (
     StoredClassicProtocol,
     StoredTopicPartitions,
     SubscribedTopic,
-    TargetTopicPartitions,
 )
 from odradek_protocol.stored.modern_groups import encode_record
 
@@ -117,13 +116,7 @@ async def _stored(member: ConsumerMember, partitions: Partitions) -> list[Stored
 
 async def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
     """A record of a member's target."""
-    value = ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=[
-            TargetTopicPartitions(topic_id=topic_id, partitions=indexes)
-            async for some in in_pieces(in_order(partitions))
-            for topic_id, indexes in some
-        ]
-    )
+    value = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=await listed(partitions))
     return await encoded(value, len(partitions), group_id=group_id, member_id=member_id)
 
 

@@ -20,6 +20,7 @@ from odradek_broker.coordinator.groups.partitions import (
     partitions_of,
 )
 from odradek_broker.coordinator.groups.uses import Uses
+from odradek_protocol.common_structs import TopicPartitionsInfo
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.stored.share_group import (
@@ -29,7 +30,6 @@ from odradek_protocol.stored.share_group import (
     ShareGroupStatePartitionMetadataValue,
     ShareGroupTargetAssignmentMemberValue,
     ShareRecordType,
-    StatePartitionsInfo,
 )
 
 #: The code of a member's state in the records of share groups, which have no other state.
@@ -214,7 +214,7 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
         )
 
 
-def _state_topics(infos: list[StatePartitionsInfo]) -> StateTopics:
+def _state_topics(infos: list[TopicPartitionsInfo]) -> StateTopics:
     return {
         info.topic_id: StateTopic(info.topic_name, frozenset(info.partitions)) for info in infos
     }

@@ -33,14 +33,16 @@ from odradek_broker.coordinator.groups.share.heartbeat import (
 )
 from odradek_broker.coordinator.runtime import Instant, Record
 from odradek_broker.slices import in_pieces
+from odradek_protocol.common_structs import (
+    DescribedAssignment,
+    TopicPartitionsInfo,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.share_group_describe import (
-    DescribedShareAssignment,
     DescribedShareGroup,
     DescribedShareMember,
-    DescribedShareTopicPartitions,
 )
 from odradek_protocol.stored.share_group import ShareRecordType
 
@@ -173,11 +175,9 @@ class ShareGroups(ShareProtocol):
             client_id=member.client_id,
             client_host=member.client_host,
             subscribed_topic_names=sorted(member.topics),
-            assignment=DescribedShareAssignment(
+            assignment=DescribedAssignment(
                 topic_partitions=[
-                    DescribedShareTopicPartitions(
-                        topic_id=topic_id, topic_name=name, partitions=indexes
-                    )
+                    TopicPartitionsInfo(topic_id=topic_id, topic_name=name, partitions=indexes)
                     for name, topic_id, indexes in by_name(member.assigned, self._topics)
                 ]
             ),

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import chain
 
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall, ModernGroups
-from odradek_broker.coordinator.groups.partitions import Partitions, difference, in_order
+from odradek_broker.coordinator.groups.partitions import Partitions, difference, listed
 from odradek_broker.coordinator.groups.refusals import (
     check_not_empty,
     invalid_request,
@@ -39,13 +39,14 @@ from odradek_broker.coordinator.groups.share.states import (
 from odradek_broker.coordinator.groups.topics_hash import topics_hash
 from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record
 from odradek_broker.slices import in_pieces, paced
+from odradek_protocol.common_structs import (
+    GroupAssignment,
+)
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_group_heartbeat import (
-    ShareAssignment,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    ShareTopicPartitions,
 )
 
 #: The limit of the length of a member id.
@@ -131,7 +132,7 @@ class ShareProtocol(
         )
         full = joins or request.subscribed_topic_names is not None
         if full or after.assigned != before.assigned:
-            response.assignment = await _assignment(after.assigned)
+            response.assignment = GroupAssignment(topic_partitions=await listed(after.assigned))
         return response
 
     def _open(self, group_id: str, *, joins: bool) -> ShareGroup:
@@ -268,14 +269,4 @@ def _updated(member: ShareMember, call: ShareHeartbeatCall) -> ShareMember:
         client_id=call.client_id,
         client_host=call.client_host,
         topics=member.topics if names is None else frozenset(names),
-    )
-
-
-async def _assignment(assigned: Partitions) -> ShareAssignment:
-    return ShareAssignment(
-        topic_partitions=[
-            ShareTopicPartitions(topic_id=topic_id, partitions=indexes)
-            async for some in in_pieces(in_order(assigned))
-            for topic_id, indexes in some
-        ]
     )

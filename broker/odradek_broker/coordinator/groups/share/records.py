@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.modern.records import encoded
-from odradek_broker.coordinator.groups.partitions import Partitions, in_order
+from odradek_broker.coordinator.groups.partitions import Partitions, listed
 from odradek_broker.coordinator.groups.share.group import (
     MEMBER_STABLE,
     ShareMember,
@@ -11,18 +11,18 @@ from odradek_broker.coordinator.groups.share.group import (
     StateTopics,
 )
 from odradek_broker.coordinator.runtime import Record
-from odradek_broker.slices import in_pieces, in_sorted_order
+from odradek_broker.slices import in_sorted_order
+from odradek_protocol.common_structs import (
+    TopicPartitionsInfo,
+)
 from odradek_protocol.stored.modern_groups import encode_record
 from odradek_protocol.stored.share_group import (
-    ShareAssignedPartitions,
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
     ShareGroupMetadataValue,
     ShareGroupStatePartitionMetadataValue,
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataValue,
-    ShareTargetPartition,
-    StatePartitionsInfo,
     StateTopicInfo,
 )
 
@@ -51,11 +51,7 @@ async def current_record(group_id: str, member: ShareMember) -> Record:
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=MEMBER_STABLE,
-        assigned_partitions=[
-            ShareAssignedPartitions(topic_id=topic_id, partitions=indexes)
-            async for some in in_pieces(in_order(member.assigned))
-            for topic_id, indexes in some
-        ],
+        assigned_partitions=await listed(member.assigned),
     )
     elements = len(member.assigned)
     return await encoded(value, elements, group_id=group_id, member_id=member.member_id)
@@ -63,13 +59,7 @@ async def current_record(group_id: str, member: ShareMember) -> Record:
 
 async def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
     """A record of a member's target."""
-    value = ShareGroupTargetAssignmentMemberValue(
-        topic_partitions=[
-            ShareTargetPartition(topic_id=topic_id, partitions=indexes)
-            async for some in in_pieces(in_order(partitions))
-            for topic_id, indexes in some
-        ]
-    )
+    value = ShareGroupTargetAssignmentMemberValue(topic_partitions=await listed(partitions))
     return await encoded(value, len(partitions), group_id=group_id, member_id=member_id)
 
 
@@ -94,9 +84,9 @@ def states_record(group_id: str, states: StatePartitions) -> Record:
     return encode_record(value, group_id=group_id)
 
 
-def _infos(topics: StateTopics) -> list[StatePartitionsInfo]:
+def _infos(topics: StateTopics) -> list[TopicPartitionsInfo]:
     return [
-        StatePartitionsInfo(
+        TopicPartitionsInfo(
             topic_id=topic_id, topic_name=topic.name, partitions=sorted(topic.partitions)
         )
         for topic_id, topic in sorted(topics.items())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek_broker.coordinator.groups.partitions import Tasks, in_order
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.streams.group import (
     StreamsGroup,
@@ -13,23 +12,21 @@ from odradek_broker.coordinator.groups.streams.group import (
 from odradek_broker.coordinator.groups.streams.heartbeat import (
     StreamsProtocol,
 )
-from odradek_broker.coordinator.groups.streams.tasks import TaskSet
+from odradek_broker.coordinator.groups.streams.tasks import TaskSet, task_ids
 from odradek_broker.coordinator.groups.streams.topology import InternalTopic, Topology
 from odradek_broker.slices import in_pieces
+from odradek_protocol.common_structs import (
+    InternalTopicInfo,
+    StreamsProperty,
+    UserEndpoint,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.streams_group_describe import (
-    DescribedEndpoint,
-    DescribedInternalTopic,
-    DescribedProperty,
     DescribedStreamsGroup,
     DescribedStreamsMember,
     DescribedSubtopology,
-    DescribedTaskIds,
     DescribedTasks,
     DescribedTopology,
-)
-from odradek_protocol.stored.streams_group import (
-    StoredInternalTopic,
 )
 
 
@@ -109,14 +106,14 @@ def _plain_topology(topology: Topology) -> DescribedTopology:
     )
 
 
-def _plain(topic: StoredInternalTopic) -> InternalTopic:
+def _plain(topic: InternalTopicInfo) -> InternalTopic:
     settings = {each.key: each.value for each in topic.topic_configs}
     return InternalTopic(topic.name, topic.partitions, topic.replication_factor, settings)
 
 
-def _internal_topics(topics: Iterable[InternalTopic]) -> list[DescribedInternalTopic]:
+def _internal_topics(topics: Iterable[InternalTopic]) -> list[InternalTopicInfo]:
     return [
-        DescribedInternalTopic(
+        InternalTopicInfo(
             name=topic.name,
             partitions=topic.partitions,
             replication_factor=topic.replicas,
@@ -126,8 +123,8 @@ def _internal_topics(topics: Iterable[InternalTopic]) -> list[DescribedInternalT
     ]
 
 
-def _properties(pairs: Iterable[tuple[str, str]]) -> list[DescribedProperty]:
-    return [DescribedProperty(key=key, value=value) for key, value in pairs]
+def _properties(pairs: Iterable[tuple[str, str]]) -> list[StreamsProperty]:
+    return [StreamsProperty(key=key, value=value) for key, value in pairs]
 
 
 def _member(group: StreamsGroup, member: StreamsGroupMember) -> DescribedStreamsMember:
@@ -143,7 +140,7 @@ def _member(group: StreamsGroup, member: StreamsGroupMember) -> DescribedStreams
         process_id=member.process_id,
         user_endpoint=None
         if endpoint is None
-        else DescribedEndpoint(host=endpoint.host, port=endpoint.port),
+        else UserEndpoint(host=endpoint.host, port=endpoint.port),
         client_tags=_properties(sorted(member.tags.items())),
         assignment=_tasks(member.assigned.tasks),
         target_assignment=_tasks(group.target(member.member_id)),
@@ -152,14 +149,7 @@ def _member(group: StreamsGroup, member: StreamsGroupMember) -> DescribedStreams
 
 def _tasks(tasks: TaskSet) -> DescribedTasks:
     return DescribedTasks(
-        active_tasks=_task_ids(tasks.active),
-        standby_tasks=_task_ids(tasks.standby),
-        warmup_tasks=_task_ids(tasks.warmup),
+        active_tasks=task_ids(tasks.active),
+        standby_tasks=task_ids(tasks.standby),
+        warmup_tasks=task_ids(tasks.warmup),
     )
-
-
-def _task_ids(tasks: Tasks) -> list[DescribedTaskIds]:
-    return [
-        DescribedTaskIds(subtopology_id=each_id, partitions=indexes)
-        for each_id, indexes in in_order(tasks)
-    ]

@@ -34,6 +34,7 @@ from odradek_broker.coordinator.groups.streams.reconciliation import reconcile
 from odradek_broker.coordinator.groups.streams.tasks import (
     NO_TASK_SET,
     TaskSet,
+    task_ids,
 )
 from odradek_broker.coordinator.groups.streams.topology import (
     ConfiguredTopology,
@@ -48,18 +49,19 @@ from odradek_broker.coordinator.groups.topics_hash import topics_hash
 from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.slices import in_pieces, pause
+from odradek_protocol.common_structs import (
+    PartitionsOfTopic,
+    UserEndpoint,
+)
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.schemas.streams_group_heartbeat import (
     EndpointToPartitions,
-    EndpointTopicPartitions,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     StreamsStatus,
-    StreamsTaskIds,
     StreamsTopology,
-    UserEndpoint,
 )
 
 _E = ErrorCode
@@ -309,10 +311,9 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
             if group.topology is None:
                 raise invalid_request("The group has no topology. The member must join again.")
             return group.topology
-        stored = await make.stored_topology(request.topology)
-        asked = topology_of(stored)
+        asked = topology_of(request.topology)
         if group.topology is None:
-            records.append(await make.topology_record(group.group_id, stored))
+            records.append(await make.topology_record(group.group_id, request.topology))
             return asked
         if group.topology.epoch <= asked.epoch and not await group.topology.is_same(asked):
             raise invalid_request("Topology updates are not supported yet.")
@@ -400,9 +401,9 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         )
         if request.member_epoch == JOIN_EPOCH or member.assigned != before.assigned:
             tasks = member.assigned.tasks
-            response.active_tasks = _task_ids(tasks.active)
-            response.standby_tasks = _task_ids(tasks.standby)
-            response.warmup_tasks = _task_ids(tasks.warmup)
+            response.active_tasks = task_ids(tasks.active)
+            response.standby_tasks = task_ids(tasks.standby)
+            response.warmup_tasks = task_ids(tasks.warmup)
             if member.endpoint is not None:
                 group.endpoint_epoch += 1
         if group.endpoint_epoch != request.endpoint_information_epoch:
@@ -437,12 +438,10 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
             if each.endpoint is not None
         ]
 
-    def _inputs(
-        self, tasks: Tasks, configured: ConfiguredTopology
-    ) -> list[EndpointTopicPartitions]:
+    def _inputs(self, tasks: Tasks, configured: ConfiguredTopology) -> list[PartitionsOfTopic]:
         """The partitions of source topics that the tasks read."""
         return [
-            EndpointTopicPartitions(
+            PartitionsOfTopic(
                 topic=name,
                 # The indexes are sorted.
                 partitions=indexes[: bisect_left(indexes, self._topics.partition_count(name))],
@@ -534,10 +533,3 @@ async def _target_records(
 
 def _status(code: StreamsStatusCode, detail: str) -> StreamsStatus:
     return StreamsStatus(status_code=code, status_detail=detail)
-
-
-def _task_ids(tasks: Tasks) -> list[StreamsTaskIds]:
-    return [
-        StreamsTaskIds(subtopology_id=each_id, partitions=indexes)
-        for each_id, indexes in in_order(tasks)
-    ]

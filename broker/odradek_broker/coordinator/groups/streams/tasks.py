@@ -10,11 +10,13 @@ from typing import Protocol
 
 from odradek_broker.coordinator.groups.partitions import (
     Tasks,
+    in_order,
     intersects,
     is_subset,
     partitions_of,
     union,
 )
+from odradek_protocol.common_structs import StreamsTaskIds
 from odradek_protocol.lazy_dataclass import dataclass
 
 Task = tuple[str, int]
@@ -90,6 +92,14 @@ class HeldTasks:
 
 
 NOTHING_HELD = HeldTasks()
+
+
+def task_ids(tasks: Tasks) -> list[StreamsTaskIds]:
+    """The tasks in the form of messages and records, sorted."""
+    return [
+        StreamsTaskIds(subtopology_id=each_id, partitions=indexes)
+        for each_id, indexes in in_order(tasks)
+    ]
 
 
 def tasks_of(ids: Iterable[TaskIds] | None) -> Tasks:

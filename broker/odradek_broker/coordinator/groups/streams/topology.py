@@ -15,14 +15,15 @@ from heapq import heappop, heappush
 
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.slices import in_pieces, paced, pause_in_change
+from odradek_protocol.common_structs import (
+    InternalTopicInfo,
+    StreamsSubtopology,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.stored.streams_group import (
-    StoredInternalTopic,
-    StoredSubtopology,
-    StreamsGroupTopologyValue,
-)
+from odradek_protocol.schemas.streams_group_heartbeat import StreamsTopology
+from odradek_protocol.stored.streams_group import StreamsGroupTopologyValue
 
 
 class StreamsStatusCode(IntEnum):
@@ -40,7 +41,7 @@ class Topology(NamedTuple):
     """The topology of a group, with its subtopologies by id."""
 
     epoch: int
-    subtopologies: Mapping[str, StoredSubtopology]
+    subtopologies: Mapping[str, StreamsSubtopology]
 
     @property
     def required_topics(self) -> frozenset[str]:
@@ -83,8 +84,8 @@ class Topology(NamedTuple):
         return found
 
 
-def topology_of(value: StreamsGroupTopologyValue) -> Topology:
-    """The topology in a record."""
+def topology_of(value: StreamsGroupTopologyValue | StreamsTopology) -> Topology:
+    """The topology in a record or a request."""
     return Topology(value.epoch, {each.subtopology_id: each for each in value.subtopologies})
 
 
@@ -227,7 +228,7 @@ async def _check_sources(topology: Topology, partition_count: Callable[[str], in
         )
 
 
-def _copartition_groups(subtopology: StoredSubtopology) -> Iterator[frozenset[str]]:
+def _copartition_groups(subtopology: StreamsSubtopology) -> Iterator[frozenset[str]]:
     repartitioned = [topic.name for topic in subtopology.repartition_source_topics]
     for group in subtopology.copartition_groups:
         names = set()
@@ -272,7 +273,7 @@ class _Counts:
             raise invalid_topology(f"The number of partitions of topic {name} cannot be found out.")
         return count
 
-    def decided(self, topic: StoredInternalTopic) -> int:
+    def decided(self, topic: InternalTopicInfo) -> int:
         """The number of partitions that an internal topic is to have."""
         return topic.partitions or self._decided[topic.name]
 
@@ -334,7 +335,7 @@ class _Counts:
         self._decided.update(counts)
 
     async def _largest_input(
-        self, subtopology: StoredSubtopology, counts: Mapping[str, int]
+        self, subtopology: StreamsSubtopology, counts: Mapping[str, int]
     ) -> int:
         largest = 0
         async for topics in in_pieces(subtopology.repartition_source_topics):
@@ -396,7 +397,7 @@ class _Counts:
                 for topic in each.state_changelog_topics:
                     self._decided[topic.name] = tasks
 
-    def tasks(self, subtopology: StoredSubtopology) -> int:
+    def tasks(self, subtopology: StreamsSubtopology) -> int:
         """The number of tasks of a subtopology: the partitions of its largest input."""
         inputs = [
             *subtopology.source_topics,
@@ -409,7 +410,7 @@ class _Counts:
         return max(map(self.of, inputs))
 
 
-async def _configured(subtopology: StoredSubtopology, counts: _Counts) -> ConfiguredSubtopology:
+async def _configured(subtopology: StreamsSubtopology, counts: _Counts) -> ConfiguredSubtopology:
     return ConfiguredSubtopology(
         counts.tasks(subtopology),
         frozenset(subtopology.source_topics),
@@ -420,7 +421,7 @@ async def _configured(subtopology: StoredSubtopology, counts: _Counts) -> Config
 
 
 async def _internal_topics(
-    topics: Sequence[StoredInternalTopic], counts: _Counts
+    topics: Sequence[InternalTopicInfo], counts: _Counts
 ) -> dict[str, InternalTopic]:
     return {
         topic.name: InternalTopic(

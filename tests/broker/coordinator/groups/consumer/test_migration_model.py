@@ -18,11 +18,11 @@ import budget
 from consumer_group_world import FakeMember, TopicIdPartitions, shard, topic_id_partitions
 from group_world import GROUP, GroupWorld
 from odradek_broker.deferred import Deferred
+from odradek_protocol.common_structs import PartitionsOfTopic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.join_group import JoinGroupResponse
 from odradek_protocol.schemas.sync_group import SyncGroupResponse
 from odradek_protocol.stored.assignment import (
-    AssignedPartitions,
     ConsumerAssignment,
     decode_assignment,
     encode_assignment,
@@ -90,7 +90,7 @@ class EagerClient:
         if answer.leader == answer.member_id:
             names = [member.member_id for member in answer.members]
             for at, name in enumerate(names):
-                mine = AssignedPartitions(
+                mine = PartitionsOfTopic(
                     topic="topic", partitions=list(range(PARTITIONS))[at :: len(names)]
                 )
                 given[name] = encode_assignment(ConsumerAssignment(assigned_partitions=[mine]))

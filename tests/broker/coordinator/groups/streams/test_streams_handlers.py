@@ -13,6 +13,7 @@ from node_world import NodeWorld
 from odradek_broker.metadata.features import STREAMS_VERSION
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_broker.server.dispatch import HANDLERS
+from odradek_protocol.common_structs import StreamsProperty
 from odradek_protocol.errors import ErrorCode as E
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
@@ -20,7 +21,6 @@ from odradek_protocol.schemas.list_groups import ListGroupsRequest
 from odradek_protocol.schemas.streams_group_describe import StreamsGroupDescribeRequest
 from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
-    StreamsProperty,
     StreamsTopology,
 )
 from odradek_protocol.stored.cluster_metadata import FeatureLevelRecord

@@ -14,8 +14,11 @@ from odradek_broker.coordinator.groups.streams.topology import StreamsStatusCode
 from odradek_broker.explain.history import RecordedEvent
 from odradek_broker.explain.modern_groups import states_of_modern_group
 from odradek_broker.explain.sentences import EventKind, sentence
+from odradek_protocol.common_structs import (
+    CopartitionGroup,
+    UserEndpoint,
+)
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.schemas.streams_group_heartbeat import CopartitionGroup, UserEndpoint
 from streams_group_world import GROUP, StreamsGroupWorld, internal, subtopology, tasks, topology
 
 E = ErrorCode

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 import budget
 from at_once import at_once
 from odradek_broker.coordinator.groups.refusals import Refusal
-from odradek_broker.coordinator.groups.streams.records import stored_topology
 from odradek_broker.coordinator.groups.streams.topology import (
     ConfiguredTopology,
     StreamsStatusCode,
@@ -17,8 +16,11 @@ from odradek_broker.coordinator.groups.streams.topology import (
     configure,
     topology_of,
 )
+from odradek_protocol.common_structs import (
+    CopartitionGroup,
+    StreamsSubtopology,
+)
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.schemas.streams_group_heartbeat import CopartitionGroup, StreamsSubtopology
 from streams_group_world import internal, subtopology, topology
 
 S = StreamsStatusCode
@@ -26,7 +28,7 @@ TOPICS = {"two": 2, "also-two": 2, "three": 3}
 
 
 def configured(*parts: StreamsSubtopology, **topics: int) -> ConfiguredTopology:
-    made = topology_of(at_once(stored_topology(topology(*parts, epoch=5))))
+    made = topology_of(topology(*parts, epoch=5))
     return at_once(configure(made, lambda name: {**TOPICS, **topics}.get(name, 0)))
 
 
@@ -224,7 +226,7 @@ def test_j23_a_long_chain_of_repartition_topics_is_counted_in_linear_work() -> N
     ]
     first = subtopology("0", ["two"], sinks=["r0"])
     asked: list[str] = []
-    made = topology_of(at_once(stored_topology(topology(*chain, first))))
+    made = topology_of(topology(*chain, first))
 
     def partition_count(name: str) -> int:
         asked.append(name)
@@ -238,17 +240,13 @@ def test_j23_many_copartition_groups_are_counted_in_linear_work() -> None:
     names = [f"r{at}" for at in range(2_000)]
     asked: list[str] = []
     made = topology_of(
-        at_once(
-            stored_topology(
-                topology(
-                    subtopology(
-                        "0",
-                        ["two"],
-                        sinks=names,
-                        repartitioned=[internal(name, 2) for name in names],
-                        together=[together([], [at]) for at in range(len(names))],
-                    )
-                )
+        topology(
+            subtopology(
+                "0",
+                ["two"],
+                sinks=names,
+                repartitioned=[internal(name, 2) for name in names],
+                together=[together([], [at]) for at in range(len(names))],
             )
         )
     )
@@ -265,16 +263,12 @@ def test_j23_many_sinks_of_many_sources_are_counted_in_linear_work() -> None:
     names = [f"r{at}" for at in range(300)]
     asked: list[str] = []
     made = topology_of(
-        at_once(
-            stored_topology(
-                topology(
-                    subtopology(
-                        "0",
-                        ["two"] * len(names),
-                        sinks=names,
-                        repartitioned=[internal(name) for name in names],
-                    )
-                )
+        topology(
+            subtopology(
+                "0",
+                ["two"] * len(names),
+                sinks=names,
+                repartitioned=[internal(name) for name in names],
             )
         )
     )
