@@ -90,7 +90,8 @@ def _offsets_key(key: bytes) -> Decoded:
         return _typed(offset_commit.decode_key(key))
     if kind == group_metadata.KEY_TYPE:
         return _typed(group_metadata.decode_key(key))
-    return _typed(modern_groups.decode_key(_modern_type(kind), key))
+    decoded = modern_groups.decode_key(_modern_type(kind), key)
+    return {**_typed(decoded), "type": modern_groups.key_name(kind)}
 
 
 def _offsets_value(key: bytes, value: bytes) -> Decoded:

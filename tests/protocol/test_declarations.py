@@ -15,6 +15,7 @@ from many_cases import looped
 from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
 from odradek_protocol.message import ArrayOf, FieldSpec, Message, Struct, Versions
 from odradek_protocol.primitives import ZERO_UUID, WireType
+from odradek_protocol.stored import modern_groups
 
 
 def _stored_messages() -> list[type[Message]]:
@@ -24,6 +25,7 @@ def _stored_messages() -> list[type[Message]]:
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Message) and value is not Message:
                 found[value.__name__] = value
+    del found["GroupKey"], found["GroupMemberKey"]  # the keys of many records
     return list(found.values())
 
 
@@ -174,6 +176,16 @@ def test_d07_messages_are_declared_as_kafka_defines_them(cls: type[Message]) -> 
 )
 def test_d07_stored_records_are_declared_as_kafka_defines_them(cls: type[Message]) -> None:
     _compare_message(cls, schemas()[STORED_NAMES.get(cls.__name__, cls.__name__)])
+
+
+@looped("kind", modern_groups.KEYS)
+def test_d07_keys_of_groups_are_declared_as_kafka_defines_them(kind: int) -> None:
+    definition = schemas()[modern_groups.key_name(kind)]
+    assert (definition["apiKey"], definition["validVersions"]) == (kind, "0")
+    assert definition["flexibleVersions"] == "none"
+    assert list(modern_groups.KEYS[kind].versions) == [0]
+    assert 0 not in modern_groups.KEYS[kind].flexible
+    _compare(modern_groups.KEYS[kind], definition["fields"], definition, Versions.parse("0"))
 
 
 def test_the_stored_records_without_a_definition_have_none_in_kafka() -> None:

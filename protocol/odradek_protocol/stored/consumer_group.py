@@ -25,6 +25,7 @@ from enum import IntEnum
 from odradek_protocol.common_structs import PartitionsOfTopicId
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import BYTES, INT8, INT32, INT64, STRING, UUID
+from odradek_protocol.stored.typed_records import GroupKey, GroupMemberKey
 
 
 class GroupRecordType(IntEnum):
@@ -42,25 +43,11 @@ class GroupRecordType(IntEnum):
 # --- The group ---
 
 
-@message(key=GroupRecordType.GROUP, versions="0")
-class ConsumerGroupMetadataKey(Message):
-    """The key: group id."""
-
-    group_id: str = field(STRING)
-
-
 @message(key=GroupRecordType.GROUP, versions="0", flexible="0+")
 class ConsumerGroupMetadataValue(Message):
     """The group epoch."""
 
     epoch: int = field(INT32)
-
-
-@message(key=GroupRecordType.TOPICS, versions="0")
-class ConsumerGroupPartitionMetadataKey(Message):
-    """The key: group id."""
-
-    group_id: str = field(STRING)
 
 
 class PartitionRacks(Struct):
@@ -102,14 +89,6 @@ class ConsumerGroupRegularExpressionValue(Message):
 # --- A member ---
 
 
-@message(key=GroupRecordType.MEMBER, versions="0")
-class ConsumerGroupMemberMetadataKey(Message):
-    """The key: group id and member id."""
-
-    group_id: str = field(STRING)
-    member_id: str = field(STRING)
-
-
 class StoredClassicProtocol(Struct):
     name: str = field(STRING)
     metadata: bytes = field(BYTES)
@@ -138,14 +117,6 @@ class ConsumerGroupMemberMetadataValue(Message):
     )
 
 
-@message(key=GroupRecordType.CURRENT, versions="0")
-class ConsumerGroupCurrentMemberAssignmentKey(Message):
-    """The key: group id and member id."""
-
-    group_id: str = field(STRING)
-    member_id: str = field(STRING)
-
-
 class StoredTopicPartitions(Struct):
     """Partitions of one topic. `assignment_epochs`: the epoch in which the member got each
     partition; None in the records of Kafka before 4.3 (KIP-1251)."""
@@ -171,13 +142,6 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
 # --- The target assignment ---
 
 
-@message(key=GroupRecordType.TARGET_EPOCH, versions="0")
-class ConsumerGroupTargetAssignmentMetadataKey(Message):
-    """The key: group id."""
-
-    group_id: str = field(STRING)
-
-
 @message(key=GroupRecordType.TARGET_EPOCH, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
     """The group epoch that the target assignment belongs to, and the time of its computation in
@@ -185,14 +149,6 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
 
     assignment_epoch: int = field(INT32)
     assignment_timestamp: int = field(INT64, tag=0, tagged="0+", default=0, ignorable=True)
-
-
-@message(key=GroupRecordType.TARGET, versions="0")
-class ConsumerGroupTargetAssignmentMemberKey(Message):
-    """The key: group id and member id."""
-
-    group_id: str = field(STRING)
-    member_id: str = field(STRING)
 
 
 @message(key=GroupRecordType.TARGET, versions="0", flexible="0+")
@@ -205,12 +161,12 @@ class ConsumerGroupTargetAssignmentMemberValue(Message):
 # --- Types ---
 
 KEYS: dict[int, type[Message]] = {
-    GroupRecordType.GROUP: ConsumerGroupMetadataKey,
-    GroupRecordType.TOPICS: ConsumerGroupPartitionMetadataKey,
-    GroupRecordType.MEMBER: ConsumerGroupMemberMetadataKey,
-    GroupRecordType.TARGET_EPOCH: ConsumerGroupTargetAssignmentMetadataKey,
-    GroupRecordType.TARGET: ConsumerGroupTargetAssignmentMemberKey,
-    GroupRecordType.CURRENT: ConsumerGroupCurrentMemberAssignmentKey,
+    GroupRecordType.GROUP: GroupKey,
+    GroupRecordType.TOPICS: GroupKey,
+    GroupRecordType.MEMBER: GroupMemberKey,
+    GroupRecordType.TARGET_EPOCH: GroupKey,
+    GroupRecordType.TARGET: GroupMemberKey,
+    GroupRecordType.CURRENT: GroupMemberKey,
     GroupRecordType.REGULAR_EXPRESSION: ConsumerGroupRegularExpressionKey,
 }
 

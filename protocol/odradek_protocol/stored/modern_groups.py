@@ -41,7 +41,12 @@ def encode_record_with_pauses(
 def encode_key(kind: int, **key: str) -> bytes:
     """The key of a record. `kind`: the record type; `key`: the fields of the key."""
     key_class: Any = KEYS[kind]
-    return typed_records.encode_key(key_class(**key))
+    return typed_records.encode_key(key_class(**key), kind)
+
+
+def key_name(kind: int) -> str:
+    """Kafka's name of the key of a record type."""
+    return VALUES[kind].__name__.removesuffix("Value") + "Key"
 
 
 def decode_key(kind: int, key: Buffer) -> Message:

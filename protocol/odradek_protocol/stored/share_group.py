@@ -26,6 +26,7 @@ from odradek_protocol.common_structs import (
 )
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT32, INT64, STRING, UUID
+from odradek_protocol.stored.typed_records import GroupKey, GroupMemberKey
 
 
 class ShareRecordType(IntEnum):
@@ -42,14 +43,6 @@ class ShareRecordType(IntEnum):
 # --- A member ---
 
 
-@message(key=ShareRecordType.MEMBER, versions="0")
-class ShareGroupMemberMetadataKey(Message):
-    """The key: group id and member id."""
-
-    group_id: str = field(STRING)
-    member_id: str = field(STRING)
-
-
 @message(key=ShareRecordType.MEMBER, versions="0", flexible="0+")
 class ShareGroupMemberMetadataValue(Message):
     """A member's own metadata."""
@@ -58,14 +51,6 @@ class ShareGroupMemberMetadataValue(Message):
     client_id: str = field(STRING)
     client_host: str = field(STRING)
     subscribed_topic_names: list[str] = field(array(STRING))
-
-
-@message(key=ShareRecordType.CURRENT, versions="0")
-class ShareGroupCurrentMemberAssignmentKey(Message):
-    """The key: group id and member id."""
-
-    group_id: str = field(STRING)
-    member_id: str = field(STRING)
 
 
 @message(key=ShareRecordType.CURRENT, versions="0", flexible="0+")
@@ -82,13 +67,6 @@ class ShareGroupCurrentMemberAssignmentValue(Message):
 # --- The group ---
 
 
-@message(key=ShareRecordType.GROUP, versions="0")
-class ShareGroupMetadataKey(Message):
-    """The key: group id."""
-
-    group_id: str = field(STRING)
-
-
 @message(key=ShareRecordType.GROUP, versions="0", flexible="0+")
 class ShareGroupMetadataValue(Message):
     """The group epoch, and the hash of the subscribed topics for which the epoch was computed. The
@@ -101,13 +79,6 @@ class ShareGroupMetadataValue(Message):
 # --- The target assignment ---
 
 
-@message(key=ShareRecordType.TARGET_EPOCH, versions="0")
-class ShareGroupTargetAssignmentMetadataKey(Message):
-    """The key: group id."""
-
-    group_id: str = field(STRING)
-
-
 @message(key=ShareRecordType.TARGET_EPOCH, versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMetadataValue(Message):
     """The group epoch that the target assignment belongs to, and the time of its computation in
@@ -115,14 +86,6 @@ class ShareGroupTargetAssignmentMetadataValue(Message):
 
     assignment_epoch: int = field(INT32)
     assignment_timestamp: int = field(INT64, tag=0, tagged="0+", default=0, ignorable=True)
-
-
-@message(key=ShareRecordType.TARGET, versions="0")
-class ShareGroupTargetAssignmentMemberKey(Message):
-    """The key: group id and member id."""
-
-    group_id: str = field(STRING)
-    member_id: str = field(STRING)
 
 
 @message(key=ShareRecordType.TARGET, versions="0", flexible="0+")
@@ -133,13 +96,6 @@ class ShareGroupTargetAssignmentMemberValue(Message):
 
 
 # --- The states of share-partitions ---
-
-
-@message(key=ShareRecordType.STATE_PARTITIONS, versions="0")
-class ShareGroupStatePartitionMetadataKey(Message):
-    """The key: group id."""
-
-    group_id: str = field(STRING)
 
 
 class StateTopicInfo(Struct):
@@ -159,12 +115,12 @@ class ShareGroupStatePartitionMetadataValue(Message):
 # --- Types ---
 
 KEYS: dict[int, type[Message]] = {
-    ShareRecordType.MEMBER: ShareGroupMemberMetadataKey,
-    ShareRecordType.GROUP: ShareGroupMetadataKey,
-    ShareRecordType.TARGET_EPOCH: ShareGroupTargetAssignmentMetadataKey,
-    ShareRecordType.TARGET: ShareGroupTargetAssignmentMemberKey,
-    ShareRecordType.CURRENT: ShareGroupCurrentMemberAssignmentKey,
-    ShareRecordType.STATE_PARTITIONS: ShareGroupStatePartitionMetadataKey,
+    ShareRecordType.MEMBER: GroupMemberKey,
+    ShareRecordType.GROUP: GroupKey,
+    ShareRecordType.TARGET_EPOCH: GroupKey,
+    ShareRecordType.TARGET: GroupMemberKey,
+    ShareRecordType.CURRENT: GroupMemberKey,
+    ShareRecordType.STATE_PARTITIONS: GroupKey,
 }
 
 VALUES: dict[int, type[Message]] = {

@@ -26,6 +26,7 @@ from odradek_protocol.common_structs import (
 )
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT32, INT64, STRING
+from odradek_protocol.stored.typed_records import GroupKey, GroupMemberKey
 
 
 class StreamsRecordType(IntEnum):
@@ -42,13 +43,6 @@ class StreamsRecordType(IntEnum):
 # --- The group ---
 
 
-@message(key=StreamsRecordType.GROUP, versions="0")
-class StreamsGroupMetadataKey(Message):
-    """The key: group id."""
-
-    group_id: str = field(STRING)
-
-
 @message(key=StreamsRecordType.GROUP, versions="0", flexible="0+")
 class StreamsGroupMetadataValue(Message):
     """The group epoch, with the values for which it was computed: the hash of the topics (0 for no
@@ -63,13 +57,6 @@ class StreamsGroupMetadataValue(Message):
     )
 
 
-@message(key=StreamsRecordType.TOPOLOGY, versions="0")
-class StreamsGroupTopologyKey(Message):
-    """The key: group id."""
-
-    group_id: str = field(STRING)
-
-
 @message(key=StreamsRecordType.TOPOLOGY, versions="0", flexible="0+")
 class StreamsGroupTopologyValue(Message):
     """The topology of the group, in the version `epoch`."""
@@ -79,14 +66,6 @@ class StreamsGroupTopologyValue(Message):
 
 
 # --- A member ---
-
-
-@message(key=StreamsRecordType.MEMBER, versions="0")
-class StreamsGroupMemberMetadataKey(Message):
-    """The key: group id and member id."""
-
-    group_id: str = field(STRING)
-    member_id: str = field(STRING)
 
 
 @message(key=StreamsRecordType.MEMBER, versions="0", flexible="0+")
@@ -103,14 +82,6 @@ class StreamsGroupMemberMetadataValue(Message):
     process_id: str = field(STRING)
     user_endpoint: UserEndpoint | None = field(UserEndpoint, nullable="0+", default=None)
     client_tags: list[StreamsProperty] = field(array(StreamsProperty))
-
-
-@message(key=StreamsRecordType.CURRENT, versions="0")
-class StreamsGroupCurrentMemberAssignmentKey(Message):
-    """The key: group id and member id."""
-
-    group_id: str = field(STRING)
-    member_id: str = field(STRING)
 
 
 class StoredTasks(Struct):
@@ -143,13 +114,6 @@ class StreamsGroupCurrentMemberAssignmentValue(Message):
 # --- The target assignment ---
 
 
-@message(key=StreamsRecordType.TARGET_EPOCH, versions="0")
-class StreamsGroupTargetAssignmentMetadataKey(Message):
-    """The key: group id."""
-
-    group_id: str = field(STRING)
-
-
 @message(key=StreamsRecordType.TARGET_EPOCH, versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMetadataValue(Message):
     """The group epoch that the target assignment belongs to, and the time of its computation in
@@ -157,14 +121,6 @@ class StreamsGroupTargetAssignmentMetadataValue(Message):
 
     assignment_epoch: int = field(INT32)
     assignment_timestamp: int = field(INT64, tag=0, tagged="0+", default=0, ignorable=True)
-
-
-@message(key=StreamsRecordType.TARGET, versions="0")
-class StreamsGroupTargetAssignmentMemberKey(Message):
-    """The key: group id and member id."""
-
-    group_id: str = field(STRING)
-    member_id: str = field(STRING)
 
 
 @message(key=StreamsRecordType.TARGET, versions="0", flexible="0+")
@@ -179,12 +135,12 @@ class StreamsGroupTargetAssignmentMemberValue(Message):
 # --- Types ---
 
 KEYS: dict[int, type[Message]] = {
-    StreamsRecordType.GROUP: StreamsGroupMetadataKey,
-    StreamsRecordType.MEMBER: StreamsGroupMemberMetadataKey,
-    StreamsRecordType.TARGET_EPOCH: StreamsGroupTargetAssignmentMetadataKey,
-    StreamsRecordType.TARGET: StreamsGroupTargetAssignmentMemberKey,
-    StreamsRecordType.CURRENT: StreamsGroupCurrentMemberAssignmentKey,
-    StreamsRecordType.TOPOLOGY: StreamsGroupTopologyKey,
+    StreamsRecordType.GROUP: GroupKey,
+    StreamsRecordType.MEMBER: GroupMemberKey,
+    StreamsRecordType.TARGET_EPOCH: GroupKey,
+    StreamsRecordType.TARGET: GroupMemberKey,
+    StreamsRecordType.CURRENT: GroupMemberKey,
+    StreamsRecordType.TOPOLOGY: GroupKey,
 }
 
 VALUES: dict[int, type[Message]] = {

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
-from odradek_protocol.message import Message
-from odradek_protocol.primitives import MAX_MESSAGE_ELEMENTS, DecodeError
+from odradek_protocol.message import Message, field, message
+from odradek_protocol.primitives import MAX_MESSAGE_ELEMENTS, STRING, DecodeError
 
 WRITTEN_VERSION = 0
 
@@ -20,9 +20,24 @@ _INT16 = Packer(">h")
 M = TypeVar("M", bound=Message)
 
 
-def encode_key(key: Message) -> bytes:
-    """The record key, with the type of the message."""
-    return _INT16.pack(key.api_key) + codec.encode_bytes(key, 0)
+@message(versions="0")
+class GroupKey(Message):
+    """The key of the records of a group, whatever their type."""
+
+    group_id: str = field(STRING)
+
+
+@message(versions="0")
+class GroupMemberKey(Message):
+    """The key of the records of a member of a group, whatever their type."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+def encode_key(key: Message, kind: int | None = None) -> bytes:
+    """The record key. `kind`: the record type; None: the type of the message."""
+    return _INT16.pack(key.api_key if kind is None else kind) + codec.encode_bytes(key, 0)
 
 
 def encode_value(value: Message) -> bytes:
@@ -37,7 +52,7 @@ def encode_value_with_pauses(value: Message) -> Generator[None, None, bytes]:
 
 
 def decode_key(cls: type[M], key: Buffer) -> M:
-    """The key in bytes that begin with the record type of `cls`. Raises DecodeError for invalid
+    """The key in bytes that begin with a record type. Raises DecodeError for invalid
     bytes."""
     return codec.decode(cls, 0, key, _INT16.size)
 
