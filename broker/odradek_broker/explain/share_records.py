@@ -358,7 +358,6 @@ def _kind_of(acknowledgements: Iterable[ShareAcknowledgementBatch], offset: int)
 
 
 def _stored_at(batches: Sequence[StateBatch], offset: int) -> StateBatch | None:
-    """The batch that has an offset."""
     for each in batches:
         if each.first_offset <= offset <= each.last_offset:
             return each

@@ -343,9 +343,7 @@ class TopicNames(Protocol):
         """A number that changes with every topic and with every leader epoch."""
         ...
 
-    def topic_name(self, topic_id: bytes, /) -> str | None:
-        """The name of a topic id, or None."""
-        ...
+    def topic_name(self, topic_id: bytes, /) -> str | None: ...
 
 
 async def _forget(session: FetchSession) -> None:

@@ -171,19 +171,15 @@ class ClusterMetadata:
     # --- Questions ---
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of the topic with this id."""
         return self._names_by_id.get(topic_id)
 
     def has_topic(self, name: str) -> bool:
-        """True if there is a topic of this name."""
         return name in self.topics
 
     def acl(self, acl_id: bytes) -> Acl | None:
-        """The ACL with this id."""
         return self.acls.by_id.get(acl_id)
 
     def has_acl(self, acl: Acl) -> bool:
-        """True if there is this ACL."""
         return acl in self.acls
 
     def has_token(self, token_id: str) -> bool:
@@ -191,7 +187,6 @@ class ClusterMetadata:
         return self.delegation_tokens.get(token_id) is not None
 
     def has_credential(self, user: str, mechanism: ScramMechanism) -> bool:
-        """True if the user has a credential of this mechanism."""
         return mechanism in self.scram_credentials.get(user, ())
 
     def topic_names(self) -> list[str]:
@@ -379,7 +374,6 @@ class ClusterMetadata:
         return found
 
     def new_topic_id(self) -> bytes:
-        """A new topic id."""
         for _ in range(_ID_TRIES_MAX):
             topic_id = self._random.uuid()
             taken = topic_id in self._names_by_id or topic_id in _RESERVED_IDS
@@ -388,7 +382,6 @@ class ClusterMetadata:
         raise MetadataError("the source of randomness gives no usable topic id")
 
     def new_token_id(self) -> str:
-        """A new id of a delegation token."""
         for _ in range(_ID_TRIES_MAX):
             raw = self._random.uuid()
             token_id = uuid_text(raw)
@@ -398,7 +391,6 @@ class ClusterMetadata:
         raise MetadataError("the source of randomness gives no usable id for a token")
 
     def new_acl_id(self) -> bytes:
-        """A new id of an ACL."""
         for _ in range(_ID_TRIES_MAX):
             acl_id = self._random.uuid()
             if not self.acls.has_id(acl_id) and acl_id not in _RESERVED_IDS:

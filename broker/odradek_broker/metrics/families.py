@@ -59,7 +59,6 @@ class Family:
             self.add_line("", value)
 
     def add_metric(self, labels: Sequence[str], value: float) -> None:
-        """Add a sample."""
         self.add_line(labels_text(self.labels, labels), value)
 
     def add_line(self, place: str, value: float) -> None:

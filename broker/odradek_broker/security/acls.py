@@ -200,7 +200,6 @@ class AclIndex:
         return acl in self._ids
 
     def has_id(self, acl_id: bytes) -> bool:
-        """True if an ACL has this id."""
         return acl_id in self._by_id
 
     def add(self, acl_id: bytes, acl: Acl) -> None:

@@ -84,19 +84,16 @@ class AllowEverything:
     """The authorizer that is used if none is configured (A-19)."""
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
-        """Always true."""
         return True
 
     def would_allow(
         self, context: RequestContext, operation: Operation, resource: Resource, /
     ) -> bool:
-        """Always true."""
         return True
 
     async def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
-        """Always true."""
         return True
 
 

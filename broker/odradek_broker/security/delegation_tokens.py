@@ -74,11 +74,9 @@ class DelegationTokens:
         return self._by_id.values()
 
     def get(self, token_id: str) -> TokenInformation | None:
-        """The token with this id."""
         return self._by_id.get(token_id)
 
     def with_hmac(self, wanted: bytes) -> TokenInformation | None:
-        """The token with this HMAC."""
         token_id = self._ids.get(bytes(wanted))
         return None if token_id is None else self._by_id[token_id]
 

@@ -133,7 +133,6 @@ class PlainUsers:
         self._nobody = PasswordHash(secret, secret)
 
     def knows(self, name: str) -> bool:
-        """True if a user has this name."""
         return name in self._passwords or name in self._hashes
 
     def use_hashes(self, hashes: dict[str, PasswordHash]) -> dict[str, PasswordHash]:

@@ -239,14 +239,12 @@ class AuditLog:
     def denied(
         self, principal: str, host: str, operation: str, resource: str, rule: str, request: str
     ) -> None:
-        """Log a denial."""
         decision = (principal, host, operation, _cut(resource), rule)
         self._denied.say("info", "denied", decision, _details(*decision, request), principal)
 
     def allowed(
         self, principal: str, host: str, operation: str, resource: str, rule: str, request: str
     ) -> None:
-        """Log a permission."""
         decision = (principal, host, operation, _cut(resource), rule)
         self._allowed.say("info", "allowed", decision, _details(*decision, request))
 

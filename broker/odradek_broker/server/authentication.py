@@ -160,7 +160,6 @@ class SaslServerAuthenticator:
         return ErrorCode.NONE
 
     def handshake(self, mechanism: str, version: int) -> tuple[ErrorCode, list[str]]:
-        """The error code and the mechanisms for SaslHandshake."""
         if self.state is SaslState.MESSAGES:
             return self._out_of_place("SaslHandshake"), []
         enabled = list(self._listener.mechanisms)
@@ -179,7 +178,6 @@ class SaslServerAuthenticator:
         return ErrorCode.NONE, enabled
 
     def authenticate(self, token: bytes) -> AuthenticationAnswer | Deferred[AuthenticationAnswer]:
-        """The answer to a SaslAuthenticate with this token."""
         step = self._step(token)
         return step.map(self._stepped) if isinstance(step, Deferred) else self._stepped(step)
 

@@ -70,9 +70,7 @@ class Handshakes(Protocol):
     """The limits of TLS handshakes; see `odradek_broker.server.tls.TlsListener`."""
 
     @property
-    def context(self) -> ssl.SSLContext:
-        """The SSL context of the next handshake."""
-        ...
+    def context(self) -> ssl.SSLContext: ...
 
     @property
     def timeout_s(self) -> float:
@@ -318,7 +316,6 @@ class RealHost:
         return time.perf_counter_ns() // 1000
 
     def process_usage(self) -> ProcessUsage:
-        """The usage of this process."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         # Kilobytes on Linux, bytes on macOS.
         unit_bytes = 1 if sys.platform == "darwin" else 1024

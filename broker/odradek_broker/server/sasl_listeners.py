@@ -293,7 +293,6 @@ class SaslListeners:
             )
 
     def get(self, name: str) -> SaslListener | None:
-        """The listener with this name, if it has SASL."""
         return self._listeners.get(name)
 
     def refresh(self) -> None:

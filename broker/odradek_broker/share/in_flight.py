@@ -343,7 +343,6 @@ class Batch:
         return runs[start:end]
 
     def run_at(self, offset: int) -> InFlightRun:
-        """The run of an offset of the batch."""
         return self.runs[self._index(offset)]
 
     def runs_from(self, offset: int) -> Iterator[InFlightRun]:

@@ -120,7 +120,6 @@ class ClientInstances:
         return iter(self._instances.values())
 
     def get(self, instance_id: bytes) -> ClientInstance | None:
-        """The instance with this id."""
         return self._instances.get(instance_id)
 
     def check_get(self, instance: ClientInstance, now_ms: int) -> ErrorCode:

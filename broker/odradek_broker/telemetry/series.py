@@ -95,11 +95,9 @@ class ClientSeries:
         return len(self._clients)
 
     def get(self, instance_id: bytes) -> ClientMetrics | None:
-        """The metrics of a client."""
         return self._clients.get(instance_id)
 
     def ids(self) -> set[bytes]:
-        """The ids of all clients."""
         return set(self._clients)
 
     def push(

@@ -146,7 +146,6 @@ class ClusterView:
         return None if info is None else sorted(info.partitions)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
-        """The metadata of a partition."""
         info = self.topics.get(topic)
         return None if info is None else info.partitions.get(partition)
 

@@ -68,7 +68,6 @@ class Sequences:
         self._unresolved: set[TopicPartition] = set()
 
     def of(self, tp: TopicPartition) -> PartitionSequences:
-        """The sequences of a partition."""
         sequences = self._partitions.get(tp)
         if sequences is None:
             sequences = self._partitions[tp] = PartitionSequences()

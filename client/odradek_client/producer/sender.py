@@ -510,7 +510,6 @@ class Sender:
         return self._transactions.unanswered(handler, error, now_ms)
 
     def request_message(self, handler: TxnRequestHandler) -> Message:
-        """The message of a request."""
         assert self._transactions is not None
         return handler.message(self._transactions.identity)
 

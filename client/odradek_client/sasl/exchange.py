@@ -23,9 +23,7 @@ class SaslClient(Protocol):
         """The settings to check after a refusal, for error messages."""
         ...
 
-    def first(self) -> bytes:
-        """The first token."""
-        ...
+    def first(self) -> bytes: ...
 
     def answer(self, token: bytes) -> bytes | None:
         """The next token; None at the end of the exchange. AuthenticationFailed if the broker does

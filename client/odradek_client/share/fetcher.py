@@ -159,7 +159,6 @@ class ShareFetcher:
 
     @property
     def assigned(self) -> Collection[TopicIdPartition]:
-        """The partitions that are fetched."""
         return self._assigned.keys()
 
     def assign(self, partitions: Iterable[TopicIdPartition], now_ms: float) -> None:

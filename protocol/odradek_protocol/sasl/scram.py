@@ -47,12 +47,10 @@ class ScramMechanism(Enum):
 
     @classmethod
     def of_name(cls, mechanism: str) -> ScramMechanism | None:
-        """The mechanism with this name; None if there is none."""
         return next((each for each in cls if each.mechanism == mechanism), None)
 
     @classmethod
     def of_number(cls, number: int) -> ScramMechanism | None:
-        """The mechanism with this number; None if there is none."""
         return next((each for each in cls if each.number == number), None)
 
 
@@ -199,7 +197,6 @@ class ClientFirst:
         return self.received_bare or f"n={escape_name(self.username)},r={self.nonce}{extensions}"
 
     def encode(self) -> bytes:
-        """The bytes of the token."""
         return (self.header + self.bare).encode()
 
 
@@ -219,7 +216,6 @@ class ServerFirst:
         return self.received or f"r={self.nonce},s={_base64(self.salt)},i={self.iterations}"
 
     def encode(self) -> bytes:
-        """The bytes of the token."""
         return self.text.encode()
 
 
@@ -241,7 +237,6 @@ class ClientFinal:
         return self.received_without_proof or made
 
     def encode(self) -> bytes:
-        """The bytes of the token."""
         return f"{self.without_proof},p={_base64(self.proof)}".encode()
 
 
@@ -254,7 +249,6 @@ class ServerFinal:
     error: str = ""
 
     def encode(self) -> bytes:
-        """The bytes of the token."""
         return (f"e={self.error}" if self.error else f"v={_base64(self.signature)}").encode()
 
 

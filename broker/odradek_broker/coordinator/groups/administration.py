@@ -247,7 +247,6 @@ class GroupAdministration:
         self._observer = observer
 
     def groups(self) -> Iterable[AnyGroup]:
-        """All groups."""
         return chain.from_iterable(groups.values() for groups in self._by_type)
 
     async def describe(self, group_id: str) -> DescribedGroup:

@@ -92,7 +92,6 @@ class MemberDeadlines:
     def set(
         self, group: Group, member_id: str, kind: GroupTimer, timeout_ms: int, now: Instant
     ) -> None:
-        """Set a timer of a member, or of a group."""
         self._timers.set(
             GroupTimerName(kind, group.group_id, member_id), now.monotonic_ms + timeout_ms
         )

@@ -248,7 +248,6 @@ class OffsetStore:
         return found
 
     def group_ids(self) -> list[str]:
-        """The groups that have committed offsets."""
         return list(self._committed)
 
     async def all_of_group(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:

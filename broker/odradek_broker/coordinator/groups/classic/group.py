@@ -267,7 +267,6 @@ class Member:
 
     @property
     def protocol_names(self) -> frozenset[str]:
-        """The protocols that the member offers."""
         return frozenset(name for name, _ in self.protocols)
 
     def metadata(self, protocol: str | None) -> bytes:

@@ -134,7 +134,6 @@ class ModernGroup(ABC, Generic[M, T]):
 
     @property
     def state(self) -> ModernGroupState:
-        """The state of the group."""
         return self.progress
 
     @property
@@ -190,7 +189,6 @@ class ModernGroup(ABC, Generic[M, T]):
         return [(key, None) for key in (*keys, *self.own_keys())]
 
     def member_tombstones(self, member_id: str) -> list[Record]:
-        """The tombstones of a member."""
         return [(key, None) for key in self._member_keys(member_id)]
 
     def _member_keys(self, member_id: str) -> list[bytes]:

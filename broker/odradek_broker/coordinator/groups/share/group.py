@@ -104,7 +104,6 @@ class StatePartitions:
 
     @property
     def topic_ids(self) -> set[bytes]:
-        """The ids of all topics that have states."""
         return {*self.initializing, *self.initialized, *self.deleting}
 
 

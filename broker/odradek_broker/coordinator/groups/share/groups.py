@@ -243,7 +243,6 @@ class ShareGroups(ShareProtocol):
         )
 
     def has_members(self, group_id: str) -> bool:
-        """True if this is a share group with members."""
         group = self.groups.get(group_id)
         return group is not None and bool(group.members)
 

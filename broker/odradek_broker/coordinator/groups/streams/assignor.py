@@ -357,7 +357,6 @@ class _Assignment:
         return found
 
     async def targets(self) -> dict[str, TaskSet]:
-        """The targets of all members."""
         places = [each for process in self._processes.values() for each in process.places.values()]
         return {
             place.member_id: TaskSet(

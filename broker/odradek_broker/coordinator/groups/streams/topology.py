@@ -65,7 +65,6 @@ class Topology(NamedTuple):
         )
 
     async def is_same(self, other: Topology) -> bool:
-        """True if the topologies are equal."""
         if self.epoch != other.epoch or self.subtopologies.keys() != other.subtopologies.keys():
             return False
         async for some in in_pieces(self.subtopologies.items()):
