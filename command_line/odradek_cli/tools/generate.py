@@ -71,7 +71,7 @@ def _plain(option: str, path: Path) -> str:
     return text
 
 
-# --- Files that are printed as they are ------------------------------------------------------------
+# --- Files that are printed as they are -----------------------------------------------------------
 
 
 @app.command("prometheus-alerts")
