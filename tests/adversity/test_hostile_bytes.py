@@ -67,17 +67,17 @@ class Peer:
     """A connection on which the test sends any bytes."""
 
     def __init__(self, broker: BrokerProcess) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", broker.port), TIMEOUT_S)
+        self.socket = socket.create_connection(("127.0.0.1", broker.port), TIMEOUT_S)
         self._number = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
+        self.socket.sendall(data)
 
     def send_frame(self, frame: bytes) -> None:
         self.send(len(frame).to_bytes(4, "big") + frame)
@@ -91,7 +91,7 @@ class Peer:
         data = b""
         while len(data) < count:
             try:
-                got = self._socket.recv(count - len(data))
+                got = self.socket.recv(count - len(data))
             except ConnectionResetError:
                 return None
             if not got:
@@ -655,7 +655,7 @@ def test_n14_unread_answers_do_not_fill_the_memory(broker: BrokerProcess, bystan
     before = broker.memory_bytes()
     request = b"".join(frames.encode_request(ApiVersionsRequest(), 0, 1, "deaf" * 100))
     with Peer(broker) as peer:
-        peer._socket.settimeout(1.0)
+        peer.socket.settimeout(1.0)
         sent = 0
         with pytest.raises(TimeoutError):
             while sent < 200 * MEGABYTE:
@@ -673,9 +673,7 @@ def test_reset_connections_do_not_disturb_others(broker: BrokerProcess, bystande
             with Peer(broker) as peer:
                 peer.send(request[:cut])
                 # A linger time of 0 s makes close() reset the connection.
-                peer._socket.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-                )
+                peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     _assert_served(bystander)
 
 

@@ -58,7 +58,7 @@ class BrokenScenario(Exception):
     """A quiet step did not succeed, or an answer did not come in time."""
 
 
-class _Connection:
+class Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.due: deque[tuple[Ask, Api, int]] = deque()
@@ -76,7 +76,7 @@ class _Connection:
         return frames.decode_response(api, version, frame)
 
 
-class _Run:
+class ScenarioRun:
     """A scenario played in one version."""
 
     def __init__(self, address: tuple[str, int], scenario: Scenario, version: int, salt: str):
@@ -84,7 +84,7 @@ class _Run:
         self._prefix = f"{re.sub('[^A-Za-z0-9]+', '-', scenario.name)}-v{version}-{salt}."
         self._normaliser = Normaliser(self._prefix, int(time.time() * 1000))
         self._saved: dict[str, Any] = {}
-        self._connections: dict[str, _Connection] = {}
+        self._connections: dict[str, Connection] = {}
         self._correlation_id = 0
         self._answers: Answers = []
 
@@ -113,10 +113,10 @@ class _Run:
             case Wait(ms):
                 await asyncio.sleep(ms / 1000)
 
-    async def _connection(self, name: str) -> _Connection:
+    async def _connection(self, name: str) -> Connection:
         if name not in self._connections:
             streams = await asyncio.open_connection(*self._address, limit=1 << 26)
-            self._connections[name] = _Connection(*streams)
+            self._connections[name] = Connection(*streams)
         return self._connections[name]
 
     async def _ask(self, ask: Ask) -> None:
@@ -165,15 +165,15 @@ class _Run:
             raise BrokenScenario(f"{self._name}: {ask.api} answers {message}")
         return codes <= {"NONE"}
 
-    def _send(self, connection: _Connection, ask: Ask) -> None:
+    def _send(self, connection: Connection, ask: Ask) -> None:
         api = APIS_BY_NAME[ask.api]
         version = self._scenario.version_of(ask, self._version)
-        request = from_plain(api.request, ask.body, version, self._resolve)
+        request = from_plain(api.request, ask.body, version, self.resolve)
         self._correlation_id += 1
         frame = b"".join(
             bytes(part)
             for part in frames.encode_request(
-                request, version, self._correlation_id, self._resolve(ask.client_id)
+                request, version, self._correlation_id, self.resolve(ask.client_id)
             )
         )
         if ask.edit is not None:
@@ -216,7 +216,7 @@ class _Run:
         where = {"on": ask.on} if ask.on != "a" else {}
         self._answers.append({"api": f"{ask.api} v{version}", **where, "answer": shown})
 
-    def _resolve(self, value: Any) -> Any:
+    def resolve(self, value: Any) -> Any:
         if isinstance(value, str):
             if value.startswith("@"):
                 return self._prefix + value[1:]
@@ -226,9 +226,9 @@ class _Run:
             saved = self._saved[found[1]]
             return saved if found[2] is None else saved + int(found[2] + found[3])
         if isinstance(value, Subscribed):
-            subscription = ConsumerSubscription(topics=[self._resolve(t) for t in value.topics])
+            subscription = ConsumerSubscription(topics=[self.resolve(t) for t in value.topics])
             subscription.owned_partitions = [
-                OwnedPartitions(topic=self._resolve(name), partitions=list(partitions))
+                OwnedPartitions(topic=self.resolve(name), partitions=list(partitions))
                 for name, partitions in (value.owned or {}).items()
             ]
             version = 0 if value.owned is None else 1
@@ -237,7 +237,7 @@ class _Run:
             return claimed.to_bytes(2, "big", signed=True) + data[2 : len(data) - value.cut]
         if isinstance(value, Assigned):
             assigned = [
-                PartitionsOfTopic(topic=self._resolve(name), partitions=list(partitions))
+                PartitionsOfTopic(topic=self.resolve(name), partitions=list(partitions))
                 for name, partitions in value.partitions.items()
             ]
             assignment = ConsumerAssignment(assigned_partitions=assigned, user_data=value.user_data)
@@ -257,8 +257,8 @@ class _Run:
             builder.append(first_ms + index, _bytes(key), _bytes(value))
         batch = bytearray(
             builder.build(
-                producer_id=self._resolve(spec.producer_id),
-                producer_epoch=self._resolve(spec.producer_epoch),
+                producer_id=self.resolve(spec.producer_id),
+                producer_epoch=self.resolve(spec.producer_epoch),
                 base_sequence=spec.base_sequence,
                 transactional=spec.transactional,
             )
@@ -292,7 +292,7 @@ _COORDINATED = 400
 
 async def warm_up(host: str, port: int, salt: str) -> None:
     """Let a new broker create its coordinators' topics, and use up producer id 0."""
-    await _Run((host, port), _warm_up(), 4, salt).play()
+    await ScenarioRun((host, port), ready_broker_scenario(), 4, salt).play()
 
 
 async def play_once(host: str, port: int, scenario: Scenario, salt: str) -> Answers | str:
@@ -302,12 +302,12 @@ async def play_once(host: str, port: int, scenario: Scenario, salt: str) -> Answ
     step saved.
     """
     try:
-        return await _Run((host, port), scenario, 4, salt).play()
+        return await ScenarioRun((host, port), scenario, 4, salt).play()
     except (BrokenScenario, TimeoutError, OSError, LookupError, TypeError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
 
 
-def _warm_up() -> Scenario:
+def ready_broker_scenario() -> Scenario:
     names = [f"@{number}" for number in range(_COORDINATED)]
     body = {"transactional_id": None, "transaction_timeout_ms": 60_000}
     groups = [{"group_id": name, "topics": []} for name in names]
@@ -346,7 +346,9 @@ async def play(
     async def one(scenario: Scenario, version: int) -> None:
         async with turn:
             try:
-                answers: Answers | str = await _Run((host, port), scenario, version, salt).play()
+                answers: Answers | str = await ScenarioRun(
+                    (host, port), scenario, version, salt
+                ).play()
             except (BrokenScenario, TimeoutError, OSError) as error:
                 answers = f"{type(error).__name__}: {error}"
             found[scenario.name, version] = answers

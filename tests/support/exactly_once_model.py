@@ -146,14 +146,14 @@ class Explorer:
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
-        self._steps: dict[Any, Step] = {}
+        self.steps: dict[Any, Step] = {}
         self.explored = 0
 
     def step(self, process: Process) -> Step:
         key = (process._replace(ends=(), heard=True, worker=0), self.bounds.slots[process.run])
-        found = self._steps.get(key)
+        found = self.steps.get(key)
         if found is None:
-            found = self._steps[key] = self._run(process)
+            found = self.steps[key] = self._run(process)
         return found
 
     def _run(self, process: Process) -> Step:
@@ -415,7 +415,7 @@ class Explorer:
             explorer = Explorer(
                 self.bounds._replace(slots=(*self.bounds.slots[:number], 2, 2, 2, 2))
             )
-            explorer._steps = self._steps
+            explorer.steps = self.steps
             checkpoint = self.bounds.checkpoint(number)
             idle = world.spark_logs[checkpoint] + 1 >= self.bounds.batches
             quiet = world._replace(
@@ -427,7 +427,7 @@ class Explorer:
                 timeouts=0,
                 abandoned_commits=0,
             )
-            world, error = explorer._to_the_end(explorer.start_run(quiet), number)
+            world, error = explorer.to_the_end(explorer.start_run(quiet), number)
             wrong = violation(world, self.bounds)
             if wrong:
                 return f"after recovery: {wrong}"
@@ -455,7 +455,7 @@ class Explorer:
                 return ""  # After a partial loss the protocol can only raise an error.
         return f"recovery goes on failing: {error!r}"
 
-    def _to_the_end(self, world: World, number: int) -> tuple[World, BaseException | None]:
+    def to_the_end(self, world: World, number: int) -> tuple[World, BaseException | None]:
         error: BaseException | None = None
         for _ in range(2000):
             for at, process in enumerate(world.processes):

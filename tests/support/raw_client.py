@@ -54,6 +54,10 @@ class RawClient:
         assert frames.decode_correlation_id(frame) == correlation_id
         return frames.decode_response(api, version, frame)
 
+    def expect_no_answer(self, requests: int = 1) -> None:
+        """The oldest requests that are not answered yet get no answer."""
+        del self._sent[:requests]
+
     async def receive_frame(self) -> bytes:
         async with asyncio.timeout(PATIENCE_S):
             size = int.from_bytes(await self.reader.readexactly(4), "big")

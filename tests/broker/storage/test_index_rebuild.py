@@ -65,13 +65,14 @@ def log(files: MemoryFiles) -> PartitionLog:
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The segments that were scanned for their indexes, one entry for each scan."""
     scanned: list[str] = []
-    scan = SegmentIndexes._scan
+    note = SegmentIndexes.note_scanned
 
-    def noting(indexes: SegmentIndexes, *arguments: int) -> None:
-        scanned.append(indexes._segment.path)
-        scan(indexes, *arguments)
+    def noting(indexes: SegmentIndexes, batch: BatchAt, interval_bytes: int) -> None:
+        if batch.position == 0:
+            scanned.append(f"{DIRECTORY}/{batch.base_offset:020d}.log")
+        note(indexes, batch, interval_bytes)
 
-    monkeypatch.setattr(SegmentIndexes, "_scan", noting)
+    monkeypatch.setattr(SegmentIndexes, "note_scanned", noting)
     return scanned
 
 
@@ -84,14 +85,19 @@ def damage(log: PartitionLog, files: MemoryFiles, position: int, replacement: by
     segment = log.segments[0]
     log._options.handles.forget(segment)
     segment.drop_handle()
-    segment.indexes._hints.clear()
+    segment.unload_indexes()
+
+
+def forget_indexes(segment: Segment) -> None:
+    """Nothing of the segment's indexes is in memory, as after a start of the broker."""
+    segment.unload_indexes()
+    segment.indexes = SegmentIndexes(segment)
 
 
 def ruin_indexes(log: PartitionLog, files: MemoryFiles) -> Segment:
     """Damage the indexes of the first segment, which is not the active segment."""
     segment = log.segments[0]
-    segment.unload_indexes()
-    segment.indexes._summarized = False
+    forget_indexes(segment)
     for suffix in ("index", "timeindex"):
         files.put(f"{FIRST}.{suffix}", b"not an index")
     return segment
@@ -243,8 +249,7 @@ def test_l20_retention_continues_when_the_indexes_are_rebuilt() -> None:
     assert log is not None and len(log.segments) > 2
     workers = Workers(log)
     segment = log.segments[0]
-    segment.unload_indexes()
-    segment.indexes._summarized = False
+    forget_indexes(segment)
     world.files.put(segment.path_of("timeindex"), b"not an index")
     assert world.logs.apply_retention(NOW_MS + 7_200_000).problems == []
     assert log.log_start_offset == 0
@@ -314,8 +319,7 @@ def test_l33_an_index_scan_ends_at_its_next_block_when_the_broker_stops(
 
 
 def ruin_real_indexes(segment: Segment) -> None:
-    segment.unload_indexes()
-    segment.indexes._summarized = False
+    forget_indexes(segment)
     for suffix in ("index", "timeindex"):
         Path(segment.path_of(suffix)).write_bytes(b"not an index")
 
@@ -343,14 +347,14 @@ async def test_l33_the_broker_scans_for_an_index_in_a_thread(
         await client.call(produce_request("t", batch_of(bytes(200_000), bytes(1))), 9)
     segment = broker.node.partition("t", 0).log.segments[0]
     assert segment.sealed
-    threads = []
-    scan = SegmentIndexes._scan
+    threads = set()
+    note = SegmentIndexes.note_scanned
 
-    def noting(indexes: SegmentIndexes, *arguments: int) -> None:
-        threads.append(threading.current_thread())
-        scan(indexes, *arguments)
+    def noting(indexes: SegmentIndexes, batch: BatchAt, interval_bytes: int) -> None:
+        threads.add(threading.current_thread())
+        note(indexes, batch, interval_bytes)
 
-    monkeypatch.setattr(SegmentIndexes, "_scan", noting)
+    monkeypatch.setattr(SegmentIndexes, "note_scanned", noting)
     ruin_real_indexes(segment)
     first = await client.call(by_time(1_700_000_000_001), version)
     assert first.topics[0].partitions[0].error_code == code
@@ -402,12 +406,14 @@ async def test_n15_a_stop_ends_index_scans_before_it_closes_the_directory(
     await client.call(by_time(1_700_000_000_001), 7)
     await until(begun.is_set)
     begun_behind: list[str] = []
-    broker.server._run_in_background(lambda: begun_behind.append("never"), told.append)
+    background = segment.handles.background
+    assert background is not None
+    background(lambda: begun_behind.append("never"), told.append)
     await broker.server.stop()
     assert (scanned, begun_behind) == ([0], [])
     assert [type(problem) for problem in told] == [InterruptedError]
     assert at_close == [([], 1, False)]
-    broker.server._run_in_background(lambda: begun_behind.append("never"), told.append)
+    background(lambda: begun_behind.append("never"), told.append)
     await until(lambda: len(told) == 2)
     assert not begun_behind and isinstance(told[1], InterruptedError)
 
@@ -419,8 +425,7 @@ def test_l15_a_search_by_time_reads_the_indexes_of_one_segment(
     read."""
     expected = [at_time(log, second) for second in range(60)]
     for segment in log.segments[:-1]:
-        segment.unload_indexes()
-        segment.indexes._summarized = False
+        forget_indexes(segment)
     loaded: list[int] = []
     load = OffsetIndex.load
 
@@ -443,8 +448,7 @@ def test_l33_a_wrong_last_entry_of_a_time_index_is_detected(
 ) -> None:
     expected = [at_time(log, second) for second in range(60)]
     segment = log.segments[0]
-    segment.unload_indexes()
-    segment.indexes._summarized = False
+    forget_indexes(segment)
     path = segment.path_of("timeindex")
     files.put(path, files.content(path)[:-12] + entry)
     assert [at_time(log, second) for second in range(60)] == expected
@@ -479,8 +483,7 @@ def test_l15_l33_a_wrong_time_index_entry_gives_no_wrong_answer(
         """The results of all searches, each with the index read from disk."""
         found: list[object] = []
         for second in range(60):
-            segment.unload_indexes()
-            segment.indexes._summarized = False
+            forget_indexes(segment)
             found.append(at_time(log, second))
         for bound in range(0, segment.next_offset, 3):
             segment.unload_indexes()
@@ -509,8 +512,7 @@ def test_l33_index_positions_outside_of_the_segment_are_detected(
 ) -> None:
     expected = [at_time(log, second) for second in range(60)]
     segment = log.segments[0]
-    segment.unload_indexes()
-    segment.indexes._summarized = False
+    forget_indexes(segment)
     path = segment.path_of("index")
     entries = len(files.content(path)) // 8
     files.put(path, (bytes(4) + b"\x80\0\0\0") * entries)

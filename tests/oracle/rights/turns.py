@@ -7,7 +7,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from tests.oracle.play import Answers, BrokenScenario, _Connection, _Run, _warm_up
+from tests.oracle.play import (
+    Answers,
+    BrokenScenario,
+    Connection,
+    ScenarioRun,
+    ready_broker_scenario,
+)
 from tests.oracle.rights.cells import PRINCIPAL, USER, Cell
 from tests.oracle.script import Scenario
 
@@ -19,7 +25,7 @@ _AT_ONCE = 12
 _LIMIT_BYTES = 1 << 26
 
 
-class _Turn(_Run):
+class _Turn(ScenarioRun):
     """A cell played in one version."""
 
     def __init__(
@@ -29,16 +35,16 @@ class _Turn(_Run):
         self._connect = connect
         self._user = user
 
-    async def _connection(self, name: str) -> _Connection:
+    async def _connection(self, name: str) -> Connection:
         if name not in self._connections:
             user = self._user if name == USER else SUPER_USER
-            self._connections[name] = _Connection(*await self._connect(user))
+            self._connections[name] = Connection(*await self._connect(user))
         return self._connections[name]
 
-    def _resolve(self, value: Any) -> Any:
+    def resolve(self, value: Any) -> Any:
         if value == PRINCIPAL:
             return f"User:{self._user or 'ANONYMOUS'}"
-        return super()._resolve(value)
+        return super().resolve(value)
 
 
 def users(count: int, salt: str) -> list[str]:
@@ -65,7 +71,7 @@ async def play(
                 answers = f"{type(error).__name__}: {error}"
             found[cell.name, version] = answers
 
-    await _Turn(connect, _warm_up(), 4, salt, SUPER_USER).play()
+    await _Turn(connect, ready_broker_scenario(), 4, salt, SUPER_USER).play()
     async with asyncio.TaskGroup() as tasks:
         for (cell, version), own in zip(turns, users(len(turns), salt), strict=True):
             tasks.create_task(one(cell, version, own))

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from tests.oracle.scenarios.configs import change_configs, replace_configs
-from tests.oracle.scenarios.leaders import _elect as elect
-from tests.oracle.scenarios.leaders import _move as reassign
-from tests.oracle.scenarios.topics import _create as create_topics
-from tests.oracle.scenarios.topics import _delete as delete_topics
-from tests.oracle.scenarios.topics import _grow as create_partitions
-from tests.oracle.scenarios.topics import _partitions as partitions
-from tests.oracle.scenarios.topics import _topic as new_topic
+from tests.oracle.scenarios.leaders import elect, reassign
+from tests.oracle.scenarios.topics import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    new_topic,
+    partitions_of,
+)
 from tests.oracle.script import NO_SUCH_ID, Ask, Scenario, topic
 
 _SETTINGS = [
@@ -204,7 +205,7 @@ _TIMEOUTS = [
                 _timed(ask, 0)
                 for ask in (
                     create_topics(new_topic("@a"), new_topic("")),
-                    create_partitions(partitions()),
+                    create_partitions(partitions_of()),
                     elect(("@t", [0])),
                     reassign(("@t", [(0, [1])])),
                 )

@@ -10,7 +10,7 @@ from tests.oracle.script import Ask, Padded, Receive, Scenario, Send, topic
 _PREFERRED, _UNCLEAN = 0, 1
 
 
-def _elect(*topics: tuple[Any, Sequence[int]], kind: int = _PREFERRED, **more: Any) -> Ask:
+def elect(*topics: tuple[Any, Sequence[int]], kind: int = _PREFERRED, **more: Any) -> Ask:
     named = [{"topic": name, "partitions": list(indexes)} for name, indexes in topics]
     body = {
         "election_type": kind,
@@ -28,25 +28,25 @@ _ELECT = [
         "ElectLeaders",
         [
             *topic(partitions=2),
-            _elect(("@t", [0, 1])),
-            _elect(("@t", [1])),
+            elect(("@t", [0, 1])),
+            elect(("@t", [1])),
         ],
     ),
     Scenario(
         "elect-leaders-of-all",
         "ElectLeaders",
-        [*topic(), _elect(topic_partitions=None)],
+        [*topic(), elect(topic_partitions=None)],
     ),
     Scenario(
         "elect-leaders-of-nothing",
         "ElectLeaders",
         [
             *topic(),
-            _elect(),
-            _elect(("@t", [])),
-            _elect(("@t", [2])),
-            _elect(("@t", [-1, (1 << 31) - 1])),
-            *(_elect((name, [0])) for name in _ODD_NAMES),
+            elect(),
+            elect(("@t", [])),
+            elect(("@t", [2])),
+            elect(("@t", [-1, (1 << 31) - 1])),
+            *(elect((name, [0])) for name in _ODD_NAMES),
         ],
     ),
     Scenario(
@@ -54,9 +54,9 @@ _ELECT = [
         "ElectLeaders",
         [
             *topic(),
-            _elect(("@t", [0, 3]), ("@absent", [0]), kind=_UNCLEAN),
-            _elect(kind=_UNCLEAN, topic_partitions=None),
-            _elect(kind=_UNCLEAN),
+            elect(("@t", [0, 3]), ("@absent", [0]), kind=_UNCLEAN),
+            elect(kind=_UNCLEAN, topic_partitions=None),
+            elect(kind=_UNCLEAN),
         ],
         versions="1-2",
     ),
@@ -65,12 +65,8 @@ _ELECT = [
         "ElectLeaders",
         [
             *topic(),
-            *(
-                _elect(*topics, kind=kind)
-                for kind in (2, -1, 127)
-                for topics in ([("@t", [0])], [])
-            ),
-            _elect(("@t", [0])),
+            *(elect(*topics, kind=kind) for kind in (2, -1, 127) for topics in ([("@t", [0])], [])),
+            elect(("@t", [0])),
         ],
         versions="1-2",
     ),
@@ -79,7 +75,7 @@ _ELECT = [
         "ElectLeaders",
         [
             *topic(),
-            _elect(("@t", [0, 0])),
+            elect(("@t", [0, 0])),
         ],
     ),
     Scenario(
@@ -87,9 +83,9 @@ _ELECT = [
         "ElectLeaders",
         [
             *topic(),
-            Send(_elect(("@t", [0]))),
-            Send(_elect(topic_partitions=None)),
-            Send(_elect(("@absent", [0]))),
+            Send(elect(("@t", [0]))),
+            Send(elect(topic_partitions=None)),
+            Send(elect(("@absent", [0]))),
             Receive(),
             Receive(),
             Receive(),
@@ -134,7 +130,7 @@ _LIST = [
 ]
 
 
-def _move(*topics: tuple[Any, Sequence[tuple[int, Sequence[int] | None]]], **more: Any) -> Ask:
+def reassign(*topics: tuple[Any, Sequence[tuple[int, Sequence[int] | None]]], **more: Any) -> Ask:
     named = [
         {
             "name": name,
@@ -155,11 +151,11 @@ _MOVE = [
         "AlterPartitionReassignments",
         [
             *topic(partitions=2),
-            _move(("@t", [(0, [1]), (1, [1])])),
+            reassign(("@t", [(0, [1]), (1, [1])])),
             _listed(topics=None),
-            _move(("@t", [(0, None)])),
-            _move(),
-            _move(("@t", [])),
+            reassign(("@t", [(0, None)])),
+            reassign(),
+            reassign(("@t", [])),
         ],
     ),
     Scenario(
@@ -168,12 +164,12 @@ _MOVE = [
         [
             *topic(),
             *(
-                _move(("@t", [(0, ids)]))
+                reassign(("@t", [(0, ids)]))
                 for ids in ([], [2], [1, 2], [2, 1], [1, 1], [2, 2], [-1], [1, -1], [3, 2, 3])
             ),
-            _move(("@t", [(0, [1] * 5_000)])),
-            _move(("@t", [(0, list(range(1, 5_001)))])),
-            _move(("@t", [(0, list(range(5_000, 0, -1)))])),
+            reassign(("@t", [(0, [1] * 5_000)])),
+            reassign(("@t", [(0, list(range(1, 5_001)))])),
+            reassign(("@t", [(0, list(range(5_000, 0, -1)))])),
             _listed(topics=None),
         ],
     ),
@@ -182,9 +178,9 @@ _MOVE = [
         "AlterPartitionReassignments",
         [
             *topic(),
-            _move(("@t", [(1, [1]), (-1, [1]), (0, [1])])),
-            _move(("@t", [(1, None), (1, [2]), (1, [])])),
-            *(_move((name, [(0, ids)])) for name in _ODD_NAMES for ids in ([1], None)),
+            reassign(("@t", [(1, [1]), (-1, [1]), (0, [1])])),
+            reassign(("@t", [(1, None), (1, [2]), (1, [])])),
+            *(reassign((name, [(0, ids)])) for name in _ODD_NAMES for ids in ([1], None)),
         ],
     ),
     Scenario(
@@ -192,11 +188,11 @@ _MOVE = [
         "AlterPartitionReassignments",
         [
             *topic(),
-            _move(("@t", [(0, [1]), (0, [1])])),
-            _move(("@t", [(0, [1]), (0, [2])])),
-            _move(("@t", [(0, [1])]), ("@t", [(0, None)])),
-            _move(("@t", [(0, [1])] * 20)),
-            _move(*[("@t", [(0, [1])])] * 20),
+            reassign(("@t", [(0, [1]), (0, [1])])),
+            reassign(("@t", [(0, [1]), (0, [2])])),
+            reassign(("@t", [(0, [1])]), ("@t", [(0, None)])),
+            reassign(("@t", [(0, [1])] * 20)),
+            reassign(*[("@t", [(0, [1])])] * 20),
         ],
     ),
     Scenario(
@@ -205,10 +201,10 @@ _MOVE = [
         [
             *topic(),
             *(
-                _move(("@t", [(0, ids)]), allow_replication_factor_change=False)
+                reassign(("@t", [(0, ids)]), allow_replication_factor_change=False)
                 for ids in ([1], None, [], [1, 2], [2], [1, 1])
             ),
-            _move(
+            reassign(
                 ("@t", [(3, [1])]), ("@absent", [(0, [1])]), allow_replication_factor_change=False
             ),
         ],
@@ -219,8 +215,8 @@ _MOVE = [
         "AlterPartitionReassignments",
         [
             *topic(),
-            Send(_move(("@t", [(0, [1])]))),
-            Send(_move(("@t", [(0, [2])]))),
+            Send(reassign(("@t", [(0, [1])]))),
+            Send(reassign(("@t", [(0, [2])]))),
             Send(_listed(topics=None)),
             Receive(),
             Receive(),

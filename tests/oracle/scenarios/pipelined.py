@@ -46,12 +46,14 @@ from tests.oracle.scenarios.share_state import (
     read_state,
     write_state,
 )
-from tests.oracle.scenarios.topics import _create as create_topics
-from tests.oracle.scenarios.topics import _delete as delete_topics
-from tests.oracle.scenarios.topics import _grow as create_partitions
-from tests.oracle.scenarios.topics import _metadata as metadata
-from tests.oracle.scenarios.topics import _partitions as partitions
-from tests.oracle.scenarios.topics import _topic as new_topic
+from tests.oracle.scenarios.topics import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    metadata,
+    new_topic,
+    partitions_of,
+)
 from tests.oracle.scenarios.transactions import (
     add_offsets,
     add_partitions,
@@ -153,7 +155,7 @@ _CREDENTIALS_SOON = _soon(
 )
 _ADDED = "results_by_topic_v3_and_below.0.results_by_partition.0.partition_error_code"
 _CREATE, _DELETE = create_topics(new_topic()), delete_topics("@t")
-_GROW = create_partitions(partitions())
+_GROW = create_partitions(partitions_of())
 
 _TOPICS = [
     _pipelined("create-topics-and-produce", [], _CREATE, _produced_soon()),

@@ -13,7 +13,9 @@ _CONFIGS = ("topics.*.configs",)
 _CLUSTER = ("brokers", "cluster_id", "controller_id")
 
 
-def _topic(name: Any = "@t", partitions: int = 1, replicas: int = 1, **more: Any) -> dict[str, Any]:
+def new_topic(
+    name: Any = "@t", partitions: int = 1, replicas: int = 1, **more: Any
+) -> dict[str, Any]:
     configs = more.pop("configs", {})
     return {
         "name": name,
@@ -24,7 +26,7 @@ def _topic(name: Any = "@t", partitions: int = 1, replicas: int = 1, **more: Any
     }
 
 
-def _create(*topics: dict[str, Any], **more: Any) -> Ask:
+def create_topics(*topics: dict[str, Any], **more: Any) -> Ask:
     body = {"timeout_ms": 10_000, "topics": list(topics), **more}
     return Ask("CreateTopics", body, ignore=_CONFIGS)
 
@@ -51,7 +53,7 @@ def _known(name: str = "@t", until: str = "NONE") -> Ask:
     )
 
 
-def _metadata(*names: str | None, create: bool = False, **more: Any) -> Ask:
+def metadata(*names: str | None, create: bool = False, **more: Any) -> Ask:
     body = {
         "topics": [{"name": name} for name in names],
         "allow_auto_topic_creation": create,
@@ -65,33 +67,33 @@ _CREATE = [
         "create-topics",
         "CreateTopics",
         [
-            _create(_topic()),
-            _create(_topic()),
-            _create(_topic("@u", partitions=3), _topic("@v")),
+            create_topics(new_topic()),
+            create_topics(new_topic()),
+            create_topics(new_topic("@u", partitions=3), new_topic("@v")),
         ],
     ),
     Scenario(
         "create-topics-names",
         "CreateTopics",
         [
-            _create(
+            create_topics(
                 *(
-                    _topic(name)
+                    new_topic(name)
                     for name in ("", ".", "..", "@a b", "@a/b", "@a\u00e9", "@a\n", "@a:b", "@A_-")
                 )
             ),
-            _create(_topic(Padded("@t", 249))),
-            _create(_topic(Padded("@t", 250))),
+            create_topics(new_topic(Padded("@t", 249))),
+            create_topics(new_topic(Padded("@t", 250))),
         ],
     ),
     Scenario(
         "create-topics-colliding-names",
         "CreateTopics",
         [
-            _create(_topic("@a.b")),
-            _create(_topic("@a_b")),
-            _create(_topic("@c_d"), _topic("@c.d")),
-            _create(_topic("@a_b"), validate_only=True),
+            create_topics(new_topic("@a.b")),
+            create_topics(new_topic("@a_b")),
+            create_topics(new_topic("@c_d"), new_topic("@c.d")),
+            create_topics(new_topic("@a_b"), validate_only=True),
         ],
     ),
     Scenario(
@@ -99,7 +101,7 @@ _CREATE = [
         "CreateTopics",
         [
             *(
-                _create(_topic(f"@p{index}", partitions=count))
+                create_topics(new_topic(f"@p{index}", partitions=count))
                 for index, count in enumerate((0, -2, 10_001, (1 << 31) - 1, -(1 << 31)))
             ),
         ],
@@ -108,9 +110,9 @@ _CREATE = [
         "create-topics-with-the-defaults",
         "CreateTopics",
         [
-            _create(_topic("@a", partitions=-1)),
-            _create(_topic("@b", replicas=-1)),
-            _create(_topic("@c", partitions=-1, replicas=-1)),
+            create_topics(new_topic("@a", partitions=-1)),
+            create_topics(new_topic("@b", replicas=-1)),
+            create_topics(new_topic("@c", partitions=-1, replicas=-1)),
         ],
     ),
     Scenario(
@@ -118,7 +120,7 @@ _CREATE = [
         "CreateTopics",
         [
             *(
-                _create(_topic(f"@r{index}", replicas=count))
+                create_topics(new_topic(f"@r{index}", replicas=count))
                 for index, count in enumerate((0, 2, -2, 32_767))
             ),
         ],
@@ -127,16 +129,16 @@ _CREATE = [
         "create-topics-assigned",
         "CreateTopics",
         [
-            _create(_topic("@a", **_assigned([1], [1]))),
-            _create(_topic("@b", **_assigned([1, 1]))),
-            _create(_topic("@c", **_assigned([7]))),
-            _create(_topic("@d", **_assigned([1], first=1))),
-            _create(_topic("@e", **_assigned([]))),
-            _create(_topic("@f", **{**_assigned([1]), "num_partitions": 1})),
-            _create(_topic("@g", **{**_assigned([1]), "replication_factor": 1})),
-            _create(_topic("@h", **_assigned([1], [1, 1]))),
-            _create(
-                _topic(
+            create_topics(new_topic("@a", **_assigned([1], [1]))),
+            create_topics(new_topic("@b", **_assigned([1, 1]))),
+            create_topics(new_topic("@c", **_assigned([7]))),
+            create_topics(new_topic("@d", **_assigned([1], first=1))),
+            create_topics(new_topic("@e", **_assigned([]))),
+            create_topics(new_topic("@f", **{**_assigned([1]), "num_partitions": 1})),
+            create_topics(new_topic("@g", **{**_assigned([1]), "replication_factor": 1})),
+            create_topics(new_topic("@h", **_assigned([1], [1, 1]))),
+            create_topics(
+                new_topic(
                     "@i",
                     num_partitions=-1,
                     replication_factor=-1,
@@ -146,30 +148,32 @@ _CREATE = [
                     ],
                 )
             ),
-            _create(_topic("@j", **_assigned([-1]))),
+            create_topics(new_topic("@j", **_assigned([-1]))),
         ],
     ),
     Scenario(
         "create-topics-configs",
         "CreateTopics",
         [
-            _create(_topic("@a", configs={"retention.ms": "1000", "cleanup.policy": "compact"})),
-            _create(_topic("@b", configs={"nonesuch": "1"})),
-            _create(_topic("@c", configs={"retention.ms": "soon"})),
-            _create(_topic("@d", configs={"retention.ms": "-2"})),
-            _create(_topic("@e", configs={"cleanup.policy": "compact,delete"})),
-            _create(_topic("@f", configs={"cleanup.policy": "shred"})),
-            _create(_topic("@g", configs={"retention.ms": None})),
-            _create(_topic("@h", configs={"max.message.bytes": "-1"})),
-            _create(_topic("@i", configs={"compression.type": "gzip"})),
-            _create(_topic("@j", configs={"compression.type": "rar"})),
-            _create(_topic("@k", configs={"": "1"})),
-            _create(_topic("@l", configs={"segment.bytes": "1"})),
-            _create(_topic("@m", configs={"min.insync.replicas": "0"})),
-            _create(_topic("@n", configs={"min.insync.replicas": "5"})),
-            _create(_topic("@o", configs={"message.timestamp.type": "Whenever"})),
-            _create(
-                _topic("@p")
+            create_topics(
+                new_topic("@a", configs={"retention.ms": "1000", "cleanup.policy": "compact"})
+            ),
+            create_topics(new_topic("@b", configs={"nonesuch": "1"})),
+            create_topics(new_topic("@c", configs={"retention.ms": "soon"})),
+            create_topics(new_topic("@d", configs={"retention.ms": "-2"})),
+            create_topics(new_topic("@e", configs={"cleanup.policy": "compact,delete"})),
+            create_topics(new_topic("@f", configs={"cleanup.policy": "shred"})),
+            create_topics(new_topic("@g", configs={"retention.ms": None})),
+            create_topics(new_topic("@h", configs={"max.message.bytes": "-1"})),
+            create_topics(new_topic("@i", configs={"compression.type": "gzip"})),
+            create_topics(new_topic("@j", configs={"compression.type": "rar"})),
+            create_topics(new_topic("@k", configs={"": "1"})),
+            create_topics(new_topic("@l", configs={"segment.bytes": "1"})),
+            create_topics(new_topic("@m", configs={"min.insync.replicas": "0"})),
+            create_topics(new_topic("@n", configs={"min.insync.replicas": "5"})),
+            create_topics(new_topic("@o", configs={"message.timestamp.type": "Whenever"})),
+            create_topics(
+                new_topic("@p")
                 | {
                     "configs": [
                         {"name": "retention.ms", "value": "1"},
@@ -183,20 +187,20 @@ _CREATE = [
         "create-topics-validate-only",
         "CreateTopics",
         [
-            _create(_topic(partitions=2), validate_only=True),
-            _create(_topic(partitions=0), validate_only=True),
-            _create(_topic(configs={"nonesuch": "1"}), validate_only=True),
-            _create(_topic()),
-            _create(_topic(), validate_only=True),
+            create_topics(new_topic(partitions=2), validate_only=True),
+            create_topics(new_topic(partitions=0), validate_only=True),
+            create_topics(new_topic(configs={"nonesuch": "1"}), validate_only=True),
+            create_topics(new_topic()),
+            create_topics(new_topic(), validate_only=True),
         ],
     ),
     Scenario(
         "create-topics-repeated",
         "CreateTopics",
         [
-            _create(_topic(), _topic()),
-            _create(_topic(), _topic(partitions=3), _topic("@u")),
-            _create(),
+            create_topics(new_topic(), new_topic()),
+            create_topics(new_topic(), new_topic(partitions=3), new_topic("@u")),
+            create_topics(),
         ],
     ),
     Scenario(
@@ -205,10 +209,10 @@ _CREATE = [
         [
             Ask(
                 "CreateTopics",
-                {"timeout_ms": -1, "topics": [_topic()]},
+                {"timeout_ms": -1, "topics": [new_topic()]},
                 ignore=_CONFIGS,
             ),
-            _create(_topic()),
+            create_topics(new_topic()),
         ],
         versions="7",
     ),
@@ -217,8 +221,8 @@ _CREATE = [
         "CreateTopics",
         [
             coordinator("@g"),
-            _create(_topic("__consumer_offsets")),
-            _create(_topic("__cluster_metadata")),
+            create_topics(new_topic("__consumer_offsets")),
+            create_topics(new_topic("__cluster_metadata")),
         ],
         versions="5-7",
     ),
@@ -226,9 +230,9 @@ _CREATE = [
         "create-topics-pipelined",
         "CreateTopics",
         [
-            Send(_create(_topic())),
-            Send(_create(_topic())),
-            Send(_create(_topic("@u"))),
+            Send(create_topics(new_topic())),
+            Send(create_topics(new_topic())),
+            Send(create_topics(new_topic("@u"))),
             Receive(),
             Receive(),
             Receive(),
@@ -237,7 +241,7 @@ _CREATE = [
 ]
 
 
-def _delete(*names: str, ids: Sequence[Any] = (), **more: Any) -> Ask:
+def delete_topics(*names: str, ids: Sequence[Any] = (), **more: Any) -> Ask:
     body = {
         "timeout_ms": 10_000,
         "topic_names": list(names),
@@ -257,18 +261,18 @@ _DELETE = [
             *topic(),
             *topic("@u"),
             *topic("@v"),
-            _delete("@t"),
+            delete_topics("@t"),
             _known("@t", "UNKNOWN_TOPIC_OR_PARTITION"),
-            _delete("@t"),
-            _delete("@u", "@none", "@v"),
-            _delete(""),
-            _delete(),
+            delete_topics("@t"),
+            delete_topics("@u", "@none", "@v"),
+            delete_topics(""),
+            delete_topics(),
         ],
     ),
     Scenario(
         "delete-topics-repeated",
         "DeleteTopics",
-        [*topic(), _delete("@t", "@t"), _delete("@none", "@none")],
+        [*topic(), delete_topics("@t", "@t"), delete_topics("@none", "@none")],
     ),
     Scenario(
         "delete-topics-by-id",
@@ -276,17 +280,17 @@ _DELETE = [
         [
             *topic(),
             *topic("@u"),
-            _delete(ids=["$t"]),
+            delete_topics(ids=["$t"]),
             _known("@t", "UNKNOWN_TOPIC_OR_PARTITION"),
-            _delete(ids=["$t"]),
-            _delete(ids=[_NO_SUCH_ID]),
-            _delete(ids=[bytes(16)]),
-            _delete("@u", ids=["$u"]),
+            delete_topics(ids=["$t"]),
+            delete_topics(ids=[_NO_SUCH_ID]),
+            delete_topics(ids=[bytes(16)]),
+            delete_topics("@u", ids=["$u"]),
             Ask(
                 "DeleteTopics",
                 {"timeout_ms": 10_000, "topics": [{"name": "@u", "topic_id": "$u"}]},
             ),
-            _delete(ids=["$u", "$u"]),
+            delete_topics(ids=["$u", "$u"]),
         ],
         versions="6",
     ),
@@ -296,9 +300,9 @@ _DELETE = [
         [
             *topic(),
             *topic("@u"),
-            _delete("@u", ids=["$u", "$u"]),
+            delete_topics("@u", ids=["$u", "$u"]),
             _known("@u", "NONE"),
-            _delete("@t", "@t", ids=["$t"]),
+            delete_topics("@t", "@t", ids=["$t"]),
             _known("@t", "UNKNOWN_TOPIC_OR_PARTITION"),
         ],
         versions="6",
@@ -308,10 +312,10 @@ _DELETE = [
         "DeleteTopics",
         [
             *topic(),
-            _delete("@t"),
+            delete_topics("@t"),
             Ask(
                 "CreateTopics",
-                {"timeout_ms": 10_000, "topics": [_topic(partitions=2)]},
+                {"timeout_ms": 10_000, "topics": [new_topic(partitions=2)]},
                 version=4,
             ),
         ],
@@ -319,7 +323,7 @@ _DELETE = [
 ]
 
 
-def _partitions(
+def partitions_of(
     name: str = "@t", count: int = 2, assignments: Sequence[Sequence[int]] | None = None
 ) -> dict[str, Any]:
     given = None
@@ -328,7 +332,7 @@ def _partitions(
     return {"name": name, "count": count, "assignments": given}
 
 
-def _grow(*topics: dict[str, Any], **more: Any) -> Ask:
+def create_partitions(*topics: dict[str, Any], **more: Any) -> Ask:
     return Ask(
         "CreatePartitions",
         {"topics": list(topics), "timeout_ms": 10_000, "validate_only": False, **more},
@@ -342,14 +346,14 @@ _PARTITIONS = [
         [
             *topic(),
             *topic("@u", partitions=2),
-            _grow(_partitions(count=3)),
-            _grow(_partitions(count=3)),
-            _grow(_partitions(count=2)),
-            _grow(_partitions(count=0)),
-            _grow(_partitions(count=-1)),
-            _grow(_partitions("@none"), _partitions("@u", count=4)),
-            _grow(_partitions("")),
-            _grow(),
+            create_partitions(partitions_of(count=3)),
+            create_partitions(partitions_of(count=3)),
+            create_partitions(partitions_of(count=2)),
+            create_partitions(partitions_of(count=0)),
+            create_partitions(partitions_of(count=-1)),
+            create_partitions(partitions_of("@none"), partitions_of("@u", count=4)),
+            create_partitions(partitions_of("")),
+            create_partitions(),
         ],
     ),
     Scenario(
@@ -357,14 +361,14 @@ _PARTITIONS = [
         "CreatePartitions",
         [
             *topic(),
-            _grow(_partitions(count=2, assignments=[[1]])),
-            _grow(_partitions(count=3, assignments=[])),
-            _grow(_partitions(count=3, assignments=[[7]])),
-            _grow(_partitions(count=3, assignments=[[1], [1]])),
-            _grow(_partitions(count=4, assignments=[[1]])),
-            _grow(_partitions(count=3, assignments=[[1, 1]])),
-            _grow(_partitions(count=3, assignments=[[]])),
-            _grow(_partitions(count=3, assignments=[[-1]])),
+            create_partitions(partitions_of(count=2, assignments=[[1]])),
+            create_partitions(partitions_of(count=3, assignments=[])),
+            create_partitions(partitions_of(count=3, assignments=[[7]])),
+            create_partitions(partitions_of(count=3, assignments=[[1], [1]])),
+            create_partitions(partitions_of(count=4, assignments=[[1]])),
+            create_partitions(partitions_of(count=3, assignments=[[1, 1]])),
+            create_partitions(partitions_of(count=3, assignments=[[]])),
+            create_partitions(partitions_of(count=3, assignments=[[-1]])),
         ],
     ),
     Scenario(
@@ -373,8 +377,10 @@ _PARTITIONS = [
         [
             *topic(),
             *topic("@u"),
-            _grow(_partitions(count=2), _partitions(count=3), _partitions("@u", count=2)),
-            _grow(_partitions(count=4)),
+            create_partitions(
+                partitions_of(count=2), partitions_of(count=3), partitions_of("@u", count=2)
+            ),
+            create_partitions(partitions_of(count=4)),
         ],
     ),
     Scenario(
@@ -382,11 +388,11 @@ _PARTITIONS = [
         "CreatePartitions",
         [
             *topic(),
-            _grow(_partitions(count=5), validate_only=True),
-            _grow(_partitions(count=10_001), validate_only=True),
-            _grow(_partitions(count=1), validate_only=True),
-            _grow(_partitions("@none"), validate_only=True),
-            _grow(_partitions(count=2)),
+            create_partitions(partitions_of(count=5), validate_only=True),
+            create_partitions(partitions_of(count=10_001), validate_only=True),
+            create_partitions(partitions_of(count=1), validate_only=True),
+            create_partitions(partitions_of("@none"), validate_only=True),
+            create_partitions(partitions_of(count=2)),
         ],
     ),
     Scenario(
@@ -394,15 +400,15 @@ _PARTITIONS = [
         "CreatePartitions",
         [
             *topic(),
-            _grow(_partitions(count=10_002), validate_only=True),
-            _grow(_partitions(count=(1 << 31) - 1), validate_only=True),
+            create_partitions(partitions_of(count=10_002), validate_only=True),
+            create_partitions(partitions_of(count=(1 << 31) - 1), validate_only=True),
         ],
         versions="3",
     ),
     Scenario(
         "create-partitions-of-internal",
         "CreatePartitions",
-        [_grow(_partitions("__cluster_metadata", count=2))],
+        [create_partitions(partitions_of("__cluster_metadata", count=2))],
     ),
 ]
 
@@ -412,21 +418,21 @@ _METADATA = [
         "Metadata",
         [
             *topic(partitions=2),
-            _metadata("@t"),
-            _metadata("@t", "@t"),
+            metadata("@t"),
+            metadata("@t", "@t"),
             Ask("Metadata", {"topics": [{"name": "@t"}], "allow_auto_topic_creation": False}),
         ],
     ),
     Scenario(
         "metadata-of-one-that-is-not-there",
         "Metadata",
-        [*topic(), _metadata("@t", "@none"), _metadata("@none", "@none")],
+        [*topic(), metadata("@t", "@none"), metadata("@none", "@none")],
         versions="4-13",
     ),
     Scenario(
         "metadata-creates-at-once",
         "Metadata",
-        [_metadata("@auto", create=True)],
+        [metadata("@auto", create=True)],
         versions="9",
     ),
     Scenario(
@@ -440,9 +446,9 @@ _METADATA = [
                 until={"topics.0.error_code": "NONE"},
                 ignore=_CLUSTER,
             ),
-            _create(_topic("@auto", partitions=4)),
-            _create(_topic("@auto", partitions=4), validate_only=True),
-            _metadata("@auto"),
+            create_topics(new_topic("@auto", partitions=4)),
+            create_topics(new_topic("@auto", partitions=4), validate_only=True),
+            metadata("@auto"),
         ],
     ),
     Scenario(
@@ -457,7 +463,7 @@ _METADATA = [
                     ignore=_CLUSTER,
                 )
             ),
-            Send(_create(_topic("@auto", partitions=4))),
+            Send(create_topics(new_topic("@auto", partitions=4))),
             Receive(),
             Receive(),
             _known("@auto"),
@@ -479,7 +485,7 @@ _METADATA = [
     Scenario(
         "metadata-names",
         "Metadata",
-        [_metadata(""), _metadata("@a b"), _metadata("."), _metadata("@" + "x" * 250)],
+        [metadata(""), metadata("@a b"), metadata("."), metadata("@" + "x" * 250)],
     ),
     Scenario(
         "metadata-creates",
@@ -491,9 +497,9 @@ _METADATA = [
                 until={"topics.0.error_code": "NONE"},
                 ignore=_CLUSTER,
             ),
-            _metadata("@auto", create=True),
-            _metadata("@bad name", create=True),
-            _metadata("", create=True),
+            metadata("@auto", create=True),
+            metadata("@bad name", create=True),
+            metadata("", create=True),
         ],
     ),
     Scenario(
@@ -515,9 +521,9 @@ _METADATA = [
         "Metadata",
         [
             *topic(),
-            _metadata("@t", include_topic_authorized_operations=True),
-            _metadata("@none", include_topic_authorized_operations=True),
-            _metadata("@t", include_cluster_authorized_operations=True),
+            metadata("@t", include_topic_authorized_operations=True),
+            metadata("@none", include_topic_authorized_operations=True),
+            metadata("@t", include_cluster_authorized_operations=True),
         ],
         versions="8-13",
     ),

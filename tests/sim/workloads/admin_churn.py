@@ -105,14 +105,14 @@ class AdminChurnWorkload:
         ) as admin:
             for _ in range(random.randint(1, _CHANGES_MAX)):
                 try:
-                    await self._change(admin, name)
+                    await self.change(admin, name)
                     self._changing = None
                 except OdradekError as problem:
                     self._world.note(name, f"does not know what became of it: {problem}")
                     self._leave_alone()
                 await self._world.sleep(random.choice((1, 50, 200, 400)))
 
-    async def _change(self, admin: Admin, name: str) -> None:
+    async def change(self, admin: Admin, name: str) -> None:
         random = self._random
         if random.random() < 0.15:
             await self._change_setting(admin)

@@ -58,17 +58,17 @@ class TransactionalCopyWorkload:
     feature_level: ClassVar[int | None] = None
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._random = world.chance("workload")
-        self._assignment = self._random.choice(("by seat", "classic", "consumer"))
+        self.world = world
+        self.random = world.chance("workload")
+        self.assignment = self.random.choice(("by seat", "classic", "consumer"))
         self._sink = Sink(world, _SINK, (_GROUP,))
         self._started = 0
         self._all_copied = asyncio.Event()
 
     async def prepare(self) -> None:
         """Create a source with records, and a sink."""
-        bootstrap = self._world.broker.bootstrap
-        self._world.note("workload", f"partitions are assigned {self._assignment}")
+        bootstrap = self.world.broker.bootstrap
+        self.world.note("workload", f"partitions are assigned {self.assignment}")
         async with Admin(bootstrap_servers=bootstrap) as admin:
             await admin.create_topics([NewTopic(_SOURCE, _PARTITIONS)])
             await self._sink.create(admin)
@@ -87,19 +87,19 @@ class TransactionalCopyWorkload:
         while not self._all_copied.is_set():
             self._started += 1
             name = f"copier-{seat}-{self._started}"
-            sitting.append(asyncio.ensure_future(follow(self._world, name, self._main(name, seat))))
+            sitting.append(asyncio.ensure_future(follow(self.world, name, self._main(name, seat))))
             # A client that still runs after this time is replaced, and becomes a zombie.
-            patience_ms = self._random.choice((None, None, 300, 1_500))
-            if self._world.faults_over.is_set():
+            patience_ms = self.random.choice((None, None, 300, 1_500))
+            if self.world.faults_over.is_set():
                 patience_ms = None
             timeout_s = None if patience_ms is None else patience_ms / 1000
             await asyncio.wait([sitting[-1]], timeout=timeout_s)
-            await self._world.sleep(self._random.choice((20, 200)))
+            await self.world.sleep(self.random.choice((20, 200)))
         await asyncio.gather(*sitting)
 
     async def _main(self, name: str, seat: int) -> None:
         config: dict[str, Any] = {
-            "bootstrap_servers": self._world.broker.bootstrap,
+            "bootstrap_servers": self.world.broker.bootstrap,
             "client_id": name,
             "request_timeout_ms": 2_000,
         }
@@ -108,7 +108,7 @@ class TransactionalCopyWorkload:
             "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
             "delivery_timeout_ms": 20_000,
             "max_block_ms": 30_000,
-            "linger_ms": self._random.choice((0, 5)),
+            "linger_ms": self.random.choice((0, 5)),
         }
         consumes = config | {
             "group_id": _GROUP,
@@ -116,7 +116,7 @@ class TransactionalCopyWorkload:
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
         }
-        if self._assignment == "consumer":
+        if self.assignment == "consumer":
             consumes["group_protocol"] = "consumer"
         else:
             consumes |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
@@ -126,21 +126,21 @@ class TransactionalCopyWorkload:
             network = _OldNetwork(self.feature_level, ProducerConfig.from_settings(produces))
             making = producer_on_network(network, **produces)
         reading = Consumer(**consumes)
-        self._world.note(name, "starts")
+        self.world.note(name, "starts")
         try:
             async with making as producer:
                 await producer.init_transactions()
                 async with reading as consumer:
-                    if self._assignment == "by seat":
+                    if self.assignment == "by seat":
                         consumer.assign([_SOURCES[seat]])
                     else:
                         consumer.subscribe([_SOURCE])
                     copier = _Copier(self, name, producer, consumer)
                     await copier.copy()
         except OdradekError as problem:
-            self._world.note(name, f"ends: {type(problem).__name__}: {problem}")
+            self.world.note(name, f"ends: {type(problem).__name__}: {problem}")
         else:
-            self._world.note(name, "ends")
+            self.world.note(name, "ends")
         finally:
             if network is not None:
                 await network.close()
@@ -148,7 +148,7 @@ class TransactionalCopyWorkload:
     async def check(self) -> Iterator[str]:
         """Check that every record of the source is once in the sink, and that the group's offsets
         are at the end of the source."""
-        bootstrap = self._world.broker.bootstrap
+        bootstrap = self.world.broker.bootstrap
         committed = await self._sink.committed()
         source = await read_all(bootstrap, _SOURCE, _PARTITIONS)
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -193,18 +193,18 @@ class _Copier:
         producer: Producer,
         consumer: Consumer,
     ) -> None:
-        self._world: World = workload._world
-        self._random: Random = workload._random
+        self.world: World = workload.world
+        self.random: Random = workload.random
         self._sink: Sink = workload._sink
         self._all_copied: asyncio.Event = workload._all_copied
         self._name = name
         self._producer = producer
         self._consumer = consumer
-        self._in_group = workload._assignment != "by seat"
+        self._in_group = workload.assignment != "by seat"
 
     async def copy(self) -> None:
         while not self._all_copied.is_set():
-            records = await self._consumer.poll(300, max_records=self._random.randint(1, 12))
+            records = await self._consumer.poll(300, max_records=self.random.randint(1, 12))
             group: ConsumerGroupMetadata | str = _GROUP
             if self._in_group:
                 group = self._consumer.group_metadata()
@@ -231,8 +231,8 @@ class _Copier:
             ends = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
             await producer.send_offsets_to_transaction(ends, group)
             await self._pause()
-            if self._random.random() < 0.1:
-                self._world.note(self._name, f"aborts {attempt}")
+            if self.random.random() < 0.1:
+                self.world.note(self._name, f"aborts {attempt}")
                 await producer.abort_transaction()
                 await self._rewind()
                 return
@@ -242,10 +242,10 @@ class _Copier:
                     await producer.commit_transaction()
                     attempt.committed = True
                 except TransactionTimeout as problem:
-                    self._world.note(self._name, f"waits on: {problem}")
-            self._world.note(self._name, f"has committed {attempt}")
+                    self.world.note(self._name, f"waits on: {problem}")
+            self.world.note(self._name, f"has committed {attempt}")
         except Abortable as problem:
-            self._world.note(self._name, f"must abort {attempt}: {problem}")
+            self.world.note(self._name, f"must abort {attempt}: {problem}")
             await producer.abort_transaction()
             await self._rewind()
 
@@ -253,13 +253,13 @@ class _Copier:
         for record in records:
             value = b"%s %s" % (record.value, attempt.name.encode())
             attempt.values.append(value)
-            partition = self._sink.place(self._random)
+            partition = self._sink.place(self.random)
             await self._producer.send(_SINK, value, partition=partition)
-            if self._random.random() < 0.3:
+            if self.random.random() < 0.3:
                 await self._pause()
 
     async def _pause(self) -> None:
-        await self._world.sleep(self._random.choice((0, 1, 20, 200)))
+        await self.world.sleep(self.random.choice((0, 1, 20, 200)))
 
     async def _rewind(self) -> None:
         """Seek to the last committed positions."""

@@ -40,7 +40,7 @@ class RecreatedTopicsWorkload(AdminChurnWorkload):
         #: The number that an offset was set to -> the topic's id.
         self._set_for: dict[int, bytes] = {}
 
-    async def _change(self, admin: Admin, name: str) -> None:
+    async def change(self, admin: Admin, name: str) -> None:
         self._problems += await self._check_offsets(admin)
         for topic in list(self._topics):
             if topic.topic_id is not None and self._marks.random() < _CHANCE:
@@ -49,7 +49,7 @@ class RecreatedTopicsWorkload(AdminChurnWorkload):
                 self._changing = topic
                 await admin.alter_group_offsets(_MARKED, {(topic.name, 0): number})
                 self._changing = None
-        await super()._change(admin, name)
+        await super().change(admin, name)
 
     async def _check_offsets(self, admin: Admin) -> list[str]:
         """The offsets of the group that were set for another topic of the same name."""

@@ -490,7 +490,7 @@ async def test_p23_a_late_success_of_acks_0_is_not_answered(
 ) -> None:
     verifier.holding = True
     client.send(transactional_produce(transactional_batch(0), acks=0), 12)
-    client._sent.pop()
+    client.expect_no_answer()
     await until(lambda: verifier.held)
     verifier.release()
     response = await client.call(transactional_produce(transactional_batch(1)), 12)
