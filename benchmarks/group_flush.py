@@ -80,7 +80,7 @@ async def measure(
     batch = memoryview(make_batch(1000, 16_384, -1))
     logs = make_logs(directory, count, journal_bytes)
     commit = GroupCommit(asyncio.get_running_loop(), THREADS)
-    journal = logs[0]._options.journal
+    journal = logs[0].options.journal
     if journal is not None:
         journal.start(commit.request)
     waiting = Waiting(logs)

@@ -106,11 +106,11 @@ class Partition:
     """
 
     __slots__ = (
-        "_durable_waiters",
         "_flush_waiters",
         "_request_flush",
         "_wakes",
         "data_waiters",
+        "durable_waiters",
         "leader_epoch",
         "log",
         "recorded",
@@ -130,7 +130,7 @@ class Partition:
         self._wakes = Wakes(later)
         #: True if the record that creates this partition is durable.
         self.recorded = True
-        self._durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
+        self.durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
         self._flush_waiters: list[Callable[[ErrorCode], None]] = []
         #: The callbacks for new readable records and for the deletion of the partition. They are
         #: called in the order of this dict; see `fetch/parked.py`.
@@ -196,7 +196,7 @@ class Partition:
         elif self.durable(last_offset):
             callback(ErrorCode.NONE)
         else:
-            self._durable_waiters.append((last_offset, callback))
+            self.durable_waiters.append((last_offset, callback))
 
     def when_flushed(self, callback: Callable[[ErrorCode], None]) -> None:
         """Call `callback` with NONE after the next flush of the segment files, or with the disk's
@@ -343,7 +343,7 @@ class Partition:
                 session.moved()
 
     def _advanced(self, log: PartitionLog) -> None:
-        waiters = self._durable_waiters
+        waiters = self.durable_waiters
         while waiters and log.high_watermark > waiters[0][0]:
             waiters.popleft()[1](ErrorCode.NONE)
         if self.data_waiters or self.up_to_date_sessions:
@@ -364,7 +364,7 @@ class Partition:
         self._give_up(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _give_up(self, error: ErrorCode) -> None:
-        waiters, self._durable_waiters = self._durable_waiters, deque()
+        waiters, self.durable_waiters = self.durable_waiters, deque()
         flush_waiters, self._flush_waiters = self._flush_waiters, []
         for callback in [*(callback for _, callback in waiters), *flush_waiters]:
             callback(error)

@@ -210,8 +210,8 @@ def test_a_run_compares_the_broker_with_its_disk_and_checks_its_queues(
         server = world.broker.server
         server.node.metadata._next_producer_id += 1
         for _, _, partition in server.node.replicas.partitions():
-            partition._durable_waiters.append((1_000_000, lambda error: None))
-        server._limits.bytes_held += 1
+            partition.durable_waiters.append((1_000_000, lambda error: None))
+        server.limits.bytes_held += 1
 
     monkeypatch.setattr(World, "heal", spoil)
     problems = run_seed("produce", 1, []).violations

@@ -78,11 +78,11 @@ def test_forgotten_effects_markers_and_calls_are_violations(
         later_ms = node.clock.monotonic_ms() + 60_000
         kind = completion.TransactionTimer
         shard.outbox.append(SimpleNamespace())  # type: ignore[arg-type]
-        shard._completion._under_way["nobody"] = SimpleNamespace()  # type: ignore[assignment]
+        shard.completion.under_way["nobody"] = SimpleNamespace()  # type: ignore[assignment]
         shard.timers.set(completion.TransactionTimerName(kind.MARKERS, "other"), later_ms)
         shard.timers.set(completion.TransactionTimerName(kind.PARKED, "copy", 7), later_ms)
         lost_call = completion.TransactionTimerName(kind.PARKED, "copy", 8)
-        shard._parking._calls[lost_call] = SimpleNamespace()  # type: ignore[assignment]
+        shard.parking.calls[lost_call] = SimpleNamespace()  # type: ignore[assignment]
 
     found: list[list[str]] = []
     heal = World.heal
@@ -95,8 +95,8 @@ def test_forgotten_effects_markers_and_calls_are_violations(
         spoil(node)
         found.append(list(check_coordinators(node)))
         shard.outbox.clear()
-        shard._completion._under_way.pop("nobody")
-        shard._parking._calls.popitem()
+        shard.completion.under_way.pop("nobody")
+        shard.parking.calls.popitem()
         for name in list(shard.timers._deadlines):
             if name.kind in (
                 completion.TransactionTimer.MARKERS,
@@ -129,7 +129,7 @@ def producer_with(*, available: int, reserved: list[int], in_flight: int = 0) ->
             available_bytes=available,
             incomplete=[SimpleNamespace(reserved_bytes=each) for each in reserved],
         ),
-        _sender=SimpleNamespace(_in_flight={1: in_flight}),
+        sender=SimpleNamespace(_in_flight={1: in_flight}),
     )
 
 
@@ -148,8 +148,8 @@ def network_with(
 ) -> Any:
     """A fake client network with the attributes that the checker reads."""
     connection = SimpleNamespace(
-        _unanswered=[0] * unanswered,
-        _queued=[0] * queued,
+        unanswered=[0] * unanswered,
+        queued=[0] * queued,
         _settings=SimpleNamespace(max_in_flight=5),
     )
     return SimpleNamespace(
@@ -185,8 +185,8 @@ def consumer_with(
     return SimpleNamespace(
         config=SimpleNamespace(client_id="c"),
         _loop=SimpleNamespace(_fetches=range(fetches)),
-        _fetcher=SimpleNamespace(_in_flight=range(in_flight), _sessions=range(sessions)),
-        _group=SimpleNamespace(offsets=SimpleNamespace(_queue=queue)),
+        fetcher=SimpleNamespace(_in_flight=range(in_flight), _sessions=range(sessions)),
+        group=SimpleNamespace(offsets=SimpleNamespace(_queue=queue)),
         _commits=range(commits),
     )
 

@@ -157,7 +157,7 @@ class Workers:
 
     def __init__(self, log: PartitionLog) -> None:
         self.jobs: list[tuple[Callable[[], None], Callable[[Exception | None], None]]] = []
-        log._options.handles.background = lambda work, done: self.jobs.append((work, done))
+        log.options.handles.background = lambda work, done: self.jobs.append((work, done))
 
     def run(self) -> None:
         self.work()()

@@ -199,7 +199,7 @@ class Server:
             for listener in bound.values():
                 listener.close()
             node.logs.stop_background()
-            self._commit.close()
+            self.group_commit.close()
             node.logs.close(clean=False)
             raise
         node.metadata.check_config = partial(check_changed, self._tls)
@@ -207,12 +207,12 @@ class Server:
             node.connection_quotas, lambda: node.metadata.config, budget.connections
         )
         self._dispatcher = self._new_dispatcher()
-        self._limits = SessionLimits(
+        self.limits = SessionLimits(
             config.max_in_flight_per_connection,
             config.max_in_flight_bytes_per_connection,
             config.queued_max_request_bytes,
         )
-        node.answer_room_bytes = self._limits.room_bytes
+        node.answer_room_bytes = self.limits.room_bytes
         try:
             for name, listener in bound.items():
                 serving = await listener.serve(partial(self._session, name), self._tls.get(name))
@@ -374,8 +374,10 @@ class Server:
             )
         self._run_in_background, reading = host.background(loop), host.background(loop)
         self._beside.append(reading)
-        self._commit = host.group_commit(loop, self.metrics.flushed, self.metrics.journal_written)
-        self._commit.files_max = max(budget.segments // 2, 1)
+        self.group_commit = host.group_commit(
+            loop, self.metrics.flushed, self.metrics.journal_written
+        )
+        self.group_commit.files_max = max(budget.segments // 2, 1)
         manager = LogManager(
             config.log_dirs,
             host.files,
@@ -403,7 +405,7 @@ class Server:
                 randomness=host.randomness,
                 logs=manager,
                 scheduler=LoopScheduler(loop),
-                request_flush=self._commit.request,
+                request_flush=self.group_commit.request,
                 metrics=self.metrics,
                 on_fatal=self._fatal,
                 fault_points=host.fault_points,
@@ -414,7 +416,7 @@ class Server:
             )
             log_cleanings(self.node.cleaner)
             log_start(self.node.load())
-            manager.begin_journals(self._commit.request)
+            manager.begin_journals(self.group_commit.request)
         except BaseException:
             self._run_in_background.refuse()
             manager.stop_background()
@@ -446,7 +448,7 @@ class Server:
             self._dispatcher,
             self._next_connection_id,
             FrameReceiver(self.config.socket_request_max_bytes, self._scratch),
-            self._limits,
+            self.limits,
             self.metrics,
             self._closed,
             listener=listener,
@@ -536,9 +538,9 @@ class Server:
         self.node.logs.stop_journals()
         # All logs are flushed together: `close` would sync one after another.
         for partition_log in self.node.logs:
-            self._commit.request(partition_log.durability)
-        await self._commit.drain()
-        self._commit.close()
+            self.group_commit.request(partition_log.durability)
+        await self.group_commit.drain()
+        self.group_commit.close()
         problems = self.node.logs.close(clean=True)
         if problems:
             log.error(
@@ -590,8 +592,8 @@ class Server:
                 self.metrics.certificate_ends_s[name] = tls.end_s
         if self._sasl is not None:
             self._sasl.refresh()
-        self._limits.released()
-        stalled = self._limits.stalled(asyncio.get_running_loop().time())
+        self.limits.released()
+        stalled = self.limits.stalled(asyncio.get_running_loop().time())
         if isinstance(stalled, ConnectionSession):
             stalled.close_as_stalled()
         self._close_excess()

@@ -90,7 +90,6 @@ class PartitionLog:
         "_epochs",
         "_files",
         "_last_stable_offset",
-        "_options",
         "_plain_rules",
         "_producers",
         "_reader",
@@ -111,6 +110,7 @@ class PartitionLog:
         "on_flushed",
         "on_moved",
         "on_offline",
+        "options",
         "partition",
         "report",
         "topic",
@@ -155,10 +155,10 @@ class PartitionLog:
         self.on_flushed: Callable[[], None] = _nothing
         self.watch: ProducerWatch = NOBODY
         self.report = RecoveryReport(topic, partition)
-        self._options = options
+        self.options = options
         self._files = LogFiles(directory, options)
         self.durability = LogDurability(self, self._files, options, start)
-        self.trimming = LogTrimming(self, self._files, self.durability, options)
+        self.trimming = LogTrimming(self, self._files, self.durability)
         self._plain_rules = PlainRules.of(config)
         self._topic_partition = (topic, partition)
         self._last_stable_offset = start.log_end_offset
@@ -185,7 +185,7 @@ class PartitionLog:
             loaded = loader.load()
         except OSError as problem:
             if not loader.fsync_failed and not out_of_files(problem):
-                self._options.unopened[self.name] = self
+                self.options.unopened[self.name] = self
             raise self.failed("opening it", problem) from problem
         files.opened(loaded, start, report)
         self._segments, self._epochs = files.segments, files.epochs
@@ -193,7 +193,7 @@ class PartitionLog:
         self._reader = LogReader(
             files.segments,
             files.producers.aborted_transactions,
-            self._options.handles,
+            self.options.handles,
             self._read_failed,
         )
         self.loaded = True
@@ -257,15 +257,15 @@ class PartitionLog:
             self._segments.close()
             self.loaded = False
         if swap is not None and clean and not self.offline:
-            finish_swaps(self._options.files, self.directory)
+            finish_swaps(self.options.files, self.directory)
 
     # ---- disk errors
 
     def abandon(self) -> None:
         """Stop using the log, whose directory was removed (L-38)."""
         self.close(clean=False)
-        if self._options.unopened.get(self.name) is self:
-            del self._options.unopened[self.name]
+        if self.options.unopened.get(self.name) is self:
+            del self.options.unopened[self.name]
         self._readable_again()
         self.offline = True
         self.offline_reason = "it was deleted"
@@ -277,12 +277,12 @@ class PartitionLog:
             is_reported = bool(self.offline_reason)
             self.offline = True
             self.offline_reason = reason
-            self._options.disk.took_offline(self.name, reason, is_reported=is_reported)
+            self.options.disk.took_offline(self.name, reason, is_reported=is_reported)
             self.on_offline(self)
 
     def take_offline(self, reason: str) -> None:
         """Take the partition offline with its whole directory, whose failure was reported."""
-        self._options.unopened.pop(self.name, None)
+        self.options.unopened.pop(self.name, None)
         self._readable_again()
         if not self.offline:
             self.offline = True
@@ -304,17 +304,17 @@ class PartitionLog:
         reason = f"{doing} failed for {self.name}: {problem}"
         if not out_of_files(problem):
             self._unreadable = True
-            self._options.disk.read_failed(self.name, reason)
+            self.options.disk.read_failed(self.name, reason)
         return StorageError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
 
     def _readable_again(self) -> None:
         self._unreadable = False
-        self._options.disk.unreadable.pop(self.name, None)
+        self.options.disk.unreadable.pop(self.name, None)
 
     def open_again(self, now_ms: int) -> bool:
         """Try again to open a log that could not be opened (`LogOptions.unopened`); True if the log
         is served. A log whose fsync failed is never opened again."""
-        if self._options.unopened.pop(self.name, None) is not self:
+        if self.options.unopened.pop(self.name, None) is not self:
             return not self.offline
         self.offline = False
         try:
@@ -322,7 +322,7 @@ class PartitionLog:
         except StorageError:
             return False
         self.offline_reason = ""
-        self._options.disk.on_online(self.name)
+        self.options.disk.on_online(self.name)
         return True
 
     def offline_error(self) -> PartitionOffline:
@@ -357,7 +357,7 @@ class PartitionLog:
 
     def remove_expired_producers(self, now_ms: int) -> int:
         """Remove expired producers (P-24); returns their number."""
-        self._producers.state.expiration_ms = self._options.producer_expiration_ms()
+        self._producers.state.expiration_ms = self.options.producer_expiration_ms()
         expired = self._producers.state.remove_expired(now_ms)
         for producer_id in expired[:_EXPIRED_REPORTED_MAX]:
             self.watch.expired(self._topic_partition, producer_id)
@@ -519,7 +519,7 @@ class PartitionLog:
             if isinstance(problem, TruncateFailed) and not no_room(problem):
                 self.go_offline(str(problem))
             else:
-                self._options.disk.failed(problem, header.size_bytes)
+                self.options.disk.failed(problem, header.size_bytes)
             raise AppendRejected(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"writing to partition {self.name} failed: {problem.strerror or problem}",
@@ -617,7 +617,7 @@ class PartitionLog:
         """Read up to the end of the log. Indexes that do not match are rebuilt before the call
         returns, because a coordinator that loads and a broker that starts cannot try again
         (L-33)."""
-        with self._options.handles.without_background():
+        with self.options.handles.without_background():
             return self.read(offset, max_bytes, upper_bound=self.log_end_offset, minimum_one=True)
 
     def readable_bytes(self, offset: int, upper_bound: int) -> int:
@@ -694,5 +694,5 @@ class PartitionLog:
     def max_timestamp_offset_at_once(self) -> tuple[int, int] | None:
         """The same as `max_timestamp_offset`, but indexes that do not match are rebuilt before the
         call returns, because a broker that starts cannot try again (L-33)."""
-        with self._options.handles.without_background():
+        with self.options.handles.without_background():
             return self.max_timestamp_offset()

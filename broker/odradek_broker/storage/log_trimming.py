@@ -30,6 +30,7 @@ _Result = TypeVar("_Result")
 class TrimmedLog(FlushedLog, Protocol):
     """The log that records are removed from."""
 
+    options: LogOptions
     log_start_offset: int
 
     def ensure_loaded(self, now_ms: int = 0) -> None:
@@ -44,15 +45,12 @@ class TrimmedLog(FlushedLog, Protocol):
 class LogTrimming:
     """Removes records of one log, at its start, in its middle, and at its end."""
 
-    __slots__ = ("_durability", "_files", "_log", "_options")
+    __slots__ = ("_durability", "_files", "_log")
 
-    def __init__(
-        self, log: TrimmedLog, files: LogFiles, durability: LogDurability, options: LogOptions
-    ) -> None:
+    def __init__(self, log: TrimmedLog, files: LogFiles, durability: LogDurability) -> None:
         self._log = log
         self._files = files
         self._durability = durability
-        self._options = options
 
     # ---- the log start
 
@@ -108,7 +106,7 @@ class LogTrimming:
             log.roll_at(offset, now_ms)
             self._files.directory.sync()
             oldest = segments.all[:-1]
-            segments.discard_oldest(len(oldest), now_ms, self._options.deleted)
+            segments.discard_oldest(len(oldest), now_ms, self._log.options.deleted)
             for segment in oldest:
                 self._files.producers.aborted_transactions.forget(segment)
             # If a crash restored the old segments, a start would take the gap before the new
@@ -161,7 +159,7 @@ class LogTrimming:
         if self.swapping:
             return 0  # Retention is applied again soon enough.
         count = segments_to_delete(
-            segment_facts(segments, log.log_end_offset, self._options.files),
+            segment_facts(segments, log.log_end_offset, self._log.options.files),
             total_bytes=segments.total_bytes,
             config=log.config,
             now_ms=now_ms,
@@ -182,7 +180,7 @@ class LogTrimming:
         oldest = segments.all[:count]
         try:
             due_ms = now_ms + log.config.file_delete_delay_ms
-            segments.discard_oldest(count, due_ms, self._options.deleted)
+            segments.discard_oldest(count, due_ms, self._log.options.deleted)
         finally:
             # If a rename fails, the segments before it have been taken out of the log already.
             for segment in oldest:
@@ -224,9 +222,9 @@ class LogTrimming:
         if self.swapping or bases[at : at + len(sources) + 1][:-1] != sources:
             # Retention has removed sources since they were cleaned. (The active segment is never a
             # source.)
-            remove_cleaned(self._options.files, path, sources[0])
+            remove_cleaned(self._log.options.files, path, sources[0])
             return False
-        swap = self._files.swap = SegmentSwap(self._options.files, path, sources)
+        swap = self._files.swap = SegmentSwap(self._log.options.files, path, sources)
         doing = "swapping a cleaned segment in"
         try:
             swap.commit()
@@ -235,7 +233,7 @@ class LogTrimming:
                 raise self._log.failed(doing, problem) from problem
             # The last rename commits the swap; the renames before it have no effect on a start.
             self._files.swap = None
-            remove_cleaned(self._options.files, path, sources[0])
+            remove_cleaned(self._log.options.files, path, sources[0])
             raise self._no_room(doing, problem) from problem
         return True
 
@@ -257,7 +255,7 @@ class LogTrimming:
         first = segments.bases.index(swap.sources[0])
         sources = segments.all[first : first + len(swap.sources)]
         cleaned = Segment(
-            self._options.handles,
+            self._log.options.handles,
             self._files.directory.path,
             swap.sources[0],
             created_ms=now_ms,
@@ -285,7 +283,7 @@ class LogTrimming:
         self._files.swap = None
         self._files.directory.dirty = True
         due_ms = now_ms + self._log.config.file_delete_delay_ms
-        self._files.segments.remove_later(swap.retired_paths, due_ms, self._options.deleted)
+        self._files.segments.remove_later(swap.retired_paths, due_ms, self._log.options.deleted)
 
     def _step(self, step: Callable[[], _Result], doing: str) -> _Result:
         """Take a step of a committed swap."""
@@ -299,7 +297,7 @@ class LogTrimming:
 
     def _no_room(self, doing: str, problem: OSError) -> StorageError:
         """The error for a step that found no room on the disk, and has changed nothing."""
-        self._options.disk.failed(problem)
+        self._log.options.disk.failed(problem)
         return StorageError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed for {self._log.name}: {problem}"
         )
@@ -314,7 +312,7 @@ class LogTrimming:
         offset = max(offset, log.log_start_offset)
         if offset >= log.log_end_offset:
             return log.log_end_offset
-        journal = self._options.journal
+        journal = self._log.options.journal
         busy = "compacted" if self.swapping else ""
         if not busy and journal is not None and (journal.unwritten or journal.crowded):
             busy = "flushed"

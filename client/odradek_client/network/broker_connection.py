@@ -201,8 +201,8 @@ class BrokerConnection:
         self._late = False
         self._transport: Transport | None = None
         self._attempt: asyncio.Task[Any] | None = None
-        self._queued: deque[_InFlightRequest] = deque()
-        self._unanswered: deque[_InFlightRequest] = deque()
+        self.queued: deque[_InFlightRequest] = deque()
+        self.unanswered: deque[_InFlightRequest] = deque()
         self._correlation_id = -1
         self._throttled_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -300,9 +300,9 @@ class BrokerConnection:
         if not self.ready.done():
             final = failure if isinstance(failure, _FINAL) else ConnectionLost(reason)
             self.ready.set_exception(type(final)(reason, code=final.code))
-        lost = [*self._unanswered, *self._queued]
-        self._unanswered.clear()
-        self._queued.clear()
+        lost = [*self.unanswered, *self.queued]
+        self.unanswered.clear()
+        self.queued.clear()
         for pending in lost:
             if not pending.answered.done():
                 pending.answered.set_exception(failure or ConnectionLost(reason))
@@ -374,7 +374,7 @@ class BrokerConnection:
     @property
     def in_flight(self) -> int:
         """The number of requests that are not answered yet, including those in the queue."""
-        return len(self._unanswered) + len(self._queued)
+        return len(self.unanswered) + len(self.queued)
 
     @property
     def is_late(self) -> bool:
@@ -386,11 +386,11 @@ class BrokerConnection:
         """True if a request would be written immediately if it were submitted now."""
         return (
             self.state is ConnectionState.READY
-            and not self._queued
+            and not self.queued
             and self._transport is not None
             and self._transport.writable
             and not self._authenticating
-            and len(self._unanswered) < self._settings.max_in_flight
+            and len(self.unanswered) < self._settings.max_in_flight
             and (self._throttled_until == 0.0 or self._loop.time() >= self._throttled_until)
         )
 
@@ -438,7 +438,7 @@ class BrokerConnection:
         if self.state is ConnectionState.CLOSED:
             answered.set_exception(ConnectionLost(f"{self.host}:{self.port} was closed"))
             return answered
-        if len(self._queued) >= QUEUE_MAX:
+        if len(self.queued) >= QUEUE_MAX:
             answered.set_exception(
                 Closed(f"{QUEUE_MAX} requests already wait for {self.host}:{self.port}")
             )
@@ -449,7 +449,7 @@ class BrokerConnection:
         if api.key in _WAIT_FOR_OTHERS:
             late_at = float("inf")
         pending = _InFlightRequest(request, api, deadline, answered, version, max_version, late_at)
-        self._queued.append(pending)
+        self.queued.append(pending)
         due_at = min(deadline, late_at)
         if self._timer is None or due_at < self._timer_at:
             self._set_timer(due_at)
@@ -459,11 +459,11 @@ class BrokerConnection:
 
     def _pump(self) -> None:
         """Write queued requests as long as the state of the connection allows it."""
-        queued = self._queued
+        queued = self.queued
         while queued and self.state is ConnectionState.READY:
             if self._transport is None or not self._transport.writable or self._authenticating:
                 return
-            if len(self._unanswered) >= self._settings.max_in_flight or self._wait_for_throttle():
+            if len(self.unanswered) >= self._settings.max_in_flight or self._wait_for_throttle():
                 return
             pending = queued.popleft()
             if pending.answered.done():
@@ -487,7 +487,7 @@ class BrokerConnection:
         if pending.api.key is ApiKey.PRODUCE and getattr(request, "acks", -1) == 0:
             pending.answered.set_result(None)  # there will be no response (C-26, N-09)
         else:
-            self._unanswered.append(pending)
+            self.unanswered.append(pending)
         self._transport.write(buffers)
 
     def _wait_for_throttle(self) -> bool:
@@ -514,20 +514,20 @@ class BrokerConnection:
             reason = f"{self.host}:{self.port} sent an answer that makes no sense: {error}"
             self._close(reason, BadAnswer(reason))
             return
-        if self._queued:
+        if self.queued:
             self._pump()
 
     def _answer(self, frame: memoryview) -> None:
         correlation_id = decode_correlation_id(frame)
-        if not self._unanswered or self._unanswered[0].correlation_id != correlation_id:
+        if not self.unanswered or self.unanswered[0].correlation_id != correlation_id:
             raise BadAnswer(f"correlation id {correlation_id} was not asked next")
-        pending = self._unanswered[0]
+        pending = self.unanswered[0]
         response: Any
         if pending.api.key is ApiKey.API_VERSIONS and is_unsupported_version(frame):
             response = versions_refused(pending.api, frame)
         else:
             response = decode_response(pending.api, pending.version or 0, frame)
-        self._unanswered.popleft()
+        self.unanswered.popleft()
         if self._late:
             self._late = False
             self._owner.connection_late(
@@ -548,15 +548,15 @@ class BrokerConnection:
         """End the connection, because the transport has lost it."""
         silent = self._transport is not None and not self._transport.heard
         opening = self.state is ConnectionState.OPENING
-        if opening and silent and self._curious and self._settings.tls is None and self._unanswered:
+        if opening and silent and self._curious and self._settings.tls is None and self.unanswered:
             # `open` continues, and probes the cause.
             self._ended = ConnectionLost(reason)
-            self._unanswered.popleft().answered.set_exception(self._ended)
+            self.unanswered.popleft().answered.set_exception(self._ended)
         elif opening and certain:
             if reason == SPEAKS_TLS:
                 reason = mismatches.speaks_tls(sasl=self._settings.login is not None)
             self._fail(reason, TlsFailed)
-        elif self._curious and self._settings.login is None and self._unanswered and not opening:
+        elif self._curious and self._settings.login is None and self.unanswered and not opening:
             # The broker has answered nothing but ApiVersions, and ApiVersions needs no
             # authentication, so the listener may require SASL.
             self._owner.spawn(self, self._look_into(reason))
@@ -592,7 +592,7 @@ class BrokerConnection:
         if self.state is ConnectionState.CLOSED:
             return
         now = self._loop.time()
-        for pending in self._unanswered:
+        for pending in self.unanswered:
             if pending.deadline <= now:
                 reason = (
                     f"{self.host}:{self.port} did not answer {pending.api.name} in time; "
@@ -603,15 +603,15 @@ class BrokerConnection:
                     pending.answered.set_exception(late)
                 self._close(reason)
                 return
-        for pending in [pending for pending in self._queued if pending.deadline <= now]:
-            self._queued.remove(pending)
+        for pending in [pending for pending in self.queued if pending.deadline <= now]:
+            self.queued.remove(pending)
             if not pending.answered.done():
                 pending.answered.set_exception(
                     RequestTimedOut(
                         f"{pending.api.name} could not be sent to {self.host}:{self.port} in time"
                     )
                 )
-        waiting = (*self._unanswered, *self._queued)
+        waiting = (*self.unanswered, *self.queued)
         overdue = [pending for pending in waiting if pending.late_at <= now]
         for pending in overdue:
             pending.late_at = now + LATE_AGAIN_S

@@ -264,7 +264,7 @@ async def test_d5_a_produce_is_answered_when_its_records_are_durable(
     assert partition.log.log_end_offset == 1
     assert partition.log.high_watermark == 0
     assert await read_values(await broker.client(), "t") == []
-    broker.server._commit.request(held[0])
+    broker.server.group_commit.request(held[0])
     assert only(await client.receive()).base_offset == 0
     assert await read_values(client, "t") == [b"a"]
 

@@ -516,7 +516,7 @@ async def test_d11_unread_answers_make_later_fetch_answers_smaller(
         return sum(len(data.records or b"") for data in answer.responses[0].partitions)
 
     assert await fetched_bytes() > limit_bytes * 9 // 10
-    limits = broker.server._limits
+    limits = broker.server.limits
     assert limits.bytes_held == 0
     silent = await broker.client()
     silent.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -541,12 +541,12 @@ async def test_n10_n14_answers_for_a_closed_connection_occupy_no_memory(
     monkeypatch.setattr(broker.node.partition("t", 0), "_request_flush", held.append)
     client.send(produce_request("t", batch_of(b"a")), 9)
     await until(lambda: held)
-    assert broker.server._limits.bytes_held > 0
+    assert broker.server.limits.bytes_held > 0
     client.close()
     await until(lambda: not broker.server.sessions)
-    broker.server._commit.request(held[0])
+    broker.server.group_commit.request(held[0])
     await until(lambda: broker.node.partition("t", 0).log.high_watermark == 1)
-    assert broker.server._limits.bytes_held == 0
+    assert broker.server.limits.bytes_held == 0
 
 
 async def test_n12_the_advertised_address_is_described(broker: RunningBroker) -> None:

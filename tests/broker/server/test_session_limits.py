@@ -127,7 +127,7 @@ async def test_n14_large_requests_take_turns_if_memory_is_short(
 
     async with asyncio.timeout(60):
         assert await asyncio.gather(*map(produce, clients)) == [0] * 10
-    held = broker.server._limits
+    held = broker.server.limits
     assert (held.unfinished_bytes, held.bytes_held, len(held.waiting)) == (0, 0, 0)
 
 
@@ -135,7 +135,7 @@ async def test_n14_a_connection_with_a_stalled_request_is_disconnected(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(queued_max_request_bytes="300000")
-    held = broker.server._limits
+    held = broker.server.limits
     slow, other = await broker.client(), await broker.client()
     for each in (slow, other):
         each.writer.write((900_000).to_bytes(4, "big") + bytes(400_000))

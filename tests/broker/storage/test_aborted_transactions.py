@@ -91,7 +91,7 @@ def damage(log: PartitionLog, files: MemoryFiles, segment_number: int, position:
     content = bytearray(files.content(segment.path))
     content[position + 8 : position + 12] = b"\xff" * 4
     files.put(segment.path, bytes(content))
-    log._options.handles.forget(segment)
+    log.options.handles.forget(segment)
     segment.drop_handle()
 
 
@@ -142,7 +142,7 @@ def test_l33_the_rebuild_of_a_transaction_index_ends_when_the_broker_stops(
     before = {path: files.content(path) for path in files.paths()}
     with pytest.raises(IndexesBeingRebuilt):
         aborted(log)
-    log._options.handles.halted = True
+    log.options.handles.halted = True
     workers.run()
     assert {path: files.content(path) for path in files.paths()} == before
     assert not log.offline
@@ -211,7 +211,7 @@ def test_l15_a_marker_with_a_wrong_checksum_is_not_used(
     assert batch[different] == abort[different]
     content[position + different] = commit[different]
     files.put(segment.path, bytes(content))
-    log._options.handles.forget(segment)
+    log.options.handles.forget(segment)
     segment.drop_handle()
     with pytest.raises(LogCorrupt):
         aborted(log)
@@ -443,7 +443,7 @@ def test_l27_an_index_rebuild_starts_again_after_compaction(
     first = log.segments[0]
     whole = files.content(first.path)
     files.put(first.path, whole[:1])
-    cleaned = Segment(log._options.handles, log.directory, 0, created_ms=NOW_MS)
+    cleaned = Segment(log.options.handles, log.directory, 0, created_ms=NOW_MS)
     log._segments.replace([first], cleaned)
     workers.run()
     cleaned.size_bytes = cleaned.synced_bytes = len(whole)

@@ -83,7 +83,7 @@ def damage(log: PartitionLog, files: MemoryFiles, position: int, replacement: by
     content[position : position + len(replacement)] = replacement
     files.put(path, bytes(content))
     segment = log.segments[0]
-    log._options.handles.forget(segment)
+    log.options.handles.forget(segment)
     segment.drop_handle()
     segment.unload_indexes()
 
@@ -292,7 +292,7 @@ def test_l33_an_index_scan_ends_at_its_next_block_when_the_broker_stops(
 ) -> None:
     """The scan leaves no result, and reports no damage: the next start finds the same files."""
     monkeypatch.setattr("odradek_broker.storage.segment_scanner._WALK_BLOCK_BYTES", HEADER_BYTES)
-    workers, handles = Workers(log), log._options.handles
+    workers, handles = Workers(log), log.options.handles
     expected = at_time(log, 2)
     ruin_indexes(log, files)
     before = {path: files.content(path) for path in files.paths()}

@@ -207,7 +207,7 @@ def test_l40_a_failed_read_is_reported_and_the_next_one_may_succeed(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
     told: list[str] = []
-    disk = log._options.disk
+    disk = log.options.disk
     disk.on_unreadable = lambda name, reason: told.append(name)
     before = read(log, 0)
     files.fail(DiskFailure("read", for_ever=True))
@@ -265,7 +265,7 @@ def test_d11_indexes_of_closed_segments_are_unloaded_beyond_a_limit(
     everything = records(read_all(log))
     if reopened:
         log = make_log(files, segment_bytes=1500, index_interval_bytes=100, index_bytes_max=200)
-    handles = log._options.handles
+    handles = log.options.handles
     assert len(log.segments) > 10
     rng = random.Random(11)
     for _ in range(300):

@@ -103,7 +103,7 @@ def _answers(log: PartitionLog) -> Answers:
         log.max_timestamp_offset(),
         [
             facts.newest_ms()
-            for facts in segment_facts(log._segments, log.log_end_offset, log._options.files)
+            for facts in segment_facts(log._segments, log.log_end_offset, log.options.files)
         ],
         list(log.leader_epochs.entries),
         sorted(

@@ -548,7 +548,7 @@ def test_l40_a_log_that_could_not_be_opened_is_opened_again(files: MemoryFiles) 
     log.close(clean=True)
     files.fail(DiskFailure("read", for_ever=True))
     log = PartitionLog(
-        "t", 0, bytes(16), DIRECTORY, log.config, log._options, LogStart(0, 1, 1, True)
+        "t", 0, bytes(16), DIRECTORY, log.config, log.options, LogStart(0, 1, 1, True)
     )
     with pytest.raises(AppendRejected) as caught:
         append(log)
@@ -566,7 +566,7 @@ def test_d5_a_failed_fsync_at_the_start_keeps_the_partition_offline(files: Memor
     log = make_log(files, durability="fsync")
     append(log)
     log.close(clean=False)
-    log = PartitionLog("t", 0, bytes(16), DIRECTORY, log.config, log._options, LogStart())
+    log = PartitionLog("t", 0, bytes(16), DIRECTORY, log.config, log.options, LogStart())
     files.fail(DiskFailure("sync"))
     with pytest.raises(StorageError):
         log.load(NOW_MS)

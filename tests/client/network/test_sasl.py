@@ -141,7 +141,7 @@ async def test_c73_re_authentication_follows_open_requests_and_delays_new_ones(
         await until(lambda: connection._authenticating)
         assert not connection.is_ready
         second = asyncio.ensure_future(admin.list_topics())
-        await until(lambda: len(connection._queued) == 1)
+        await until(lambda: len(connection.queued) == 1)
         answer_now.set()
         await asyncio.gather(first, second, renewal)
         after = [key for key, _, _ in broker.requests[before:]]

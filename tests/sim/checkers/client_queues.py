@@ -42,28 +42,28 @@ def check_network(network: NetworkClient) -> Iterator[str]:
         connection = node.connection
         if connection is None:
             continue
-        if len(connection._unanswered) > connection._settings.max_in_flight:
+        if len(connection.unanswered) > connection._settings.max_in_flight:
             yield (
-                f"{name} has {len(connection._unanswered)} requests unanswered by {node_id}"
+                f"{name} has {len(connection.unanswered)} requests unanswered by {node_id}"
                 f" ({channel}), of {connection._settings.max_in_flight}"
             )
-        if len(connection._unanswered) + len(connection._queued) > _REQUESTS_MAX:
-            yield f"{name} has {len(connection._queued)} requests waiting for {node_id} ({channel})"
+        if len(connection.unanswered) + len(connection.queued) > _REQUESTS_MAX:
+            yield f"{name} has {len(connection.queued)} requests waiting for {node_id} ({channel})"
     if len(network._metadata._waiters) > _REQUESTS_MAX:
         yield f"{name} has {len(network._metadata._waiters)} callers that wait for metadata"
 
 
 def check_consumer(consumer: Consumer) -> Iterator[str]:
     """Check the requests and commits of a consumer; may be called at any time."""
-    name, fetcher = consumer.config.client_id, consumer._fetcher
+    name, fetcher = consumer.config.client_id, consumer.fetcher
     fetches = len(consumer._loop._fetches)
     if fetches < len(fetcher._in_flight):
         yield f"{name} takes {len(fetcher._in_flight)} brokers for asked, and waits for {fetches} answers"
     # A completed fetch may stay in the list for a moment.
     if fetches > 2 * len(fetcher._sessions):
         yield f"{name} waits for {fetches} fetches of {len(fetcher._sessions)} brokers"
-    if consumer._group is not None:
-        pending = len(consumer._group.offsets._queue.pending())
+    if consumer.group is not None:
+        pending = len(consumer.group.offsets._queue.pending())
         # One automatic commit in the background, and one that a caller awaits.
         if pending > len(consumer._commits) + 2:
             yield f"{name} has {pending} commits without an outcome"
@@ -79,7 +79,7 @@ def check_producers(loop: asyncio.AbstractEventLoop) -> Iterator[str]:
 def check_producer(producer: Producer) -> Iterator[str]:
     """Check a producer; may be called at any time."""
     config, name = producer.config, producer.config.client_id
-    accumulator, sender = producer.accumulator, producer._sender
+    accumulator, sender = producer.accumulator, producer.sender
     if accumulator is None or sender is None:
         return
     reserved = sum(batch.reserved_bytes for batch in accumulator.incomplete)

@@ -53,7 +53,7 @@ def _check_timers(where: str, runtime: Runtime[Any], now_ms: int) -> Iterator[st
 def _check_markers(shard: TransactionShard) -> Iterator[str]:
     if shard.outbox:
         yield f"{len(shard.outbox)} effects of a transaction shard are not carried out"
-    under_way, parked = shard._completion._under_way, shard._parking._calls
+    under_way, parked = shard.completion.under_way, shard.parking.calls
     for name in under_way:
         if name not in shard.transactions:
             yield f"markers of {name!r} are on their way, which is no transactional id"
@@ -77,8 +77,8 @@ def waiting_in_coordinators(node: Node) -> dict[str, int]:
                 if not isinstance(timer, Periodic) and timer.kind not in _SCANS:
                     waiting[f"deadlines of a {name} shard ({timer})"] = 1
     for shard in node.transactions.shards.cores:
-        waiting["calls parked by a transaction shard"] = len(shard._parking._calls)
-        waiting["transactions that wait for markers"] = len(shard._completion._under_way)
+        waiting["calls parked by a transaction shard"] = len(shard.parking.calls)
+        waiting["transactions that wait for markers"] = len(shard.completion.under_way)
         waiting["decided transactions that nobody ends"] = sum(
             held.state.is_prepared for held in shard.transactions.values()
         )

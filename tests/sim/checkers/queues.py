@@ -18,7 +18,7 @@ from odradek_broker.server.server import Server
 
 def check_limits(server: Server) -> Iterator[str]:
     """Yield exceeded limits; may be called at any time."""
-    limits = server._limits
+    limits = server.limits
     sessions = list(server.sessions)
     for session in sessions:
         if len(session._slots) > limits.in_flight_max:
@@ -57,20 +57,20 @@ def check_empty(server: Server) -> Iterator[str]:
     node = server.node
     waiting = {
         "connections": len(server.sessions),
-        "bytes held by connections": server._limits.bytes_held,
-        "bytes of unfinished requests": server._limits.unfinished_bytes,
-        "connections that wait for memory": len(server._limits.waiting),
+        "bytes held by connections": server.limits.bytes_held,
+        "bytes of unfinished requests": server.limits.unfinished_bytes,
+        "connections that wait for memory": len(server.limits.waiting),
         "parked fetches": len(node.parked_fetches),
         "requests in slices": node.slices.unfinished,
         "share sessions": len(node.share_sessions),
         "share partitions without a session": len(node.share_partitions),
-        "flushes": len(server._commit._asked) + len(server._commit._running),
+        "flushes": len(server.group_commit._asked) + len(server.group_commit._running),
         "producer ids asked for": len(node.producer_ids._waiting),
         "batches that wait for their transaction": len(node.verification._queues),
         "questions about transactions": len(node.verification._questions),
     }
     for topic, index, partition in node.replicas.partitions():
         waiting[f"waiters for data of {topic}-{index}"] = len(partition.data_waiters)
-        waiting[f"waiters for the disk of {topic}-{index}"] = len(partition._durable_waiters)
+        waiting[f"waiters for the disk of {topic}-{index}"] = len(partition.durable_waiters)
     waiting |= waiting_in_coordinators(node)
     yield from (f"{count} {what} are left" for what, count in waiting.items() if count)

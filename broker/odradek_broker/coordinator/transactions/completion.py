@@ -359,24 +359,21 @@ class Completion:
         self._observer = observer
         self._fault_points = fault_points
         self._on_complete = on_complete
-        self._under_way: dict[str, MarkerProgress] = {}
-
-    def is_under_way(self, name: str) -> bool:
-        """True if the transaction of the id is decided and its Complete record is not durable."""
-        return name in self._under_way
+        #: The decided transactions whose Complete records are not durable, by their ids.
+        self.under_way: dict[str, MarkerProgress] = {}
 
     def begin(self, name: str, now: Instant) -> CoreOutcome:
         """Begin to write the markers of a transaction whose decision is durable."""
         current = self._transactions.get(name)
         if current is None or not current.state.is_prepared:
             return CoreOutcome()
-        self._under_way[name] = MarkerProgress(current, self._coordinator_epoch)
+        self.under_way[name] = MarkerProgress(current, self._coordinator_epoch)
         return self.send_markers(name, now)
 
     def send_markers(self, name: str, now: Instant) -> CoreOutcome:
         """Request the markers that are not written yet; if all are written, complete the
         transaction."""
-        progress = self._under_way.get(name)
+        progress = self.under_way.get(name)
         if progress is None or progress.in_flight:
             return CoreOutcome()
         if not progress.remaining:
@@ -391,7 +388,7 @@ class Completion:
         self, name: str, codes: Mapping[TopicPartition, ErrorCode], now: Instant
     ) -> Decision:
         """Take the leaders' answers to one `SendMarkers`."""
-        progress = self._under_way.get(name)
+        progress = self.under_way.get(name)
         if progress is None or not progress.in_flight:
             return CoreOutcome()
         progress.in_flight = False
@@ -408,11 +405,11 @@ class Completion:
         now: Instant,
     ) -> CoreOutcome:
         found = await progress.answered(codes, self._exists)
-        if self._under_way.get(name) is not progress:
+        if self.under_way.get(name) is not progress:
             return CoreOutcome()
         for answer in (MarkerAnswer.STALE, MarkerAnswer.FAILED):
             if answer in found:
-                del self._under_way[name]
+                del self.under_way[name]
                 error = codes.get(found[answer][0], _E.REQUEST_TIMED_OUT)
                 self._observer(MarkersStopped(name, found[answer], error, answer))
                 return CoreOutcome()
@@ -430,7 +427,7 @@ class Completion:
 
     def clear(self) -> None:
         """Drop all completions, because this broker no longer coordinates the ids."""
-        self._under_way.clear()
+        self.under_way.clear()
 
     # --- Inside ---
 
@@ -447,14 +444,14 @@ class Completion:
         self._observer(TransactionCompleted(name, before, after))
 
         def after_append(error: ErrorCode, then: Instant) -> CoreOutcome:
-            progress = self._under_way.get(name)
+            progress = self.under_way.get(name)
             if error is not _E.NONE:
                 self._observer(StepNotRecorded(name, Cause.MARKERS_WRITTEN, None, error))
                 if progress is not None:
                     progress.attempts += 1
                     self._retry(name, progress, then)
                 return CoreOutcome()
-            self._under_way.pop(name, None)
+            self.under_way.pop(name, None)
             return CoreOutcome()
 
         self._on_complete(name)

@@ -134,7 +134,7 @@ class PendingTransitions:
     def is_busy(self, name: str) -> bool:
         """True while a transition is not durable, or a decided transaction has no durable Complete
         record."""
-        return name in self._targets or self._completion.is_under_way(name)
+        return name in self._targets or name in self._completion.under_way
 
     def record(
         self,
@@ -287,7 +287,7 @@ class Parking:
 
     def __init__(self, timers: Timers[TransactionTimerName]) -> None:
         self._timers = timers
-        self._calls: dict[TransactionTimerName, ParkedCall] = {}
+        self.calls: dict[TransactionTimerName, ParkedCall] = {}
         self._of_id: dict[str, list[TransactionTimerName]] = {}
         self._next_number = 0
 
@@ -299,7 +299,7 @@ class Parking:
         self._next_number += 1
         timer = TransactionTimerName(TransactionTimer.PARKED, name, self._next_number)
         self._of_id.setdefault(name, []).append(timer)
-        self._calls[timer] = ParkedCall(call, deferred, until_ms)
+        self.calls[timer] = ParkedCall(call, deferred, until_ms)
         self._timers.set(timer, until_ms)
         return True
 
@@ -309,7 +309,7 @@ class Parking:
 
     def take(self, timer: TransactionTimerName) -> ParkedCall | None:
         """Remove and return a parked call; None if it was removed before."""
-        parked = self._calls.pop(timer, None)
+        parked = self.calls.pop(timer, None)
         if parked is not None:
             self._timers.cancel(timer)
             waiting = self._of_id[timer.transactional_id]
@@ -320,7 +320,7 @@ class Parking:
 
     def clear(self) -> list[ParkedCall]:
         """Remove and return all parked calls."""
-        return [parked for timer in list(self._calls) if (parked := self.take(timer)) is not None]
+        return [parked for timer in list(self.calls) if (parked := self.take(timer)) is not None]
 
 
 _SCAN = TransactionTimerName(TransactionTimer.TIMEOUTS)
@@ -364,8 +364,8 @@ class TransactionShard:
         self._added_at_ms = 0
         #: The ids that the present check for expired ids has yet to look at.
         self._unchecked: deque[str] = deque()
-        self._parking = Parking(self.timers)
-        self._completion = Completion(
+        self.parking = Parking(self.timers)
+        self.completion = Completion(
             self.transactions,
             self.timers,
             self.outbox,
@@ -376,7 +376,7 @@ class TransactionShard:
             self._resume_parked,
         )
         self._pending = PendingTransitions(
-            self.transactions, self.outbox, self._completion, observer, fault_points
+            self.transactions, self.outbox, self.completion, observer, fault_points
         )
 
     # --- Replay: the only place where durable state changes ---
@@ -427,13 +427,13 @@ class TransactionShard:
                 partitions = sorted(current.partitions)
                 self._observer(CompletionResumed(name, current, partitions))
                 # Each transaction is resumed by its own effect, because each may write a record.
-                self.outbox.append(DecideAgain(partial(self._completion.begin, name)))
+                self.outbox.append(DecideAgain(partial(self.completion.begin, name)))
         return CoreOutcome()
 
     def closed(self, error: ErrorCode) -> CoreOutcome:
         """End the shard: this broker does not coordinate its ids any more."""
-        out = CoreOutcome(replies=[parked.answer(error) for parked in self._parking.clear()])
-        self._completion.clear()
+        out = CoreOutcome(replies=[parked.answer(error) for parked in self.parking.clear()])
+        self.completion.clear()
         effects = list(self.outbox)
         self.outbox.clear()
         for effect in effects:
@@ -450,8 +450,8 @@ class TransactionShard:
         if name.kind is TransactionTimer.TIMED_OUT:
             return self.abort_if(self._timed_out, name.transactional_id, now)
         if name.kind is TransactionTimer.MARKERS:
-            return self._completion.send_markers(name.transactional_id, now)
-        parked = self._parking.take(name)
+            return self.completion.send_markers(name.transactional_id, now)
+        parked = self.parking.take(name)
         if parked is None:
             return CoreOutcome()
         return CoreOutcome(replies=[parked.answer(_E.CONCURRENT_TRANSACTIONS)])
@@ -577,14 +577,14 @@ class TransactionShard:
         current = self.transactions.get(call.transactional_id)
         if current is None or not current.state.is_prepared or until_ms <= now.monotonic_ms:
             return False
-        return self._parking.park(call, deferred, until_ms)
+        return self.parking.park(call, deferred, until_ms)
 
     def _resume_parked(self, name: str) -> None:
-        for timer in self._parking.of_id(name):
+        for timer in self.parking.of_id(name):
             self.outbox.append(DecideAgain(partial(self._resume, timer)))
 
     def _resume(self, timer: TransactionTimerName, now: Instant) -> Decision:
-        parked = self._parking.take(timer)
+        parked = self.parking.take(timer)
         if parked is None:
             return CoreOutcome()
         if parked.deferred.abandoned:

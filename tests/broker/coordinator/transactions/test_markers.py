@@ -260,7 +260,7 @@ async def test_t51_a_marker_is_acknowledged_when_it_is_durable(
     broker.node.markers.write(marker).then(results.append)
     assert partition.log.log_end_offset == 2
     assert (results, partition.log.last_stable_offset) == ([], 0)
-    broker.server._commit.request(held[0])
+    broker.server.group_commit.request(held[0])
     await until(lambda: results)
     assert partition.log.last_stable_offset == 2
 

@@ -202,7 +202,7 @@ def test_l05_a_log_cleaned_after_the_loss_of_its_index_keeps_committed_records(l
         assert len(keys_of(log)) > 60, "nothing is cleaned yet"
         while workers.jobs:
             workers.run()
-        log._options.handles.background = None
+        log.options.handles.background = None
         world.look()
     # The first attempt has taken a producer snapshot.
     log.durability.flush()
