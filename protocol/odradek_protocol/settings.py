@@ -112,13 +112,20 @@ class BadValue(ValueError):
 
 
 BOOLEANS = {"true": True, "false": False}
+_BLANKS = "".join(map(chr, range(ord(" ") + 1)))
+
+
+def trim(text: str) -> str:
+    """The text without surrounding blanks, as Java's `String.trim` returns it: blanks are the
+    characters up to the space, and not those of Unicode, such as the no-break space."""
+    return text.strip(_BLANKS)
 
 
 def read_boolean(text: str, words: Mapping[str, bool] = BOOLEANS) -> bool:
     """The boolean of a word in upper or lower case. Raises BadValue, with the allowed words, for
     any other text."""
     try:
-        return words[text.strip().lower()]
+        return words[trim(text).lower()]
     except KeyError:
         raise BadValue("must be true or false") from None
 
@@ -133,7 +140,7 @@ def read_integer(text: str) -> int:
 
 def read_list(text: str, separator: str = ",") -> tuple[str, ...]:
     """The parts of a comma-separated list, without surrounding blanks; empty parts are dropped."""
-    return tuple(part for each in text.split(separator) if (part := each.strip()))
+    return tuple(part for each in text.split(separator) if (part := trim(each)))
 
 
 def read_set(text: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from odradek_protocol.message import Versions
 
 #: The maximum number of runs with a deliberate difference.
-MOST_RUNS = 86
+MOST_RUNS = 88
 
 
 @dataclass(frozen=True)
@@ -227,6 +227,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         "stores it, because plugins may use it.",
     ),
     Difference(
+        "alter-broker-keys-of-plugins",
+        ("*error_code",),
+        "Changes of a broker's settings that Kafka accepts, or refuses with another code, are refused: a "
+        "negative log.retention.ms other than -1; a negative log.flush.interval.ms; metric.reporters, "
+        "sasl.enabled.mechanisms and cordoned.log.dirs, which cannot change while the broker runs; appending "
+        "to settings that are not served (INVALID_REQUEST).",
+    ),
+    Difference(
         "describe-quorum*",
         ("*.nodes.0.listeners",),
         "DescribeQuorum lists no listeners of the controller, because the controller is part of the "
@@ -267,7 +275,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         "init-two-phase",
         ("0.answer*",),
         "Version 6 of InitProducerId (two-phase commit, KIP-939) is served; Kafka closes the "
-        "connection unless `unstable.api.versions.enable` is set.",
+        "connection unless `unstable.api.versions.enable` is set, and even then answers "
+        "UNSUPPORTED_VERSION to a producer that keeps its prepared transaction.",
     ),
     Difference(
         "describe-topic-partitions-of-the-empty-name",
@@ -302,6 +311,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         "A ShareFetch that names an unknown topic id is answered for each partition, with "
         "UNKNOWN_TOPIC_ID for those of this topic; Kafka answers UNKNOWN_SERVER_ERROR for the whole request, and "
         "for all later ones of the session.",
+    ),
+    Difference(
+        "produce-in-a-transaction-without-a-producer",
+        ("*.partition_responses.0.*",),
+        "A transactional batch without a producer id is refused (INVALID_RECORD); Kafka stores it, and "
+        "readers get it at once, because no transaction can be found that it belongs to.",
     ),
     Difference("describe-producers-odd", ("2.answer.topics.0.partitions",), _ONCE),
     Difference(

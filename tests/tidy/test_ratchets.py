@@ -22,16 +22,16 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 119_644
+CORE_LINES_MAX = 119_678
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
     "odradek_broker": 5_437,
-    "odradek_broker.config": 4_188,
+    "odradek_broker.config": 4_203,
     "odradek_broker.coordinator": 17_106,
     "odradek_broker.explain": 3_145,
     "odradek_broker.handlers": 9_173,
-    "odradek_broker.metadata": 4_544,
+    "odradek_broker.metadata": 4_556,
     "odradek_broker.metrics": 1_673,
     "odradek_broker.platform": 1_279,
     "odradek_broker.security": 1_873,
@@ -51,7 +51,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_demo": 518,
     "odradek_log_tools": 3_162,
     "odradek_mirror": 6_922,
-    "odradek_protocol": 15_755,
+    "odradek_protocol": 15_762,
     "odradek_records": 2_942,
     "odradek_testkit": 9_190,
     "pyspark_odradek": 6_284,
@@ -67,7 +67,7 @@ LONG_CONSTRUCTOR_ARGUMENTS = 7
 #: The reads of the product's private members in tests.
 PRIVATE_READS_OF_TESTS_MAX = 349
 #: Places of six lines in the product that have the shape of another place, for each 100 files.
-TWINS_PER_100_FILES_MAX = 905
+TWINS_PER_100_FILES_MAX = 906
 TWIN_LINES = 6
 
 

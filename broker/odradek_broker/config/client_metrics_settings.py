@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from odradek_broker.config.types import ConfigRow, ConfigType
 from odradek_broker.patterns import Pattern, PatternError, compile_pattern
-from odradek_protocol.settings import ANYTHING, Check, between
+from odradek_protocol.settings import ANYTHING, Check, between, trim
 
 #: The push interval of a client that no subscription matches.
 DEFAULT_INTERVAL_MS = 300_000
@@ -29,7 +29,7 @@ def read_match(items: Iterable[str]) -> dict[str, Pattern]:
     patterns = {}
     for item in items:
         name, equals, text = item.partition("=")
-        name, text = name.strip(), text.strip()
+        name, text = trim(name), trim(text)
         # Kafka splits at every "=", so neither the name nor the pattern may contain "=".
         if not equals or "=" in text or not text or name not in MATCHED:
             raise ValueError(item)

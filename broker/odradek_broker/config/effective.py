@@ -131,6 +131,15 @@ class TopicConfigs:
             if keys is None or row.name in keys
         ]
 
+    def origin(self, name: str, overrides: Mapping[str, str]) -> ConfigSource:
+        """The source of the effective value, under whichever of the setting's names it was given:
+        CreateTopics answers with it, and DescribeConfigs with that of the name itself."""
+        row = TOPIC_SETTINGS[name]
+        if name in overrides:
+            return ConfigSource.TOPIC
+        found = row.broker and find_origin(row.broker, self.config.layers)
+        return found[0] if found else ConfigSource.DEFAULT
+
     def _describe_one(self, row: TopicSetting, overrides: Mapping[str, str]) -> EffectiveSetting:
         synonyms = []
         if row.name in overrides:

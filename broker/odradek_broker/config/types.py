@@ -22,6 +22,7 @@ from odradek_protocol.settings import (
     Row,
     read_boolean,
     read_set,
+    trim,
 )
 
 Value = bool | int | float | str | tuple[str, ...]
@@ -139,7 +140,7 @@ def read_value(key: str, text: str | None, kind: ConfigType, check: Check = ANYT
     try:
         if text is None or len(text) > VALUE_CHARACTERS_MAX:
             raise ValueError(key)
-        value = _READERS[kind](text.strip())
+        value = _READERS[kind](trim(text))
     except ValueError:
         shown = "(hidden)" if kind is ConfigType.PASSWORD and text is not None else text
         raise BrokerConfigError(key, shown, allowed_text(kind, check)) from None
@@ -150,7 +151,7 @@ def read_value(key: str, text: str | None, kind: ConfigType, check: Check = ANYT
 
 def has_empty_parts(text: str) -> bool:
     """True if a list has an empty element: "a,,b", ",a" or "a,"."""
-    return bool(text.strip()) and "" in map(str.strip, text.split(","))
+    return bool(trim(text)) and "" in map(trim, text.split(","))
 
 
 def write_value(value: Value) -> str:

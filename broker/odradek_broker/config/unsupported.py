@@ -60,7 +60,12 @@ NO_EFFECT_SETTINGS: dict[str, Setting] = {
         ),
         _setting("remote.log.manager.follower.thread.pool.size", ConfigType.INT, 2, _POSITIVE),
         _setting("remote.log.reader.threads", ConfigType.INT, 10, _POSITIVE),
-        _setting("replica.alter.log.dirs.io.max.bytes.per.second", ConfigType.LONG, INT64_MAX),
+        _setting(
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+            ConfigType.LONG,
+            INT64_MAX,
+            _NOT_NEGATIVE,
+        ),
         _setting("sasl.kerberos.kinit.cmd", ConfigType.STRING, "/usr/bin/kinit"),
         _setting("sasl.kerberos.min.time.before.relogin", ConfigType.LONG, 60_000),
         _setting("sasl.kerberos.principal.to.local.rules", ConfigType.LIST, ("DEFAULT",)),

@@ -124,7 +124,7 @@ def _answer(node: TopicParts, context: RequestContext, result: TopicResult) -> C
             topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             configs=None,
         )
-    described = node.metadata.topic_configs.describe(result.configs)
+    settings = node.metadata.topic_configs
     return CreatableTopicResult(
         name=result.name,
         topic_id=result.topic_id,
@@ -136,9 +136,9 @@ def _answer(node: TopicParts, context: RequestContext, result: TopicResult) -> C
                 name=entry.name,
                 value=entry.value,
                 read_only=entry.read_only,
-                config_source=entry.source,
+                config_source=settings.origin(entry.name, result.configs),
                 is_sensitive=entry.sensitive,
             )
-            for entry in described
+            for entry in settings.describe(result.configs)
         ],
     )

@@ -18,6 +18,7 @@ from odradek_broker.metadata.config_resources import ResourceKind, check_name_li
 from odradek_broker.metadata.errors import AdminError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.settings import trim
 from odradek_protocol.stored.cluster_metadata import ConfigRecord, MetadataRecord
 
 
@@ -183,4 +184,4 @@ def _parts(text: str) -> list[str]:
     parts = text.split(",")
     while parts and not parts[-1]:
         del parts[-1]
-    return [part.strip() for part in parts]
+    return [trim(part) for part in parts]

@@ -51,6 +51,7 @@ from odradek_protocol.constants import (
     RESOURCE_TOPIC,
 )
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.settings import trim
 
 
 class GroupConfigResource:
@@ -170,6 +171,10 @@ _THREADS = (
     "num.network.threads",
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
 )
 
 
@@ -199,6 +204,12 @@ def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
     old, new = values("max.connections.per.ip")
     if new != old and new == 0 and not values("max.connections.per.ip.overrides")[1]:
         refuse("max.connections.per.ip", "0 needs max.connections.per.ip.overrides")
+    old, most = values("log.retention.ms")
+    if most != old and most == 0:
+        refuse("log.retention.ms", "it must be at least 1, or -1")
+    old, new = values("log.local.retention.ms")
+    if new not in (old, -2) and most != -1 and not 0 <= new <= most:
+        refuse("log.local.retention.ms", f"it must be at most log.retention.ms ({most})")
     old, new = values("max.connection.creation.rate")
     if new != old and new < 1:
         refuse("max.connection.creation.rate", "it must be at least 1")
@@ -278,7 +289,7 @@ class BrokerConfigResource:
             assert text is not None
             if text != stored.get(key):
                 row.check_parts(text)
-            checked[key] = text.strip()
+            checked[key] = trim(text)
         of_this = checked if name else metadata.broker_overrides(str(metadata.node_id))
         of_all = metadata.broker_overrides("") if name else checked
         changed = with_dynamic(metadata.config, of_this, of_all)
@@ -351,7 +362,7 @@ class ClientMetricsConfigResource:
             self.check_key(key)
             row = METRICS_SETTINGS[key]
             value = read_value(key, text, row.kind)
-            if row.kind is ConfigType.LIST and value and has_empty_parts(text or ""):
+            if row.kind is ConfigType.LIST and has_empty_parts(text or ""):
                 raise BrokerConfigError(key, text, "a list without empty parts")
             try:
                 row.read(text)

@@ -204,6 +204,12 @@ _EPOCHS: dict[str, Id] = {
 }
 
 SCENARIOS = [
+    Scenario(
+        "produce-in-a-transaction-without-a-producer",
+        "Produce",
+        [*_READY, _written(-1, -1, -1), _written(0, 0, -1), _written(1, -1, -1)],
+        versions="13",
+    ),
     # --- EndTxn ---
     *(
         _ends(
