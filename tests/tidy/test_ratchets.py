@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 119_678
+CORE_LINES_MAX = 119_684
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -51,7 +51,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_demo": 518,
     "odradek_log_tools": 3_162,
     "odradek_mirror": 6_922,
-    "odradek_protocol": 15_762,
+    "odradek_protocol": 15_768,
     "odradek_records": 2_942,
     "odradek_testkit": 9_190,
     "pyspark_odradek": 6_284,

@@ -5,6 +5,9 @@ configuration; the answer of 7 has the topic id.
 
 Left out: replicas. A replication factor above 1 is refused (INVALID_REPLICATION_FACTOR); with
 `replication.factor.policy=accept` it is accepted, and one copy is kept.
+
+Of note: the answer has the settings as they are understood (`1`, `true`); Kafka repeats the texts
+of the request (` 1 `, `True`).
 """
 
 from __future__ import annotations

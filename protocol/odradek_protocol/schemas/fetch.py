@@ -6,6 +6,9 @@ has the replica id in a tag; 16 has node endpoints; 17 and 18 are for followers.
 
 Left out: fetches of followers, which are answered NOT_LEADER_OR_FOLLOWER; fetches of snapshots;
 preferred read replicas (racks); the new leader of a partition that has moved.
+
+Of note: an isolation level that does not exist is UNKNOWN_SERVER_ERROR, before the session and the
+partitions are looked at; Kafka looks at them first.
 """
 
 from __future__ import annotations
