@@ -679,6 +679,10 @@ _LEAVE = [
     ),
 ]
 
+_UNTIL_EMPTY = Ask(
+    "DescribeGroups", {"groups": ["@g"]}, version=5, until={"groups.0.group_state": "Empty"}
+)
+
 _TIME = [
     Scenario(
         "join-phase-ends-without-a-member",
@@ -705,12 +709,7 @@ _TIME = [
         "SyncGroup",
         [
             *joined(rebalance_timeout_ms=1_000),
-            Ask(
-                "DescribeGroups",
-                {"groups": ["@g"]},
-                version=5,
-                until={"groups.0.group_state": "Empty"},
-            ),
+            _UNTIL_EMPTY,
             _sync(assignments={"$m": b"\xaa"}),
             heartbeat(),
         ],
@@ -720,12 +719,7 @@ _TIME = [
         "Heartbeat",
         [
             *stable(session_timeout_ms=6_000),
-            Ask(
-                "DescribeGroups",
-                {"groups": ["@g"]},
-                version=5,
-                until={"groups.0.group_state": "Empty"},
-            ),
+            _UNTIL_EMPTY,
             heartbeat(),
         ],
         versions="4",

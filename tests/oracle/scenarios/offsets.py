@@ -15,6 +15,7 @@ from tests.oracle.group_steps import (
     rebalancing,
     stable,
 )
+from tests.oracle.scenarios.transactions import add_offsets, end_transaction
 from tests.oracle.script import (
     Ask,
     Receive,
@@ -63,6 +64,32 @@ def _commit_body(
         "topics": _topics(*given, epoch=epoch),
         **more,
     }
+
+
+_SYNCED = Ask(
+    "SyncGroup",
+    {"group_id": "@g", "generation_id": "$gen", "member_id": "$m"},
+    version=3,
+    quiet=True,
+)
+
+
+def _committed_in_transaction(*topics: str) -> list[Ask]:
+    """Offset 9 of the first partition of each topic, in a transaction that is open."""
+    body = {
+        "transactional_id": "@id",
+        "group_id": "@g",
+        "producer_id": "$pid",
+        "producer_epoch": "$pid_epoch",
+        "topics": [
+            {"name": name, "partitions": [{"partition_index": 0, "committed_offset": 9}]}
+            for name in topics
+        ],
+    }
+    return [
+        add_offsets(version=3, quiet=True),
+        Ask("TxnOffsetCommit", body, version=3, quiet=True),
+    ]
 
 
 def commit_offsets(*given: tuple[str, Sequence[Position]], **more: Any) -> Ask:
@@ -381,12 +408,7 @@ _FETCH = [
             *topic(),
             *joined(),
             fetch_offsets(),
-            Ask(
-                "SyncGroup",
-                {"group_id": "@g", "generation_id": "$gen", "member_id": "$m"},
-                version=3,
-                quiet=True,
-            ),
+            _SYNCED,
             _committed(("@t", [(0, 5)]), **_MEMBER),
             fetch_offsets(),
             Send(Ask("JoinGroup", join_body(), on="b", version=3)),
@@ -443,50 +465,12 @@ _FETCH = [
             *topic("@u"),
             _committed(("@t", [(0, 5), (1, 6)])),
             *producer(),
-            Ask(
-                "AddOffsetsToTxn",
-                {
-                    "transactional_id": "@id",
-                    "producer_id": "$pid",
-                    "producer_epoch": "$pid_epoch",
-                    "group_id": "@g",
-                },
-                version=3,
-                quiet=True,
-            ),
-            Ask(
-                "TxnOffsetCommit",
-                {
-                    "transactional_id": "@id",
-                    "group_id": "@g",
-                    "producer_id": "$pid",
-                    "producer_epoch": "$pid_epoch",
-                    "topics": [
-                        {
-                            "name": name,
-                            "partitions": [{"partition_index": 0, "committed_offset": 9}],
-                        }
-                        for name in ("@t", "@u")
-                    ],
-                },
-                version=3,
-                quiet=True,
-            ),
+            *_committed_in_transaction("@t", "@u"),
             fetch_offsets([("@t", (0, 1)), ("@u", (0,))]),
             fetch_offsets([("@t", (0, 1)), ("@u", (0,))], require_stable=True),
             fetch_offsets(None, require_stable=True),
             fetch_offsets(None),
-            Ask(
-                "EndTxn",
-                {
-                    "transactional_id": "@id",
-                    "producer_id": "$pid",
-                    "producer_epoch": "$pid_epoch",
-                    "committed": True,
-                },
-                version=3,
-                quiet=True,
-            ),
+            end_transaction(True, version=3, quiet=True),
             Ask(
                 "OffsetFetch",
                 {
@@ -618,12 +602,7 @@ _DELETE = [
         [
             *joined(),
             delete_groups("@g"),
-            Ask(
-                "SyncGroup",
-                {"group_id": "@g", "generation_id": "$gen", "member_id": "$m"},
-                version=3,
-                quiet=True,
-            ),
+            _SYNCED,
             delete_groups("@g"),
             Send(Ask("JoinGroup", join_body(), on="b", version=3)),
             rebalancing(),
@@ -643,47 +622,10 @@ _DELETE = [
             *_START,
             *producer(),
             coordinator("@g"),
-            Ask(
-                "AddOffsetsToTxn",
-                {
-                    "transactional_id": "@id",
-                    "producer_id": "$pid",
-                    "producer_epoch": "$pid_epoch",
-                    "group_id": "@g",
-                },
-                version=3,
-                quiet=True,
-            ),
-            Ask(
-                "TxnOffsetCommit",
-                {
-                    "transactional_id": "@id",
-                    "group_id": "@g",
-                    "producer_id": "$pid",
-                    "producer_epoch": "$pid_epoch",
-                    "topics": [
-                        {
-                            "name": "@t",
-                            "partitions": [{"partition_index": 0, "committed_offset": 9}],
-                        }
-                    ],
-                },
-                version=3,
-                quiet=True,
-            ),
+            *_committed_in_transaction("@t"),
             delete_groups("@g"),
             described(),
-            Ask(
-                "EndTxn",
-                {
-                    "transactional_id": "@id",
-                    "producer_id": "$pid",
-                    "producer_epoch": "$pid_epoch",
-                    "committed": True,
-                },
-                version=3,
-                quiet=True,
-            ),
+            end_transaction(True, version=3, quiet=True),
         ],
     ),
 ]

@@ -145,6 +145,11 @@ def commit_in_transaction(
     return Ask("TxnOffsetCommit", body, **more)
 
 
+def _committed(**more: Any) -> Ask:
+    group = {"group_id": "@g", "topics": [{"name": "@t", "partition_indexes": [0]}]}
+    return Ask("OffsetFetch", {"groups": [group], **more}, version=8)
+
+
 def _state(wanted: str = "") -> Ask:
     """Describe the transactional id; with `wanted`, wait until it is in that state."""
     path = "transaction_states.0.transaction_state"
@@ -663,33 +668,11 @@ SCENARIOS = [
         coordinator("@g"),
         add_offsets(version=3, quiet=True),
         commit_in_transaction(),
-        Ask(
-            "OffsetFetch",
-            {
-                "groups": [
-                    {"group_id": "@g", "topics": [{"name": "@t", "partition_indexes": [0]}]}
-                ],
-                "require_stable": True,
-            },
-            version=8,
-        ),
-        Ask(
-            "OffsetFetch",
-            {"groups": [{"group_id": "@g", "topics": [{"name": "@t", "partition_indexes": [0]}]}]},
-            version=8,
-        ),
+        _committed(require_stable=True),
+        _committed(),
         end_transaction(True, version=4),
         _state("CompleteCommit"),
-        Ask(
-            "OffsetFetch",
-            {
-                "groups": [
-                    {"group_id": "@g", "topics": [{"name": "@t", "partition_indexes": [0]}]}
-                ],
-                "require_stable": True,
-            },
-            version=8,
-        ),
+        _committed(require_stable=True),
     ),
     _scenario(
         "txn-offsets-aborted",
@@ -699,16 +682,7 @@ SCENARIOS = [
         commit_in_transaction(),
         end_transaction(False, version=4),
         _state("CompleteAbort"),
-        Ask(
-            "OffsetFetch",
-            {
-                "groups": [
-                    {"group_id": "@g", "topics": [{"name": "@t", "partition_indexes": [0]}]}
-                ],
-                "require_stable": True,
-            },
-            version=8,
-        ),
+        _committed(require_stable=True),
         Ask("DeleteGroups", {"groups_names": ["@g"]}),
     ),
     _scenario(
