@@ -308,7 +308,7 @@ async def test_i34_a_copy_that_is_created_again_while_the_mirror_runs_is_left(
         try:
             await copier.start()
             await copier.add(topics)
-            while not made._is_copied():
+            while not made.is_copied():
                 await copier.step(100)
             await copier.add(topics)
             await made.target.delete_topics(unique_topic)

@@ -159,7 +159,7 @@ def network_with(
             _bootstrap={},
             nodes={(each, "main"): SimpleNamespace(connection=connection) for each in range(nodes)},
         ),
-        _metadata=SimpleNamespace(_waiters=[0] * waiters),
+        metadata=SimpleNamespace(_waiters=[0] * waiters),
     )
 
 

@@ -232,13 +232,13 @@ class Mirror:
                 topics = await self.planned()
                 await copier.start()
                 await copier.add(topics)
-                while not self.stop.is_set() and not self._is_copied():
+                while not self.stop.is_set() and not self.is_copied():
                     await copier.step(100)
             finally:
                 await copier.close()
         return copier
 
-    def _is_copied(self) -> bool:
+    def is_copied(self) -> bool:
         counts = self.counts
         return all(
             counts.positions[tp] >= counts.ends[tp] or tp in counts.failures

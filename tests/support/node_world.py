@@ -69,7 +69,7 @@ class NodeWorld:
     beside: Background = staticmethod(here)
 
     def __init__(self, **settings: str) -> None:
-        self._settings = {name.replace("_", "."): value for name, value in settings.items()}
+        self.settings = {name.replace("_", "."): value for name, value in settings.items()}
         self.files = MemoryFiles(now_ms=NOW_MS)
         self.clock = SimulatedClock(wall_start_ms=NOW_MS)
         self.fatal: list[str] = []
@@ -78,7 +78,7 @@ class NodeWorld:
     def start(self) -> StartReport:
         self.asked: dict[LogDurability, None] = {}
         self.soon = SoonScheduler()
-        config, _ = parse_config({"log.dirs": "data", **self._settings})
+        config, _ = parse_config({"log.dirs": "data", **self.settings})
         self.logs = LogManager(
             config.log_dirs,
             self.files,

@@ -65,7 +65,7 @@ HOMONYMS_MAX = 29
 LONG_CONSTRUCTORS_MAX = 30
 LONG_CONSTRUCTOR_ARGUMENTS = 7
 #: The reads of the product's private members in tests.
-PRIVATE_READS_OF_TESTS_MAX = 349
+PRIVATE_READS_OF_TESTS_MAX = 327
 #: Places of six lines in the product that have the shape of another place, for each 100 files.
 TWINS_PER_100_FILES_MAX = 906
 TWIN_LINES = 6

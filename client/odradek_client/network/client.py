@@ -61,7 +61,7 @@ class NetworkClient:
             request_metadata=self.request_metadata_update,
         )
         self._coordinators = Coordinators(self, self.connections)
-        self._metadata = MetadataUpdater(
+        self.metadata = MetadataUpdater(
             config, self, self.connections, self._random, self._coordinators.forget_all
         )
         # Looked up once, because they are used for every request.
@@ -82,13 +82,13 @@ class NetworkClient:
             return
         limit_ms = self.config.start_timeout_ms if timeout_ms is None else timeout_ms
         self._loop = asyncio.get_running_loop()
-        self._metadata.start()
+        self.metadata.start()
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 await self.refresh_metadata()
         except TimeoutError:
             servers = ", ".join(self.config.bootstrap_servers)
-            failure = self._metadata.last_failure
+            failure = self.metadata.last_failure
             await self.close()
             raise MetadataTimeout(
                 f"no broker of {servers} could be reached within {limit_ms:.0f} ms"
@@ -105,9 +105,9 @@ class NetworkClient:
         self._closed = True
         if closed_loop:
             return  # tasks and connections have ended with it
-        self._metadata.close()
+        self.metadata.close()
         self.connections.close()
-        await self._metadata.wait_closed()
+        await self.metadata.wait_closed()
         await self.connections.wait_closed()
 
     @property
@@ -303,22 +303,22 @@ class NetworkClient:
 
     def add_listener(self, listener: Listener) -> None:
         """Call `listener(cluster)` whenever the metadata changes."""
-        self._metadata.add_listener(listener)
+        self.metadata.add_listener(listener)
 
     def remove_listener(self, listener: Listener) -> None:
         """Undo `add_listener`."""
-        self._metadata.remove_listener(listener)
+        self.metadata.remove_listener(listener)
 
     def request_metadata_update(self) -> None:
         """Request new metadata soon, because something contradicts it. Does not wait."""
-        self._metadata.request_update()
+        self.metadata.request_update()
 
     async def refresh_metadata(self, timeout_ms: float | None = None) -> None:
         """Request metadata now, and wait for the answer to a request that was sent after this call.
 
         Raises MetadataTimeout if no answer arrives in time.
         """
-        await self._metadata.refresh(timeout_ms)
+        await self.metadata.refresh(timeout_ms)
 
     async def wait_for_metadata(
         self, topics: Iterable[str], timeout_ms: float, *, until_ms: float | None = None
@@ -329,7 +329,7 @@ class NetworkClient:
         Raises the broker's error of a topic if another request does not help (InvalidTopic,
         TopicAuthorizationFailed), else MetadataTimeout after `timeout_ms`.
         """
-        await self._metadata.wait_for(topics, timeout_ms, until_ms=until_ms)
+        await self.metadata.wait_for(topics, timeout_ms, until_ms=until_ms)
 
     # --- coordinators -----------------------------------------------------------------------------
 

@@ -210,14 +210,14 @@ def test_a50_tokens_survive_a_restart_and_a_snapshot_but_not_another_key() -> No
     assert [each.token_id for each in before] == [kept.token_id]
     renew = RenewDelegationTokenRequest(hmac=kept.hmac, renew_period_ms=HOUR_MS)
     assert told(world, renew).error_code == ErrorCode.NONE
-    world._settings["delegation.token.secret.key"] = "another key"
+    world.settings["delegation.token.secret.key"] = "another key"
     world.crash()
     assert told(world, renew).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
     assert described(world) == [kept.token_id]
-    world._settings["delegation.token.secret.key"] = ""
+    world.settings["delegation.token.secret.key"] = ""
     world.crash()
     assert told(world, renew).error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
-    world._settings["delegation.token.secret.key"] = "a key"
+    world.settings["delegation.token.secret.key"] = "a key"
     world.crash()
     assert told(world, renew).error_code == ErrorCode.NONE
 

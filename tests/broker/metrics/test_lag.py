@@ -26,10 +26,10 @@ class FixedClock:
 
     def __init__(self, clock: Any) -> None:
         self._clock = clock
-        self._wall_ms = clock.wall_ms()
+        self.fixed_ms = clock.wall_ms()
 
     def wall_ms(self) -> int:
-        return int(self._wall_ms)
+        return int(self.fixed_ms)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._clock, name)
@@ -102,10 +102,10 @@ async def test_the_lag_of_a_position_below_the_log_start_begins_at_the_log_start
 
 
 async def test_the_lag_uses_append_times_if_the_topic_has_them(world: World) -> None:
-    world.node.clock._wall_ms += 3_600_000
+    world.node.clock.fixed_ms += 3_600_000
     await world.fill(**{"message.timestamp.type": "LogAppendTime"})
     await world.commit("g", 3)
-    world.node.clock._wall_ms += 5_000
+    world.node.clock.fixed_ms += 5_000
     header = world.log.unread_batch(3).header  # type: ignore[union-attr]
     expected = (world.node.clock.wall_ms() - header.max_timestamp) / 1000
     assert header.is_log_append_time and world.values(SECONDS) == {"g": expected}

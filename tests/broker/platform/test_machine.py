@@ -20,6 +20,9 @@ from odradek_broker.platform import machine
 from odradek_broker.platform.machine import RealClock, RealFile, RealFiles, RealRandomness
 from odradek_broker.platform.seams import Buffer, Clock, File, Files, Randomness, write_atomically
 
+#: The most buffers that the system takes in one write.
+IOV_MAX = os.sysconf("SC_IOV_MAX")
+
 
 @pytest.fixture
 def files(tmp_path: Path) -> RealFiles:
@@ -80,7 +83,7 @@ def test_a_reopened_file_appends_after_its_content(files: RealFiles) -> None:
 
 def test_append_splits_more_buffers_than_a_write_takes(files: RealFiles) -> None:
     file = files.open("log", create=True)
-    parts = [bytes([number % 251]) * (number % 5) for number in range(3 * machine._IOV_MAX + 7)]
+    parts = [bytes([number % 251]) * (number % 5) for number in range(3 * IOV_MAX + 7)]
     assert file.append(parts) == sum(map(len, parts))
     assert file.read_at(0, 1 << 20) == b"".join(parts)
     file.close()
@@ -101,7 +104,7 @@ def _short_writes(monkeypatch: pytest.MonkeyPatch, limits: list[int]) -> list[in
     positions: list[int] = []
 
     def write_at(fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        assert len(buffers) <= machine._IOV_MAX
+        assert len(buffers) <= IOV_MAX
         positions.append(position)
         data = b"".join(bytes(buffer) for buffer in buffers)
         if not limits:

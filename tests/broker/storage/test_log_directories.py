@@ -43,7 +43,7 @@ def restart(world: NodeWorld, log_dirs: str = BOTH, *, clean: bool = True, **mor
         world.logs.close()
     world.files.heal()
     world.files.crash(keep_page_cache=True)
-    world._settings = {"log.dirs": log_dirs} | {k.replace("_", "."): v for k, v in more.items()}
+    world.settings = {"log.dirs": log_dirs} | {k.replace("_", "."): v for k, v in more.items()}
     world.start()
 
 

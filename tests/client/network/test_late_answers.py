@@ -209,10 +209,10 @@ async def test_brokers_that_fail_together_leave_no_unread_exception(
         await fail_now.wait()
         raise BadAnswer(f"of node {node_id}")
 
-    monkeypatch.setattr(network._metadata, "_metadata_of", failing)
+    monkeypatch.setattr(network.metadata, "_metadata_of", failing)
     complaints: list[Any] = []
     network.loop.set_exception_handler(lambda loop, context: complaints.append(context))
-    question = asyncio.ensure_future(network._metadata._first_metadata())
+    question = asyncio.ensure_future(network.metadata._first_metadata())
     await until(lambda: len(asked) >= 3)
     fail_now.set()
     # Raising the exception here would keep all exceptions alive through its traceback.

@@ -472,7 +472,7 @@ async def test_consecutive_producers_share_connections(ours: str, unique_topic: 
             settings: dict[str, Any] = {"bootstrap_servers": ours}
             async with producer_on_network(network, **settings) as made:
                 await made.send_and_wait(unique_topic, b"%d" % index, partition=0)
-        assert network._metadata._listeners == []
+        assert network.metadata._listeners == []
         assert await network.least_loaded_node() >= 0, "it is still open"
     finally:
         await network.close()

@@ -49,8 +49,8 @@ def check_network(network: NetworkClient) -> Iterator[str]:
             )
         if len(connection.unanswered) + len(connection.queued) > _REQUESTS_MAX:
             yield f"{name} has {len(connection.queued)} requests waiting for {node_id} ({channel})"
-    if len(network._metadata._waiters) > _REQUESTS_MAX:
-        yield f"{name} has {len(network._metadata._waiters)} callers that wait for metadata"
+    if len(network.metadata._waiters) > _REQUESTS_MAX:
+        yield f"{name} has {len(network.metadata._waiters)} callers that wait for metadata"
 
 
 def check_consumer(consumer: Consumer) -> Iterator[str]:

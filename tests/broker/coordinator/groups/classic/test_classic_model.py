@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import budget
 from group_world import GROUP, GroupWorld, part
 from odradek_broker.coordinator.groups.classic.group import GroupState
+from odradek_broker.coordinator.groups.deadlines import GroupTimer, GroupTimerName
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.runtime import RuntimeState
 from odradek_broker.deferred import Deferred
@@ -374,10 +375,8 @@ class GroupMachine(RuleBasedStateMachine):
             assert not any(member.parked_sync for member in members.values())
             assert group.storing_generation is None
         for member_id in members:
-            names = [
-                name for name in self._shard().timers._deadlines if name.member_id == member_id
-            ]
-            assert len(names) == 1
+            names = {GroupTimerName(kind, GROUP, member_id) for kind in GroupTimer}
+            assert sum(name in self._shard().timers for name in names) == 1
 
     @invariant()
     def a_stable_group_assigns_every_partition(self) -> None:

@@ -31,6 +31,7 @@ from consumer_group_world import (
 )
 from group_world import GROUP, GroupWorld
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, MemberState
+from odradek_broker.coordinator.groups.deadlines import GroupTimer, GroupTimerName
 from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 SESSION_MS = 45_000
@@ -265,14 +266,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if group is None or not deadlines:
             return
         for member_id, member in group.members.items():
-            kinds = [
-                name.kind.name
-                for name in shard(self.world).timers._deadlines
-                if name.member_id == member_id
-            ]
+            timers = shard(self.world).timers
             revokes = member.state is MemberState.UNREVOKED_PARTITIONS
-            assert kinds.count("MEMBER_SESSION") == 1
-            assert kinds.count("MEMBER_REVOCATION") == int(revokes)
+            session, revocation = (
+                GroupTimerName(kind, group.group_id, member_id)
+                for kind in (GroupTimer.MEMBER_SESSION, GroupTimer.MEMBER_REVOCATION)
+            )
+            assert session in timers
+            assert (revocation in timers) is revokes
 
     def teardown(self) -> None:
         """At the end all sessions have expired: new members divide all partitions among them."""
