@@ -75,7 +75,7 @@ async def test_a_user_signs_in_and_out(browser_page: Page, tmp_path: Path) -> No
         await page.get_by_label("Password").fill(sasl_brokers.ADMIN_PASSWORD)
         await page.keyboard.press("Enter")
         # After the sign-in the browser shows the page that was requested first.
-        await expect(page.get_by_text("There are no topics yet")).to_be_visible()
+        await expect(page.get_by_text("No topics to show")).to_be_visible()
         await page.get_by_role("button", name="Sign out").click()
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 

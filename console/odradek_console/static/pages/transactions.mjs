@@ -65,7 +65,7 @@ export default function Transactions() {
       open=${(row) => go("/transaction", { id: row.transactional_id })}
       empty=${wanted.filter || wanted.state
         ? html`<${Empty} title="No transactional id is like this" />`
-        : html`<${Empty} title="No producer has used a transactional id yet" />`}
+        : html`<${Empty} title="No transactional ids to show">No producer has used one yet, or none that you have the right to describe.<//>`}
     />
     <p class="faint">Held back: offsets between the last stable offset and the end of the transaction's partitions. Consumers with read_committed wait for them.</p>
   `;
