@@ -90,7 +90,7 @@ export default function Groups() {
       open=${(row) => go("/group", { id: row.group })}
       empty=${filtered
         ? html`<${Empty} title="No group is like this" />`
-        : html`<${Empty} title="No groups to show">There are none yet, or none that you have the right to describe. Read as one: <code>odradek consume TOPIC --group NAME</code><//>`}
+        : html`<${Empty} title="No groups to show">None yet, or none that you may see. Read as one: <code>odradek consume TOPIC --group NAME</code><//>`}
     />
   `;
 }

@@ -52,7 +52,7 @@ export default function Topics() {
       open=${(row) => go("/topic", { name: row.name })}
       empty=${filter
         ? html`<${Empty} title="No topic has this in its name" />`
-        : html`<${Empty} title="No topics to show">There are none yet, or none that you have the right to describe. Make one: <code>odradek topic create NAME</code><//>`}
+        : html`<${Empty} title="No topics to show">None yet, or none that you may see. Make one: <code>odradek topic create NAME</code><//>`}
     />
     <${Missing} reasons=${missing} />
   `;

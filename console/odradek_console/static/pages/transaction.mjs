@@ -12,14 +12,14 @@ function WhatToDo({ data }) {
   const command = html`<${Command}>odradek txn abort ${quoted(data.transactional_id)}<//>`;
   if (!data.open) return html`<p>No transaction is open: this id holds nothing back.</p>`;
   if (data.state !== "Ongoing") {
-    return html`<p>The transaction has been decided (${visible(data.state)}); its markers are being written. If that does not end, look at the brokers that lead its partitions.</p>`;
+    return html`<p>It is decided (${visible(data.state)}), and its markers are being written. If that does not end, look at the leaders of its partitions.</p>`;
   }
   if (!data.has_timeout) {
-    return html`<p>The transaction has no timeout (two-phase commit): the broker waits for the decision of its client, as long as it takes. If the client will not come back, decide for it, and fence its producer: ${command}</p>`;
+    return html`<p>It has no timeout: the broker waits for its client's decision (two-phase commit). To decide instead, and fence its producer: ${command}</p>`;
   }
   const left = data.start_ms + data.timeout_ms - data.now_ms;
   return html`<p>
-    ${left > 0 ? `The broker aborts it by itself in ${duration(left)} at the latest.` : "Its timeout is over: the broker is about to abort it."}
+    ${left > 0 ? `The broker aborts it in ${duration(left)} at the latest.` : "Its timeout is over: the broker aborts it now."}
     ${" "}To end it at once, and fence its producer: ${command}
   </p>`;
 }

@@ -9,7 +9,6 @@ const LEVELS = { Ongoing: "warning", PrepareCommit: "warning", PrepareAbort: "wa
 
 export const TransactionState = ({ state }) => html`<${Badge} level=${LEVELS[state] ?? "none"}>${visible(state)}<//>`;
 
-/** The transaction timeout; a producer with two-phase commit has none. */
 export const timeoutOf = (row) => (row.has_timeout ? duration(row.timeout_ms) : "none (two-phase commit)");
 
 /** The time since a transaction began; after its timeout it is an error. */
@@ -65,7 +64,7 @@ export default function Transactions() {
       open=${(row) => go("/transaction", { id: row.transactional_id })}
       empty=${wanted.filter || wanted.state
         ? html`<${Empty} title="No transactional id is like this" />`
-        : html`<${Empty} title="No transactional ids to show">No producer has used one yet, or none that you have the right to describe.<//>`}
+        : html`<${Empty} title="No transactional ids to show">None yet, or none that you may see.<//>`}
     />
     <p class="faint">Held back: offsets between the last stable offset and the end of the transaction's partitions. Consumers with read_committed wait for them.</p>
   `;
