@@ -264,7 +264,12 @@ class SubprocessBroker(Secured):
         self._faults: Faults | None = None
         self._http: str | None = None
         #: The users and the certificate authority of the broker.
-        self.security = Security(self._make_scratch() if security else "", **security)
+        try:
+            self.security = Security(self._make_scratch() if security else "", **security)
+        except BaseException:
+            if self._scratch is not None:
+                self._scratch.cleanup()
+            raise
         self.testing = testing
         self.timeout_s = timeout_s
         #: The address of the running broker. A restart uses the same address.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from odradek_broker.server.server import Server
@@ -16,20 +17,18 @@ class RunningBroker:
 
     def __init__(self, server: Server, host: str, port: int) -> None:
         self.server, self.host, self.port = server, host, port
-        self._clients: list[RawClient] = []
 
     @property
     def node(self) -> Any:
         return self.server.node
 
     async def client(self) -> RawClient:
-        client = RawClient(*await asyncio.open_connection(self.host, self.port))
-        self._clients.append(client)
-        return client
+        return RawClient(*await asyncio.open_connection(self.host, self.port))
 
     async def stop(self) -> None:
-        for client in self._clients:
-            client.close()
+        while RawClient.opened:
+            with suppress(RuntimeError):  # of the closed loop of an earlier test
+                RawClient.opened.pop().close()
         await self.server.stop()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 from odradek_protocol import frames
 from odradek_protocol.keys import api_of
@@ -32,8 +32,12 @@ class RawClient:
     """One connection. `send` and `receive` are separate, so that tests can send several requests
     before a response."""
 
+    #: The connections of this test, which the end of its broker closes.
+    opened: ClassVar[list[RawClient]] = []
+
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self.opened.append(self)
         self._sent: list[tuple[Any, int, int]] = []
         self._next_id = 1
 

@@ -187,7 +187,7 @@ class _BrokerContainer:
         return self
 
     def _settings(self) -> dict[str, str]:
-        from odradek_broker.config.broker import parse_config
+        from odradek_broker.config.broker import find_setting, parse_config
 
         given, ignored = settings_of(self.env)
         for text in ignored:
@@ -203,7 +203,8 @@ class _BrokerContainer:
         for notice in parse_config(settings)[1]:
             if notice.level == "warning":
                 warnings.warn(notice.text, ContainerIgnores, stacklevel=3)
-        return settings
+        # What other images know has no effect here, and no broker for tests takes it.
+        return {key: value for key, value in settings.items() if find_setting(key) is not None}
 
     def _address(self) -> str:
         """The address on this machine at which the broker listens; port 0 chooses a free port."""

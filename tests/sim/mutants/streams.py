@@ -12,8 +12,8 @@ from odradek_broker.coordinator.groups.streams.reconciliation import _Plan
 from odradek_broker.coordinator.groups.streams.tasks import TaskSet
 
 
-def _always(*_: Any) -> bool:
-    return True
+def _no_tasks(*_: Any) -> tuple[int, ...]:
+    return ()
 
 
 def _never(*_: Any) -> bool:
@@ -29,14 +29,14 @@ STREAMS = (
         "an active task is assigned while another process still has it",
         "streams-groups",
         1,
-        {(_Plan, "_active_is_free"): _always},
+        {(_Plan, "_taken"): _no_tasks},
         ("tasks: ", "assignment: "),
     ),
     Mutant(
         "a standby task is assigned to the process that has the active task",
         "streams-groups",
         19,
-        {(_Plan, "_copy_is_free"): _always},
+        {(_Plan, "_own"): _no_tasks},
         ("tasks: ", "assignment: "),
     ),
     Mutant(
