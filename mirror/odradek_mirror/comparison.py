@@ -128,13 +128,7 @@ class PartitionComparison:
     """
 
     def __init__(
-        self,
-        places: Places,
-        source: range,
-        target: range,
-        *,
-        same_offsets: bool,
-        compacted: bool,
+        self, places: Places, source: range, target: range, *, same_offsets: bool, compacted: bool
     ) -> None:
         self._places = places
         self._ranges = (source, target)

@@ -255,11 +255,7 @@ def _is_new(found: PartitionMap) -> bool:
 
 
 async def _offsets(
-    admin: Admin,
-    partitions: Iterable[TopicPartition],
-    where: str,
-    *,
-    read_committed: bool = False,
+    admin: Admin, partitions: Iterable[TopicPartition], where: str, *, read_committed: bool = False
 ) -> dict[TopicPartition, int]:
     wanted = dict.fromkeys(partitions, where)
     if not wanted:

@@ -15,12 +15,7 @@ from typing import Protocol
 
 from odradek_client.admin import Admin
 from odradek_client.admin.acls import AclBinding
-from odradek_client.admin.configs import (
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    ResourceType,
-)
+from odradek_client.admin.configs import ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from odradek_client.admin.quotas import QuotaEntity
 from odradek_client.errors import AuthenticationFailed, OdradekError
 from odradek_client.producer.producer import producer_on_network

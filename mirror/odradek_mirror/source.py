@@ -464,11 +464,7 @@ class SourceReader:
         return fetched
 
     def _news_of(
-        self,
-        tp: TopicPartition,
-        position: _Position,
-        want: PartitionRequest,
-        data: PartitionData,
+        self, tp: TopicPartition, position: _Position, want: PartitionRequest, data: PartitionData
     ) -> FetchedPartition | None:
         """The result for a partition in an answer; None if nothing has changed."""
         view = memoryview(data.records) if data.records else memoryview(b"")

@@ -116,7 +116,7 @@ ONE = TopicPartition("t", 0)
 
 
 def reading(left: int | None) -> ConsumeProgress:
-    view = View(ViewOptions(keys=["a"]))
+    view = View(ViewOptions(key=["a"]))
     return ConsumeProgress(
         lambda record: record.key or b"-",
         RecordCounter("", None),

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,13 @@ import typer
 
 from odradek_cli.broker import serving
 from odradek_cli.broker.pid_file import LOG_FILE
-from odradek_cli.broker.serving import DATA_DIR_VARIABLE, configure, fail_if_running, reason
+from odradek_cli.broker.serving import (
+    DATA_DIR_VARIABLE,
+    ServeOptions,
+    configure,
+    fail_if_running,
+    reason,
+)
 from odradek_cli.commands import fail
 from odradek_cli.options import option
 from odradek_cli.say import say
@@ -46,37 +53,6 @@ ConfigFile = Annotated[Path | None, option("--config FILE", "A file in server.pr
 Settings = Annotated[
     list[str] | None, option("--set KEY=VALUE", "A setting, which overrides the file; repeatable.")
 ]
-Testing = Annotated[
-    bool,
-    option(
-        "--testing", "Let programs on this machine inject faults, over HTTP; see `odradek faults`."
-    ),
-]
-Insecure = Annotated[
-    bool,
-    option(
-        "--insecure",
-        "Let other machines connect without authentication, as insecure.listeners=true does.",
-    ),
-]
-Users = Annotated[
-    list[str] | None,
-    option(
-        "--user NAME=env:VARIABLE|file:PATH",
-        "A SCRAM user that is created if it has no password yet, and the place of the "
-        "password; repeatable.",
-    ),
-]
-Console = Annotated[
-    str | None,
-    option(
-        "--console [HOST:PORT]", "Serve the web console too, at this address or at 127.0.0.1:8080."
-    ),
-]
-ConsoleWrite = Annotated[
-    bool,
-    option("--console-write", "Let the console make changes; without it the console is read-only."),
-]
 PortFile = Annotated[
     Path | None,
     option(
@@ -85,41 +61,91 @@ PortFile = Annotated[
         "second that of the HTTP endpoint for faults and clusters.",
     ),
 ]
-ExitWithParent = Annotated[
-    bool,
-    option(
-        "--exit-with-parent", "Stop when the process that started this one ends, even by SIGKILL."
-    ),
-]
-Emulate = Annotated[
-    str | None,
-    option(
-        "--emulate NAME",
-        "For tests: emulate kafka-3.9, kafka-4.0, redpanda, event-hubs or confluent-cloud.",
-    ),
-]
-LogFile = Annotated[Path | None, option("--log-file", hidden=True)]
-Scratch = Annotated[Path | None, option("--until-stdin-ends", hidden=True)]
+
+
+@dataclass(frozen=True)
+class BrokerStart:
+    """The options that `odradek serve` and `odradek start` share."""
+
+    listen: Listen = None
+    data_dir: DataDir = None
+    config: ConfigFile = None
+    settings: Settings = None
+    emulate: Annotated[
+        str | None,
+        option(
+            "--emulate NAME",
+            "For tests: emulate kafka-3.9, kafka-4.0, redpanda, event-hubs or confluent-cloud.",
+        ),
+    ] = None
+    testing: Annotated[
+        bool,
+        option(
+            "--testing",
+            "Let programs on this machine inject faults, over HTTP; see `odradek faults`.",
+        ),
+    ] = False
+    insecure: Annotated[
+        bool,
+        option(
+            "--insecure",
+            "Let other machines connect without authentication, as insecure.listeners=true does.",
+        ),
+    ] = False
+    user: Annotated[
+        list[str] | None,
+        option(
+            "--user NAME=env:VARIABLE|file:PATH",
+            "A SCRAM user that is created if it has no password yet, and the place of the "
+            "password; repeatable.",
+        ),
+    ] = None
+    console: Annotated[
+        str | None,
+        option(
+            "--console [HOST:PORT]",
+            "Serve the web console too, at this address or at 127.0.0.1:8080.",
+        ),
+    ] = None
+    console_write: Annotated[
+        bool,
+        option(
+            "--console-write", "Let the console make changes; without it the console is read-only."
+        ),
+    ] = False
+
+    def to_serve(self) -> ServeOptions:
+        """The options for `serving`."""
+        emulated = [] if self.emulate is None else [serving.emulated(self.emulate)]
+        return ServeOptions(
+            self.listen,
+            self.data_dir,
+            self.config,
+            [*(self.settings or []), *emulated],
+            testing=self.testing,
+            insecure=self.insecure,
+            users=self.user or [],
+            console=self.console,
+            console_write=self.console_write,
+        )
 
 
 # --- In the foreground ----------------------------------------------------------------------------
 
 
 def serve(
-    listen: Listen = None,
-    data_dir: DataDir = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    emulate: Emulate = None,
-    testing: Testing = False,
-    insecure: Insecure = False,
-    user: Users = None,
-    console: Console = None,
-    console_write: ConsoleWrite = False,
-    log_file: LogFile = None,
-    scratch: Scratch = None,
+    *,
+    options: BrokerStart,
+    log_file: Annotated[Path | None, option("--log-file", hidden=True)] = None,
+    scratch: Annotated[Path | None, option("--until-stdin-ends", hidden=True)] = None,
     port_file: PortFile = None,
-    exit_with_parent: ExitWithParent = False,
+    exit_with_parent: Annotated[
+        bool,
+        option(
+            "--exit-with-parent",
+            "Stop when the process that started this one ends, even by SIGKILL.",
+        ),
+    ] = False,
 ) -> None:
     """Run a broker in the foreground.
 
@@ -127,43 +153,18 @@ def serve(
     closed, the broker answers the requests that it has received, flushes, and exits 0. A bad
     setting exits 2.
     """
-    serving.serve(
-        serving.ServeOptions(
-            listen,
-            data_dir,
-            config,
-            _with_emulated(settings, emulate),
-            log_file,
-            testing,
-            insecure,
-            user or [],
-            console,
-            console_write,
-            scratch,
-            port_file,
-            exit_with_parent,
-        )
-    )
-
-
-def _with_emulated(settings: list[str] | None, emulate: str | None) -> list[str]:
-    return (settings or []) + ([] if emulate is None else [serving.emulated(emulate)])
+    given = options.to_serve()
+    given.log_file, given.scratch, given.port_file = log_file, scratch, port_file
+    given.exit_with_parent = exit_with_parent
+    serving.serve(given)
 
 
 # --- As a daemon ----------------------------------------------------------------------------------
 
 
 def start(
-    listen: Listen = None,
-    data_dir: DataDir = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    emulate: Emulate = None,
-    testing: Testing = False,
-    insecure: Insecure = False,
-    user: Users = None,
-    console: Console = None,
-    console_write: ConsoleWrite = False,
+    *,
+    options: BrokerStart,
     port_file: PortFile = None,
     timeout_s: Annotated[
         float, option("--timeout SECONDS", "Maximum time until the broker is ready.")
@@ -174,10 +175,8 @@ def start(
     The pid file and the log file are in the data directory; SIGHUP opens the log file again. Exits
     1 if the broker is running already or cannot start, 2 for a bad setting.
     """
-    settings = _with_emulated(settings, emulate)
-    parsed, notices = configure(
-        listen, data_dir, config, settings, insecure=insecure, users=user or []
-    )
+    given = options.to_serve()
+    parsed, notices = configure(given)
     directory = Path(parsed.data_dir).absolute()
     log_file = directory / LOG_FILE
     fail_if_running(directory)
@@ -185,20 +184,24 @@ def start(
         if notice.level == "warning":
             say(f"odradek: warning: {notice.text}", err=True)
     data_dirs = ",".join(str(Path(path).absolute()) for path in parsed.log_dirs)
-    given = {
+    valued = {
         "--data-dir": data_dirs,
         "--log-file": log_file,
-        "--listen": listen,
-        "--config": config,
-        "--console": console,
+        "--listen": given.listen,
+        "--config": given.config,
+        "--console": given.console,
         "--port-file": None if port_file is None else port_file.absolute(),
     }
-    switches = {"--testing": testing, "--insecure": insecure, "--console-write": console_write}
+    switches = {
+        "--testing": given.testing,
+        "--insecure": given.insecure,
+        "--console-write": given.console_write,
+    }
     command = [sys.executable, "-m", "odradek", "serve"]
-    for name, value in given.items():
+    for name, value in valued.items():
         command += [] if value is None else [name, str(value)]
     command += [name for name, is_on in switches.items() if is_on]
-    for name, values in (("--set", settings), ("--user", user or [])):
+    for name, values in (("--set", given.settings), ("--user", given.users)):
         command += [word for value in values for word in (name, value)]
     is_new = not directory.exists()
     try:
@@ -334,7 +337,8 @@ def status(
 
 def _directory(data_dir: Path | None, config_file: Path | None, settings: list[str] | None) -> Path:
     # `insecure`, because the start of the broker has checked the listeners already.
-    parsed, _ = configure(None, data_dir, config_file, settings, insecure=True)
+    options = ServeOptions(None, data_dir, config_file, settings or [], insecure=True)
+    parsed, _ = configure(options)
     return Path(parsed.data_dir).absolute()
 
 

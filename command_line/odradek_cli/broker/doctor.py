@@ -21,27 +21,24 @@ from odradek_protocol.visible import json_line
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
 
-Strict = Annotated[
-    bool, option("--strict", "Exit with 1 after warnings too, not only after errors.")
-]
-Remote = Annotated[
-    str | None,
-    option(
-        "--bootstrap -b HOST:PORT,...",
-        "Check these brokers instead (any Kafka), as a client on this machine sees them.",
-        show_default=False,
-    ),
-]
-
 
 def doctor(
     listen: Listen = None,
     data_dir: DataDir = None,
     config: ConfigFile = None,
     settings: Settings = None,
-    bootstrap: Remote = None,
+    bootstrap: Annotated[
+        str | None,
+        option(
+            "--bootstrap -b HOST:PORT,...",
+            "Check these brokers instead (any Kafka), as a client on this machine sees them.",
+            show_default=False,
+        ),
+    ] = None,
     command_config: ClientSettings = None,
-    strict: Strict = False,
+    strict: Annotated[
+        bool, option("--strict", "Exit with 1 after warnings too, not only after errors.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Look for what will trouble a broker, and say what to do.
@@ -64,11 +61,12 @@ def _look_here(
     listen: str | None, data_dir: Path | None, config_file: Path | None, given: list[str]
 ) -> list[CheckResult]:
     from odradek_broker.config.broker import BrokerConfigError
-    from odradek_cli.broker.serving import read_settings
+    from odradek_cli.broker.serving import ServeOptions, read_settings
 
     found = [*checks.check_python(), *checks.check_memory()]
     try:
-        config, notices = read_settings(listen, data_dir, config_file, given)
+        options = ServeOptions(listen, data_dir, config_file, given)
+        config, notices = read_settings(options)
     except BrokerConfigError as error:
         remedy = "change it: nothing that depends on the settings was looked at"
         return [*found, CheckResult(Level.ERROR, "settings", str(error), remedy)]

@@ -125,14 +125,7 @@ def _serve(options: ServeOptions) -> None:
     from odradek_broker.platform.quick_start import import_libraries
 
     import_libraries()
-    parsed, notices = configure(
-        options.listen,
-        options.data_dir,
-        options.config,
-        options.settings,
-        insecure=options.insecure,
-        users=options.users,
-    )
+    parsed, notices = configure(options)
     if options.testing and parsed.http_address is None:
         parsed = replace(parsed, http_listen=TESTING_HTTP)
     from odradek_broker.platform.log_lines import configure_logging, reopen_log_file
@@ -242,54 +235,36 @@ def _console(
     return child, begin
 
 
-def configure(
-    listen: str | None,
-    data_dir: Path | None,
-    config_file: Path | None,
-    settings: list[str] | None,
-    *,
-    insecure: bool = False,
-    users: Sequence[str] = (),
-) -> tuple[BrokerConfig, list[Notice]]:
+def configure(options: ServeOptions) -> tuple[BrokerConfig, list[Notice]]:
     """The configuration from the command line's options. Ends the program with exit code 2 if the
     configuration is invalid."""
     from odradek_broker.config.broker import BrokerConfigError
 
     try:
-        return read_settings(
-            listen, data_dir, config_file, settings or [], insecure=insecure, users=users
-        )
+        return read_settings(options)
     except BrokerConfigError as error:
         fail(str(error), EXIT_BAD_CONFIG)
 
 
-def read_settings(
-    listen: str | None,
-    data_dir: Path | None,
-    config_file: Path | None,
-    settings: list[str],
-    *,
-    insecure: bool = False,
-    users: Sequence[str] = (),
-) -> tuple[BrokerConfig, list[Notice]]:
+def read_settings(options: ServeOptions) -> tuple[BrokerConfig, list[Notice]]:
     """The configuration from the command line's options. Raises ConfigError for a bad setting. Ends
     the program if the file cannot be read."""
     from odradek_broker.config.broker import parse_assignments, parse_config, parse_properties
     from odradek_broker.config.listeners import with_plaintext_address
 
     given: dict[str, str] = {}
-    if config_file is not None:
-        given.update(parse_properties(_read(config_file)))
-    given.update(parse_assignments(settings))
-    if listen is not None:
-        given["listeners"] = with_plaintext_address(given.get("listeners"), listen)
-    if insecure:
+    if options.config is not None:
+        given.update(parse_properties(_read(options.config)))
+    given.update(parse_assignments(options.settings))
+    if options.listen is not None:
+        given["listeners"] = with_plaintext_address(given.get("listeners"), options.listen)
+    if options.insecure:
         given["insecure.listeners"] = "true"
-    if users:
+    if options.users:
         named = given.get(_USERS)
-        given[_USERS] = ",".join([*([named] if named else []), *users])
-    if data_dir is not None:
-        given["log.dirs"] = str(data_dir)
+        given[_USERS] = ",".join([*([named] if named else []), *options.users])
+    if options.data_dir is not None:
+        given["log.dirs"] = str(options.data_dir)
     return parse_config(given)
 
 

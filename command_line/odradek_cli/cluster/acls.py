@@ -16,12 +16,7 @@ from odradek_cli.cluster.acl_options import (
     wanted_operations,
 )
 from odradek_cli.commands import fail
-from odradek_cli.common import (
-    AsJson,
-    BrokerOptions,
-    print_rows,
-    tell,
-)
+from odradek_cli.common import AsJson, BrokerOptions, print_rows, tell
 from odradek_cli.completion import group_names, topic_names
 from odradek_cli.options import Commands, option
 from odradek_protocol.acls import CLUSTER_NAME, AclResourceType, PatternType
@@ -39,53 +34,8 @@ Topics = Annotated[list[str] | None, option("--topic NAME", "A topic" + _ANY_NAM
 Groups = Annotated[
     list[str] | None, option("--group NAME", "A consumer group" + _ANY_NAMES, group_names)
 ]
-Ids = Annotated[
-    list[str] | None, option("--transactional-id ID", "A transactional id" + _ANY_NAMES)
-]
-Users = Annotated[
-    list[str] | None, option("--user-principal NAME", "A user, as a resource" + _ANY_NAMES)
-]
-Tokens = Annotated[
-    list[str] | None, option("--delegation-token ID", "A delegation token" + _ANY_NAMES)
-]
-Cluster = Annotated[bool, option("--cluster", "The cluster.")]
-Pattern = Annotated[
-    str | None,
-    option(
-        "--resource-pattern-type TYPE",
-        "literal: the exact name; prefixed: names that begin with it; for list and delete also "
-        "any, and match: every ACL that applies to the name.",
-    ),
-]
-Operations = Annotated[
-    list[str] | None,
-    option("--operation NAME", "read, write, describe, ...; repeatable. [default: all]"),
-]
-Producer = Annotated[
-    bool,
-    option(
-        "--producer",
-        "What a producer needs: write, describe, create on topics; write, describe on transactional ids.",
-    ),
-]
 Consumer = Annotated[
     bool, option("--consumer", "What a consumer needs: read, describe on topics; read on groups.")
-]
-Idempotent = Annotated[
-    bool, option("--idempotent", "With --producer: idempotent-write on the cluster.")
-]
-Allowed = Annotated[
-    list[str] | None,
-    option(
-        "--allow-principal NAME", "The principal to allow: User:alice, or alice; * for everybody."
-    ),
-]
-Denied = Annotated[list[str] | None, option("--deny-principal NAME", "The principal to deny.")]
-AllowedHosts = Annotated[
-    list[str] | None, option("--allow-host ADDRESS", "The host to allow. [default: all hosts]")
-]
-DeniedHosts = Annotated[
-    list[str] | None, option("--deny-host ADDRESS", "The host to deny. [default: all hosts]")
 ]
 
 
@@ -95,11 +45,24 @@ class ResourceOptions:
 
     topic: Topics = None
     group: Groups = None
-    transactional_id: Ids = None
-    user_principal: Users = None
-    delegation_token: Tokens = None
-    cluster: Cluster = False
-    pattern_type: Pattern = None
+    transactional_id: Annotated[
+        list[str] | None, option("--transactional-id ID", "A transactional id" + _ANY_NAMES)
+    ] = None
+    user_principal: Annotated[
+        list[str] | None, option("--user-principal NAME", "A user, as a resource" + _ANY_NAMES)
+    ] = None
+    delegation_token: Annotated[
+        list[str] | None, option("--delegation-token ID", "A delegation token" + _ANY_NAMES)
+    ] = None
+    cluster: Annotated[bool, option("--cluster", "The cluster.")] = False
+    pattern_type: Annotated[
+        str | None,
+        option(
+            "--resource-pattern-type TYPE",
+            "literal: the exact name; prefixed: names that begin with it; for list and delete also "
+            "any, and match: every ACL that applies to the name.",
+        ),
+    ] = None
 
     def named(self) -> list[tuple[AclResourceType, str]]:
         """The named resources, by type."""
@@ -118,14 +81,37 @@ class ResourceOptions:
 class RightsOptions:
     """The options that name principals and operations."""
 
-    allow_principal: Allowed = None
-    deny_principal: Denied = None
-    allow_host: AllowedHosts = None
-    deny_host: DeniedHosts = None
-    operation: Operations = None
-    producer: Producer = False
+    allow_principal: Annotated[
+        list[str] | None,
+        option(
+            "--allow-principal NAME",
+            "The principal to allow: User:alice, or alice; * for everybody.",
+        ),
+    ] = None
+    deny_principal: Annotated[
+        list[str] | None, option("--deny-principal NAME", "The principal to deny.")
+    ] = None
+    allow_host: Annotated[
+        list[str] | None, option("--allow-host ADDRESS", "The host to allow. [default: all hosts]")
+    ] = None
+    deny_host: Annotated[
+        list[str] | None, option("--deny-host ADDRESS", "The host to deny. [default: all hosts]")
+    ] = None
+    operation: Annotated[
+        list[str] | None,
+        option("--operation NAME", "read, write, describe, ...; repeatable. [default: all]"),
+    ] = None
+    producer: Annotated[
+        bool,
+        option(
+            "--producer",
+            "What a producer needs: write, describe, create on topics; write, describe on transactional ids.",
+        ),
+    ] = False
     consumer: Consumer = False
-    idempotent: Idempotent = False
+    idempotent: Annotated[
+        bool, option("--idempotent", "With --producer: idempotent-write on the cluster.")
+    ] = False
 
     def principals(self) -> list[Who]:
         """The allowed and denied principals."""
@@ -167,12 +153,7 @@ def list_(
 
 
 @app.command()
-def add(
-    brokers: BrokerOptions,
-    *,
-    rights: RightsOptions,
-    resources: ResourceOptions,
-) -> None:
+def add(brokers: BrokerOptions, *, rights: RightsOptions, resources: ResourceOptions) -> None:
     """Allow or deny. A denial overrides every permission.
 
     \b

@@ -9,14 +9,7 @@ import uuid
 from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.commands import fail
-from odradek_cli.common import (
-    AsJson,
-    BrokerOptions,
-    print_json,
-    print_rows,
-    print_table,
-    tell,
-)
+from odradek_cli.common import AsJson, BrokerOptions, print_json, print_rows, print_table, tell
 from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_protocol.primitives import uuid_text
@@ -27,14 +20,9 @@ if TYPE_CHECKING:
 
 app = Commands(help="Subscribe to metrics of clients, and show them.")
 
-Name = Annotated[str, argument("NAME", "The name of a subscription.")]
-
 
 @app.command("list")
-def list_(
-    brokers: BrokerOptions,
-    as_json: AsJson = False,
-) -> None:
+def list_(brokers: BrokerOptions, as_json: AsJson = False) -> None:
     """The names of the subscriptions.
 
     \b
@@ -76,10 +64,7 @@ def describe(
         resources = {each: ConfigResource.client_metrics(each) for each in names}
         found = await admin.describe_configs(resources.values())
         return [
-            {
-                "name": each,
-                **{entry.name: entry.value or "" for entry in found[resource].values()},
-            }
+            {"name": each, **{entry.name: entry.value or "" for entry in found[resource].values()}}
             for each, resource in resources.items()
         ]
 
@@ -141,7 +126,9 @@ def alter(
 
 
 @app.command()
-def delete(name: Name, brokers: BrokerOptions) -> None:
+def delete(
+    name: Annotated[str, argument("NAME", "The name of a subscription.")], brokers: BrokerOptions
+) -> None:
     """Delete a subscription; its clients stop pushing at their next interval.
 
     \b
@@ -152,11 +139,7 @@ def delete(name: Name, brokers: BrokerOptions) -> None:
 
 
 def _alter(
-    name: str,
-    changes: dict[str, str | None],
-    brokers: BrokerOptions,
-    *,
-    known: bool = False,
+    name: str, changes: dict[str, str | None], brokers: BrokerOptions, *, known: bool = False
 ) -> None:
     """Change a subscription. With `known`, the program ends if the subscription does not exist."""
 

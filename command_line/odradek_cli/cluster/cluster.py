@@ -5,13 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-from odradek_cli.common import (
-    AsJson,
-    BrokerOptions,
-    cell,
-    end_with,
-    print_table,
-)
+from odradek_cli.common import AsJson, BrokerOptions, cell, end_with, print_table
 from odradek_cli.options import option
 from odradek_cli.say import say
 
@@ -80,10 +74,7 @@ async def _log_dirs(admin: Admin) -> tuple[dict[int, list[LogDir]], list[Excepti
 
 def _note_features(features: dict[str, dict[str, Any]], can: BrokerDescription) -> None:
     for name, levels in can.supported_features.items():
-        features[name] = {
-            "level": can.finalized_features.get(name, 0),
-            "supported": list(levels),
-        }
+        features[name] = {"level": can.finalized_features.get(name, 0), "supported": list(levels)}
 
 
 def _directory(found: LogDir) -> dict[str, Any]:

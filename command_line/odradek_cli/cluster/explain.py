@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from odradek_cli.common import (
-    AsJson,
-    BrokerOptions,
-    tell,
-)
+from odradek_cli.common import AsJson, BrokerOptions, tell
 from odradek_cli.completion import group_names, partition_names, topic_names
 from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
@@ -33,18 +29,16 @@ _LOOK_EVERY_S = 0.5
 _PATIENCE_S = 5.0
 #: A number of events that is larger than any broker keeps.
 _ALL = 2**31 - 1
-Limit = Annotated[
-    int, option("--limit -n N", "Only the newest N events.", min=0, show_default="all")
-]
-Follow = Annotated[bool, option("--follow -f", "Also show new events, until Ctrl+C.")]
 
 
 @dataclass(frozen=True)
 class HistoryOptions(BrokerOptions):
     """The options of all subcommands of `odradek explain`."""
 
-    limit: Limit = _ALL
-    follow: Follow = False
+    limit: Annotated[
+        int, option("--limit -n N", "Only the newest N events.", min=0, show_default="all")
+    ] = _ALL
+    follow: Annotated[bool, option("--follow -f", "Also show new events, until Ctrl+C.")] = False
     as_json: AsJson = False
 
 
@@ -151,9 +145,7 @@ def partition(
 
 @app.command()
 def client(
-    client_id: Annotated[str, argument("CLIENT_ID", "A client id.")],
-    *,
-    options: HistoryOptions,
+    client_id: Annotated[str, argument("CLIENT_ID", "A client id.")], *, options: HistoryOptions
 ) -> None:
     """The history of a client's connections: the time, duration, user and software of each, and the
     reason for its end."""

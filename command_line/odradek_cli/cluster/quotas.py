@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from odradek_cli.commands import fail
-from odradek_cli.common import (
-    AsJson,
-    BrokerOptions,
-    ValidateOnly,
-    assignments,
-    print_rows,
-    tell,
-)
+from odradek_cli.common import AsJson, BrokerOptions, ValidateOnly, assignments, print_rows, tell
 from odradek_cli.options import Commands, argument, option
 
 if TYPE_CHECKING:
@@ -24,25 +18,41 @@ app = Commands(help="Describe, set, delete quotas of users, client ids, addresse
 #: without a quota of their own.
 _DEFAULT = "(default)"
 
-User = Annotated[str | None, option("--user NAME", "A user.")]
-UserDefaults = Annotated[bool, option("--user-defaults", "Users without a quota of their own.")]
-ClientId = Annotated[str | None, option("--client-id ID", "A client id.")]
-ClientDefaults = Annotated[
-    bool, option("--client-defaults", "Client ids without a quota of their own.")
-]
-Ip = Annotated[str | None, option("--ip ADDRESS", "An IP address.")]
-IpDefaults = Annotated[bool, option("--ip-defaults", "Addresses without a quota of their own.")]
+
+@dataclass(frozen=True)
+class QuotaOwner:
+    """The options that name a user, a client id or an address."""
+
+    user: Annotated[str | None, option("--user NAME", "A user.")] = None
+    user_defaults: Annotated[
+        bool, option("--user-defaults", "Users without a quota of their own.")
+    ] = False
+    client_id: Annotated[str | None, option("--client-id ID", "A client id.")] = None
+    client_defaults: Annotated[
+        bool, option("--client-defaults", "Client ids without a quota of their own.")
+    ] = False
+    ip: Annotated[str | None, option("--ip ADDRESS", "An IP address.")] = None
+    ip_defaults: Annotated[
+        bool, option("--ip-defaults", "Addresses without a quota of their own.")
+    ] = False
+
+    def entity(self) -> QuotaEntity | None:
+        """The quota entity; None if the options name none."""
+        from odradek_client.admin.quotas import QuotaEntity
+
+        entity = QuotaEntity(
+            _name("user", self.user, self.user_defaults),
+            _name("client-id", self.client_id, self.client_defaults),
+            _name("ip", self.ip, self.ip_defaults),
+        )
+        return None if entity == QuotaEntity() else entity
 
 
 @app.command()
 def describe(
     brokers: BrokerOptions,
-    user: User = None,
-    user_defaults: UserDefaults = False,
-    client_id: ClientId = None,
-    client_defaults: ClientDefaults = False,
-    ip: Ip = None,
-    ip_defaults: IpDefaults = False,
+    *,
+    owner: QuotaOwner,
     strict: Annotated[
         bool,
         option(
@@ -58,8 +68,7 @@ def describe(
     odradek quota describe
     odradek quota describe --user alice --strict --json
     """
-    wanted = _entity(user, user_defaults, client_id, client_defaults, ip, ip_defaults)
-
+    wanted = owner.entity()
     found = brokers.ask(lambda admin: admin.describe_client_quotas(wanted, strict=strict))
     rows = [
         {
@@ -90,12 +99,8 @@ def set_(
         ),
     ],
     brokers: BrokerOptions,
-    user: User = None,
-    user_defaults: UserDefaults = False,
-    client_id: ClientId = None,
-    client_defaults: ClientDefaults = False,
-    ip: Ip = None,
-    ip_defaults: IpDefaults = False,
+    *,
+    owner: QuotaOwner,
     validate_only: ValidateOnly = False,
 ) -> None:
     """Set quotas, which take effect immediately.
@@ -111,20 +116,15 @@ def set_(
             changes[key] = float(text)
         except ValueError:
             fail(f"{key} is {text!r}; it must be a number", 2)
-    entity = _entity(user, user_defaults, client_id, client_defaults, ip, ip_defaults)
-    _alter(brokers, entity, changes, validate_only)
+    _alter(brokers, owner.entity(), changes, validate_only)
 
 
 @app.command()
 def delete(
     keys: Annotated[list[str], argument("KEY", "Quotas.")],
     brokers: BrokerOptions,
-    user: User = None,
-    user_defaults: UserDefaults = False,
-    client_id: ClientId = None,
-    client_defaults: ClientDefaults = False,
-    ip: Ip = None,
-    ip_defaults: IpDefaults = False,
+    *,
+    owner: QuotaOwner,
 ) -> None:
     """Remove quotas.
 
@@ -134,27 +134,7 @@ def delete(
     for key in keys:
         if "=" in key:
             fail(f"{key!r} must be the name of a quota, without a value", 2)
-    entity = _entity(user, user_defaults, client_id, client_defaults, ip, ip_defaults)
-    _alter(brokers, entity, dict.fromkeys(keys))
-
-
-def _entity(
-    user: str | None,
-    user_defaults: bool,
-    client_id: str | None,
-    client_defaults: bool,
-    ip: str | None,
-    ip_defaults: bool,
-) -> QuotaEntity | None:
-    """The quota entity that the options name; None if they name none."""
-    from odradek_client.admin.quotas import QuotaEntity
-
-    entity = QuotaEntity(
-        _name("user", user, user_defaults),
-        _name("client-id", client_id, client_defaults),
-        _name("ip", ip, ip_defaults),
-    )
-    return None if entity == QuotaEntity() else entity
+    _alter(brokers, owner.entity(), dict.fromkeys(keys))
 
 
 def _name(option: str, name: str | None, default: bool) -> str | QuotaName | None:

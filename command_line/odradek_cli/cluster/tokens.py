@@ -7,13 +7,7 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.commands import fail
-from odradek_cli.common import (
-    AsJson,
-    BrokerOptions,
-    print_rows,
-    print_table,
-    tell,
-)
+from odradek_cli.common import AsJson, BrokerOptions, print_rows, print_table, tell
 from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError, utc_time

@@ -42,14 +42,12 @@ _AT_ONCE = 16
 _HEIGHT_WITHOUT_TERMINAL = 50
 _KEYS_HELP = "q quits, s sorts"
 
-Interval = Annotated[
-    float, option("--interval -i SECONDS", "Time between two frames.", min=0.2, max=3600)
-]
-
 
 def top(
     brokers: BrokerOptions,
-    interval: Interval = 2.0,
+    interval: Annotated[
+        float, option("--interval -i SECONDS", "Time between two frames.", min=0.2, max=3600)
+    ] = 2.0,
     once: Annotated[bool, option("--once", "Print one frame and exit.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -252,8 +252,7 @@ def _slow(pairs: list[tuple[BrokerDescription, BrokerDescription]]) -> list[Slow
         if requests
     ]
     return sorted(
-        found,
-        key=lambda each: (each.slow_ms is not None, -(each.slow_ms or 0), -each.average_ms),
+        found, key=lambda each: (each.slow_ms is not None, -(each.slow_ms or 0), -each.average_ms)
     )
 
 

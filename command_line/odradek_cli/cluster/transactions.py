@@ -6,13 +6,12 @@ import json
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from odradek_cli.commands import fail
 from odradek_cli.common import (
     AsJson,
     BrokerOptions,
     cell,
+    end_each,
     end_with,
     errors_but,
     print_rows,
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from odradek_client.errors import OdradekError
 
 app = Commands(help="List, describe, abort transactions.")
-
-Ids = Annotated[list[str], argument("ID", "Transactional ids.")]
 
 
 def _age_ms(described: TransactionDescription) -> int | None:
@@ -86,7 +83,7 @@ def list_(
 
 @app.command()
 def describe(
-    transactional_ids: Ids,
+    transactional_ids: Annotated[list[str], argument("ID", "Transactional ids.")],
     brokers: BrokerOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -152,21 +149,15 @@ def abort(
         say(brokers.ask(one_hanging), err=True)
         return
 
-    async def main(admin: Admin) -> list[tuple[str, OdradekError | None]]:
+    async def main(admin: Admin) -> dict[str, OdradekError]:
         from odradek_client.errors import OdradekError
 
-        outcomes: list[tuple[str, OdradekError | None]] = []
+        errors: dict[str, OdradekError] = {}
         for name in transactional_ids or []:
             try:
                 await admin.abort_transaction(name)
-                outcomes.append((name, None))
             except OdradekError as error:
-                outcomes.append((name, error))
-        return outcomes
+                errors[name] = error
+        return errors
 
-    failed = False
-    for name, error in brokers.ask(main):
-        failed = failed or error is not None
-        say(f"aborted {name}" if error is None else f"odradek: {error}", err=True)
-    if failed:
-        raise typer.Exit(1)
+    end_each("aborted", transactional_ids or [], brokers.ask(main))

@@ -5,17 +5,13 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odradek_cli.commands import fail
-from odradek_cli.common import (
-    AsJson,
-    BrokerOptions,
-    print_rows,
-    tell,
-)
+from odradek_cli.common import AsJson, BrokerOptions, print_rows, tell
 from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 
@@ -33,22 +29,56 @@ _DEFAULT_ITERATIONS = 4096
 _PASSWORD_CHARACTERS_MAX = 65_536
 
 Name = Annotated[str, argument("NAME", "The user.")]
-Mechanisms = Annotated[
-    list[str] | None,
-    option(
-        "--mechanism -m NAME",
-        f"SCRAM-SHA-256 or SCRAM-SHA-512; repeatable. [default: {_DEFAULT_MECHANISM}]",
-    ),
-]
-Iterations = Annotated[
-    int, option("--iterations", "Number of iterations of the hash function: 4096 to 16384.")
-]
-PasswordFile = Annotated[
-    str | None, option("--password-file FILE", "A file with the password; - is stdin.")
-]
-PasswordEnv = Annotated[
-    str | None, option("--password-env NAME", "An environment variable with the password.")
-]
+
+
+@dataclass(frozen=True)
+class CredentialOptions:
+    """The options of a SCRAM credential."""
+
+    mechanism: Annotated[
+        list[str] | None,
+        option(
+            "--mechanism -m NAME",
+            f"SCRAM-SHA-256 or SCRAM-SHA-512; repeatable. [default: {_DEFAULT_MECHANISM}]",
+        ),
+    ] = None
+    iterations: Annotated[
+        int, option("--iterations", "Number of iterations of the hash function: 4096 to 16384.")
+    ] = _DEFAULT_ITERATIONS
+
+
+@dataclass(frozen=True)
+class PasswordOptions:
+    """The options that say where a password is."""
+
+    password_file: Annotated[
+        str | None, option("--password-file FILE", "A file with the password; - is stdin.")
+    ] = None
+    password_env: Annotated[
+        str | None, option("--password-env NAME", "An environment variable with the password.")
+    ] = None
+
+    def read(self, name: str) -> str:
+        """The password of a user from the options, the terminal or standard input. Ends the
+        program if there is none."""
+        file, variable = self.password_file, self.password_env
+        if file is not None and variable is not None:
+            fail("--password-file and --password-env are given; leave one out", 2)
+        if variable is not None:
+            password = os.environ.get(variable)
+            if password is None:
+                fail(f"--password-env: the environment has no variable {variable}", 2)
+        elif file is not None and file != "-":
+            password = _first_line(file)
+        elif file is None and sys.stdin.isatty():
+            password = typer.prompt(
+                f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+            )
+        else:
+            password = sys.stdin.readline(_PASSWORD_CHARACTERS_MAX).rstrip("\r\n")
+        if not password:
+            fail("the password is empty", 2)
+        return str(password)
 
 
 @app.command("list")
@@ -78,12 +108,7 @@ def list_(
 
 @app.command()
 def create(
-    name: Name,
-    brokers: BrokerOptions,
-    mechanism: Mechanisms = None,
-    iterations: Iterations = _DEFAULT_ITERATIONS,
-    password_file: PasswordFile = None,
-    password_env: PasswordEnv = None,
+    name: Name, brokers: BrokerOptions, *, credential: CredentialOptions, password: PasswordOptions
 ) -> None:
     """Give a new user a password.
 
@@ -91,24 +116,19 @@ def create(
     odradek user create alice
     odradek user create loader --mechanism SCRAM-SHA-256 --password-env LOADER_PASSWORD
     """
-    _store(name, brokers, mechanism, iterations, password_file, password_env, new=True)
+    _store(name, brokers, credential, password, new=True)
 
 
 @app.command()
 def alter(
-    name: Name,
-    brokers: BrokerOptions,
-    mechanism: Mechanisms = None,
-    iterations: Iterations = _DEFAULT_ITERATIONS,
-    password_file: PasswordFile = None,
-    password_env: PasswordEnv = None,
+    name: Name, brokers: BrokerOptions, *, credential: CredentialOptions, password: PasswordOptions
 ) -> None:
     """Give a user another password. Open connections stay open.
 
     \b
     odradek user alter alice --password-file /run/secrets/alice
     """
-    _store(name, brokers, mechanism, iterations, password_file, password_env, new=False)
+    _store(name, brokers, credential, password, new=False)
 
 
 @app.command()
@@ -142,7 +162,7 @@ def delete(
 
 
 @app.command("hash")
-def hash_(name: Name, password_file: PasswordFile = None, password_env: PasswordEnv = None) -> None:
+def hash_(name: Name, *, password: PasswordOptions) -> None:
     """Print a line for the file of PLAIN users (sasl.plain.users.file), without a broker.
 
     \b
@@ -150,24 +170,21 @@ def hash_(name: Name, password_file: PasswordFile = None, password_env: Password
     """
     from odradek_broker.security.passwords import SALT_BYTES, hash_password
 
-    password = _password(name, password_file, password_env)
-    say(f"{name}:{hash_password(password, os.urandom(SALT_BYTES))}")
+    say(f"{name}:{hash_password(password.read(name), os.urandom(SALT_BYTES))}")
 
 
 def _store(
     name: str,
     brokers: BrokerOptions,
-    mechanism: list[str] | None,
-    iterations: int,
-    password_file: str | None,
-    password_env: str | None,
+    credential: CredentialOptions,
+    password: PasswordOptions,
     *,
     new: bool,
 ) -> None:
     from odradek_client.admin import UserScramCredentialUpsertion
 
-    mechanisms = _mechanisms(mechanism, default=(_DEFAULT_MECHANISM,))
-    password = _password(name, password_file, password_env)
+    mechanisms = _mechanisms(credential.mechanism, default=(_DEFAULT_MECHANISM,))
+    text = password.read(name)
 
     async def main(admin: Admin) -> None:
         present = await _mechanisms_of(admin, name)
@@ -178,7 +195,7 @@ def _store(
         # in a request.
         for each in mechanisms:
             await admin.alter_user_scram_credentials(
-                UserScramCredentialUpsertion(name, password, each, iterations)
+                UserScramCredentialUpsertion(name, text, each, credential.iterations)
             )
 
     try:
@@ -208,28 +225,6 @@ def _mechanisms(given: list[str] | None, default: tuple[str, ...]) -> list[str]:
         if each not in SCRAM_MECHANISMS:
             fail(f"--mechanism {each!r} must be one of {', '.join(SCRAM_MECHANISMS)}", 2)
     return mechanisms
-
-
-def _password(name: str, file: str | None, variable: str | None) -> str:
-    """The password from the options, the terminal or standard input. Ends the program if there is
-    none."""
-    if file is not None and variable is not None:
-        fail("--password-file and --password-env are given; leave one out", 2)
-    if variable is not None:
-        password = os.environ.get(variable)
-        if password is None:
-            fail(f"--password-env: the environment has no variable {variable}", 2)
-    elif file is not None and file != "-":
-        password = _first_line(file)
-    elif file is None and sys.stdin.isatty():
-        password = typer.prompt(
-            f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
-        )
-    else:
-        password = sys.stdin.readline(_PASSWORD_CHARACTERS_MAX).rstrip("\r\n")
-    if not password:
-        fail("the password is empty", 2)
-    return str(password)
 
 
 def _first_line(path: str) -> str:

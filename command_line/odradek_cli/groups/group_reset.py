@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.commands import fail
-from odradek_cli.common import (
-    AsJson,
-    BrokerOptions,
-    Execute,
-    end_plan,
-    print_rows,
-    tell,
-)
+from odradek_cli.common import AsJson, BrokerOptions, Execute, end_plan, print_rows, tell
 from odradek_cli.completion import group_names, topic_names
 from odradek_cli.options import argument, option
 from odradek_cli.say import say

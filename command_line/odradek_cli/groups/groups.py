@@ -176,9 +176,7 @@ def _address(broker: BrokerAddress | None) -> str | None:
 
 
 def _group_row(
-    group: GroupDescription,
-    committed: Offsets,
-    ends: Mapping[TopicPartition, int | None],
+    group: GroupDescription, committed: Offsets, ends: Mapping[TopicPartition, int | None]
 ) -> dict[str, Any]:
     owners = {tp: member for member in group.members for tp in member.assignment}
     return {
@@ -363,9 +361,7 @@ def delete_offsets(
 
 
 def _chosen(
-    held: Sequence[Partition],
-    topics: Mapping[str, list[int] | None],
-    all_topics: bool,
+    held: Sequence[Partition], topics: Mapping[str, list[int] | None], all_topics: bool
 ) -> tuple[list[Partition], list[str]]:
     """The positions to delete, and the names that no position matches."""
     if all_topics:

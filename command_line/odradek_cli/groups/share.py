@@ -34,8 +34,6 @@ app.command("dead-letters")(dead_letters)
 app.command("redeliver")(redeliver)
 app.command("reset-offsets")(reset_offsets)
 
-Groups = Annotated[list[str], argument("GROUP", "Group ids.", group_names)]
-
 
 # --- list -----------------------------------------------------------------------------------------
 
@@ -72,11 +70,7 @@ _Named = Annotated[
 
 
 @app.command()
-def describe(
-    brokers: BrokerOptions,
-    groups: _Named = None,
-    as_json: AsJson = False,
-) -> None:
+def describe(brokers: BrokerOptions, groups: _Named = None, as_json: AsJson = False) -> None:
     """State and members of share groups, with the partitions of each member."""
     rows, errors = brokers.ask(lambda admin: _describe(admin, groups))
     if as_json:
@@ -145,11 +139,7 @@ def _print_members(rows: list[dict[str, Any]]) -> None:
 
 
 @app.command()
-def offsets(
-    brokers: BrokerOptions,
-    groups: _Named = None,
-    as_json: AsJson = False,
-) -> None:
+def offsets(brokers: BrokerOptions, groups: _Named = None, as_json: AsJson = False) -> None:
     """Show the first offset that each share group has not finished, and its lag.
 
     LAG is the number of records that the group has not finished: they are available, acquired by a
@@ -211,7 +201,10 @@ def delete_offsets(
 
 
 @app.command()
-def delete(groups: Groups, brokers: BrokerOptions) -> None:
+def delete(
+    groups: Annotated[list[str], argument("GROUP", "Group ids.", group_names)],
+    brokers: BrokerOptions,
+) -> None:
     """Delete share groups that have no members, and all of their state."""
 
     async def main(admin: Admin) -> tuple[list[str], list[OdradekError]]:

@@ -6,14 +6,7 @@ import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.commands import fail
-from odradek_cli.common import (
-    AsJson,
-    BrokerOptions,
-    Execute,
-    end_plan,
-    print_rows,
-    tell,
-)
+from odradek_cli.common import AsJson, BrokerOptions, Execute, end_plan, print_rows, tell
 from odradek_cli.completion import group_names, topic_names
 from odradek_cli.groups.group_reset import ToDatetime, offsets_at, ranges_of
 from odradek_cli.options import argument, option

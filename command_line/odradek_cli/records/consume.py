@@ -12,34 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.broker.disk_room import full_disks
 from odradek_cli.commands import fail
-from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
-    AsJson,
-    Bootstrap,
-    ClientSettings,
-    RecordCounter,
-    client_settings,
-    connected,
-    progress,
-    run,
-    tell,
-)
+from odradek_cli.common import AsJson, BrokerOptions, RecordCounter, connected, progress, run, tell
 from odradek_cli.completion import group_names, topic_names
 from odradek_cli.options import argument, option
 from odradek_cli.records.consume_topics import NEW_TOPICS_MS, take_new_topics, topics_of
-from odradek_cli.records.record_view import (
-    Decode,
-    FilterText,
-    Grep,
-    HeadersWanted,
-    JsonPaths,
-    Keys,
-    Pretty,
-    RegistryUrl,
-    SchemaFiles,
-    View,
-    ViewOptions,
-)
+from odradek_cli.records.record_view import View, ViewOptions
 from odradek_cli.topic_patterns import is_pattern, pattern_of
 from odradek_client.consumer.rebalance_listener import RebalanceListener
 from odradek_records.offset_grammar import Bound, OffsetBase, OffsetSpan, parse_span
@@ -71,6 +48,27 @@ _JOIN_PATIENCE_S = 5.0
 #: The maximum number of partitions whose ends a message shows.
 _ENDS_SHOWN = 5
 _DELIMITER = r"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeJob:
+    """The records to read. `settings`: those of the consumer. `words`: topics, or expressions for
+    their names. `partitions`: empty for all."""
+
+    settings: dict[str, Any]
+    words: list[str]
+    partitions: list[int]
+    span: OffsetSpan
+    stop_at_end: bool
+
+    @property
+    def has_end(self) -> bool:
+        return self.stop_at_end or self.span.stop_ms is not None
+
+    @property
+    def is_shared(self) -> bool:
+        """True if a group assigns the partitions to read."""
+        return self.settings.get("group_id") is not None and not self.partitions
 
 
 @dataclass(slots=True)
@@ -208,15 +206,15 @@ async def _start_offsets(
 
 
 async def _stop_offsets(
-    consumer: Consumer, partitions: list[TopicPartition], span: OffsetSpan, stop_at_end: bool
+    consumer: Consumer, partitions: list[TopicPartition], job: ConsumeJob
 ) -> dict[TopicPartition, int] | None:
     """The offset to stop at in each partition; None to read on."""
-    if span.stop_ms is None and not stop_at_end:
+    if not job.has_end:
         return None
     ends = await consumer.end_offsets(*partitions)
-    if span.stop_ms is None:
+    if job.span.stop_ms is None:
         return ends
-    found = await consumer.offsets_for_times(dict.fromkeys(partitions, span.stop_ms))
+    found = await consumer.offsets_for_times(dict.fromkeys(partitions, job.span.stop_ms))
     return {
         each: ends[each] if (at := found.get(each)) is None else at.offset for each in partitions
     }
@@ -248,35 +246,25 @@ def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in names}
 
 
-async def _consume(
-    settings: dict[str, Any],
-    words: list[str],
-    partitions: list[int],
-    span: OffsetSpan,
-    stop_at_end: bool,
-    reading: ConsumeProgress,
-) -> None:
+async def _consume(job: ConsumeJob, reading: ConsumeProgress) -> None:
     from odradek_client.admin import Admin
     from odradek_client.consumer.consumer import Consumer
 
-    goes_on = any(map(is_pattern, words)) and not stop_at_end and span.stop_ms is None
-    shared = _is_shared(settings, partitions)
-    pattern = pattern_of(words) if goes_on and shared else None
+    goes_on = any(map(is_pattern, job.words)) and not job.has_end
+    pattern = pattern_of(job.words) if goes_on and job.is_shared else None
 
     async def read(topics: list[str], admin: Admin | None) -> None:
-        async with connected(Consumer, settings) as consumer:
+        async with connected(Consumer, job.settings) as consumer:
             watch = None
             if admin is not None:
-                new_topics = take_new_topics(consumer, admin, words, partitions)
+                new_topics = take_new_topics(consumer, admin, job.words, job.partitions)
                 watch = asyncio.create_task(new_topics)
             main = asyncio.current_task()
             assert main is not None
             refusal: list[str] = []
-            disks = asyncio.create_task(_watch_disks(settings, reading, main, refusal))
+            disks = asyncio.create_task(_watch_disks(job.settings, reading, main, refusal))
             try:
-                await _read(
-                    consumer, settings, topics, pattern, partitions, span, stop_at_end, reading
-                )
+                await _read(consumer, job, topics, pattern, reading)
             except asyncio.CancelledError:
                 if refusal and not main.uncancel():
                     fail(refusal[0])
@@ -287,17 +275,12 @@ async def _consume(
                     watch.cancel()
                 await consumer.close(timeout_ms=_CLOSE_MS)
 
-    async with connected(Admin, _of_any_client(settings)) as admin:
-        topics = await topics_of(admin, words, wait=goes_on)
-        if goes_on and not shared:
+    async with connected(Admin, _of_any_client(job.settings)) as admin:
+        topics = await topics_of(admin, job.words, wait=goes_on)
+        if goes_on and not job.is_shared:
             await read(topics, admin)
             return
     await read(topics, None)
-
-
-def _is_shared(settings: dict[str, Any], partitions: list[int]) -> bool:
-    """True if a group assigns the partitions to read."""
-    return settings.get("group_id") is not None and not partitions
 
 
 async def _watch_disks(
@@ -325,42 +308,34 @@ async def _watch_disks(
 
 async def _read(
     consumer: Consumer,
-    settings: dict[str, Any],
+    job: ConsumeJob,
     topics: list[str],
     pattern: str | None,
-    partitions: list[int],
-    span: OffsetSpan,
-    stop_at_end: bool,
     reading: ConsumeProgress,
 ) -> None:
     """Read until the run is over. `pattern`: the regular expression to which the group subscribes
     instead of `topics`."""
-    if not _is_shared(settings, partitions):
-        await _assign(consumer, topics, partitions, span, stop_at_end, reading)
+    if not job.is_shared:
+        await _assign(consumer, job, topics, reading)
     else:
         reading.in_group = True
         consumer.subscribe(
             topics if pattern is None else (), pattern=pattern, listener=_Ownership(reading)
         )
-        if stop_at_end or span.stop_ms is not None:
+        if job.has_end:
             all_of_them = await _find_partitions(consumer, topics, [])
-            reading.ends = await _stop_offsets(consumer, all_of_them, span, stop_at_end)
+            reading.ends = await _stop_offsets(consumer, all_of_them, job)
             await _skip_finished(consumer, reading)
     await _print(consumer, reading)
 
 
 async def _assign(
-    consumer: Consumer,
-    topics: list[str],
-    partitions: list[int],
-    span: OffsetSpan,
-    stop_at_end: bool,
-    reading: ConsumeProgress,
+    consumer: Consumer, job: ConsumeJob, topics: list[str], reading: ConsumeProgress
 ) -> None:
-    found = await _find_partitions(consumer, topics, partitions)
-    reading.ends = await _stop_offsets(consumer, found, span, stop_at_end)
+    found = await _find_partitions(consumer, topics, job.partitions)
+    reading.ends = await _stop_offsets(consumer, found, job)
     consumer.assign(found)
-    bound = span.start or Bound(OffsetBase.BEGINNING)
+    bound = job.span.start or Bound(OffsetBase.BEGINNING)
     if bound.place is not OffsetBase.STORED:
         reading.starts = await _start_offsets(consumer, found, bound)
         for each, offset in reading.starts.items():
@@ -526,60 +501,82 @@ Offsets = Annotated[
         "another time of ISO 8601, s@TIME (also in ms since 1970), e@TIME (stop there).",
     ),
 ]
-Partitions = Annotated[
-    list[int] | None, option("--partition -p N", "Only this partition; repeatable.", min=0)
-]
-ExitAtEnd = Annotated[
-    bool, option("--exit -e", "Stop at the end of the log as it is at the start of the command.")
-]
-Count = Annotated[int | None, option("--count -c N", "Stop after this number of records.", min=1)]
-Format = Annotated[
-    str | None,
-    option(
-        "--format -f FORMAT",
-        "%s value, %k key, %t topic, %p partition, %o offset, %T timestamp, %h headers, "
-        r"%S %K lengths; \n, \t, \xHH.",
-    ),
-]
-KeyDelimiter = Annotated[
-    str | None, option("--key-delimiter -K TEXT", "Print the key and this before the value.")
-]
-Delimiter = Annotated[
-    str, option("--delimiter -D TEXT", "The text that is printed after each record.")
-]
-NullText = Annotated[bool, option("--null -Z", "Print null keys and values as NULL.")]
-Group = Annotated[
-    str | None, option("--group -g GROUP", "Read as a member of this consumer group.", group_names)
-]
-ReadCommitted = Annotated[
-    bool, option("--read-committed", "Leave out records of open and aborted transactions.")
-]
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """The options for the form of printed records."""
+
+    format_: Annotated[
+        str | None,
+        option(
+            "--format -f FORMAT",
+            "%s value, %k key, %t topic, %p partition, %o offset, %T timestamp, %h headers, "
+            r"%S %K lengths; \n, \t, \xHH.",
+        ),
+    ] = None
+    key_delimiter: Annotated[
+        str | None, option("--key-delimiter -K TEXT", "Print the key and this before the value.")
+    ] = None
+    delimiter: Annotated[
+        str, option("--delimiter -D TEXT", "The text that is printed after each record.")
+    ] = _DELIMITER
+    null_text: Annotated[bool, option("--null -Z", "Print null keys and values as NULL.")] = False
+    as_json: AsJson = False
+
+    @property
+    def is_plain(self) -> bool:
+        """True if no option selects a form."""
+        return not (
+            self.as_json
+            or self.null_text
+            or self.format_ is not None
+            or self.key_delimiter is not None
+        )
+
+    def printer(self) -> Printer:
+        """The formatter. Raises FormatError if options contradict each other."""
+        text = self.format_
+        if self.as_json:
+            if text is not None or self.key_delimiter is not None:
+                raise FormatError("--json has a form of its own; leave out --format and -K")
+            return to_json_line
+        null = b"NULL" if self.null_text else b""
+        if text is None:
+            head = (
+                "" if self.key_delimiter is None else f"%k{self.key_delimiter.replace('%', '%%')}"
+            )
+            text = f"{head}%s{self.delimiter.replace('%', '%%')}"
+        elif self.key_delimiter is not None:
+            raise FormatError("--format and -K exclude each other; write %k in the format")
+        unescape(self.delimiter)
+        return compile_format(text, null)
 
 
 def consume(
     topics: Topics,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    *,
+    brokers: BrokerOptions,
     offset: Offsets = None,
-    partition: Partitions = None,
-    exit_at_end: ExitAtEnd = False,
-    count: Count = None,
-    format_: Format = None,
-    key_delimiter: KeyDelimiter = None,
-    delimiter: Delimiter = _DELIMITER,
-    null_text: NullText = False,
-    as_json: AsJson = False,
-    group: Group = None,
-    read_committed: ReadCommitted = False,
-    key: Keys = None,
-    header: HeadersWanted = None,
-    grep: Grep = None,
-    jsonpath: JsonPaths = None,
-    filter_: FilterText = None,
-    decode: Decode = None,
-    schema: SchemaFiles = None,
-    registry: RegistryUrl = None,
-    pretty: Pretty = False,
-    setting: ClientSettings = None,
+    partition: Annotated[
+        list[int] | None, option("--partition -p N", "Only this partition; repeatable.", min=0)
+    ] = None,
+    exit_at_end: Annotated[
+        bool,
+        option("--exit -e", "Stop at the end of the log as it is at the start of the command."),
+    ] = False,
+    count: Annotated[
+        int | None, option("--count -c N", "Stop after this number of records.", min=1)
+    ] = None,
+    output: OutputOptions,
+    group: Annotated[
+        str | None,
+        option("--group -g GROUP", "Read as a member of this consumer group.", group_names),
+    ] = None,
+    read_committed: Annotated[
+        bool, option("--read-committed", "Leave out records of open and aborted transactions.")
+    ] = False,
+    options: ViewOptions,
 ) -> None:
     """Print records of topics until Ctrl+C, --exit, --count or e@TIME.
 
@@ -595,65 +592,32 @@ def consume(
     odradek consume orders -e --jsonpath '$.total>=10' --header kind=order
     odradek consume orders --decode key=text --decode value=avro --schema order.avsc
     """
-    options = ViewOptions(
-        key, header, grep, jsonpath, filter_, decode, schema, registry, pretty,
-    )  # fmt: skip
-    plain = not (as_json or null_text or format_ is not None or key_delimiter is not None)
+    plain = output.is_plain
     try:
         span = parse_span(offset or [])
-        printer = _printer(as_json, format_, key_delimiter, delimiter, null_text)
+        printer = output.printer()
         view = View(options) if options.decodes or options.filters else None
         if view is not None:
-            plain = plain and delimiter == _DELIMITER
-            printer = view.printer(printer, plain=plain, as_json=as_json)
+            plain = plain and output.delimiter == _DELIMITER
+            printer = view.printer(printer, plain=plain, as_json=output.as_json)
     except ValueError as error:
         fail(str(error), 2)
     if span.start is not None and span.start.place is OffsetBase.STORED and group is None:
         fail("-o stored needs --group: a group is what stores offsets", 2)
     if group is not None and not partition and span.start not in (None, Bound(OffsetBase.STORED)):
         fail("a group begins where it stands: leave out -o, or name partitions with -p", 2)
-    settings = _settings(topics, bootstrap, group, read_committed, setting)
-    with progress("consuming", count, wanted=not sys.stdout.isatty()) as shown:
-        reading = ConsumeProgress(printer, shown, count, group, view=view)
-        if plain and view is None:
-            reading.line_end = unescape(delimiter)
-        run(
-            _consume(settings, topics, partition or [], span, exit_at_end, reading),
-            close_on_sigterm=True,
-        )
-
-
-def _settings(
-    topics: list[str],
-    bootstrap: str,
-    group: str | None,
-    read_committed: bool,
-    setting: list[str] | None,
-) -> dict[str, Any]:
-    return {
+    settings = {
         "allow_auto_create_topics": False,
         "auto_offset_reset": "earliest",
         "isolation_level": "read_committed" if read_committed else "read_uncommitted",
         "enable_auto_commit": group is not None,
         **({} if group is None else {"group_id": group}),
         **({"metadata_max_age_ms": NEW_TOPICS_MS} if any(map(is_pattern, topics)) else {}),
-        **client_settings(bootstrap, setting, "consumer"),
+        **brokers.settings("consumer"),
     }
-
-
-def _printer(
-    as_json: bool, text: str | None, key_delimiter: str | None, delimiter: str, null_text: bool
-) -> Printer:
-    """The formatter of the options. Raises FormatError if they contradict each other."""
-    if as_json:
-        if text is not None or key_delimiter is not None:
-            raise FormatError("--json has a form of its own; leave out --format and -K")
-        return to_json_line
-    null = b"NULL" if null_text else b""
-    if text is None:
-        head = "" if key_delimiter is None else f"%k{key_delimiter.replace('%', '%%')}"
-        text = f"{head}%s{delimiter.replace('%', '%%')}"
-    elif key_delimiter is not None:
-        raise FormatError("--format and -K exclude each other; write %k in the format")
-    unescape(delimiter)
-    return compile_format(text, null)
+    job = ConsumeJob(settings, topics, partition or [], span, exit_at_end)
+    with progress("consuming", count, wanted=not sys.stdout.isatty()) as shown:
+        reading = ConsumeProgress(printer, shown, count, group, view=view)
+        if plain and view is None:
+            reading.line_end = unescape(output.delimiter)
+        run(_consume(job, reading), close_on_sigterm=True)

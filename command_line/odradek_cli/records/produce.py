@@ -18,13 +18,10 @@ import typer
 
 from odradek_cli.commands import fail
 from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
     AsJson,
-    Bootstrap,
-    ClientSettings,
+    BrokerOptions,
     Compression,
     RecordCounter,
-    client_settings,
     connected,
     progress,
     run,
@@ -469,50 +466,59 @@ def _parse_headers(texts: list[str]) -> list[tuple[str, bytes | None]]:
     return headers
 
 
-Topic = Annotated[str, argument("TOPIC", "The topic to write to.", topic_names)]
-Files = Annotated[list[Path] | None, argument("FILE", "Files to read. [default: standard input]")]
-KeyDelimiter = Annotated[
-    str | None, option("--key-delimiter -K TEXT", "The separator of key and value in a line.")
-]
-Delimiter = Annotated[str, option("--delimiter -D TEXT", "The separator of records.")]
-Key = Annotated[str | None, option("--key -k KEY", "The key of all records.")]
-Headers = Annotated[
-    list[str] | None, option("--header -H NAME=VALUE", "A header of all records; repeatable.")
-]
-EmptyIsNull = Annotated[
-    bool, option("--null -Z", "Write empty keys and values as null (tombstones).")
-]
-IntoPartition = Annotated[
-    int | None, option("--partition -p N", "The partition of all records.", min=0)
-]
-TransactionalId = Annotated[
-    str | None,
-    option(
-        "--transactional-id ID",
-        "Write all records in one transaction, so that consumers of committed records get all "
-        "or none.",
-    ),
-]
-KeepPartition = Annotated[
-    bool, option("--keep-partition", "With --json: write each record to the partition in its line.")
-]
+@dataclass(frozen=True)
+class InputOptions:
+    """The options for the form of the input, and for what is written."""
+
+    key_delimiter: Annotated[
+        str | None, option("--key-delimiter -K TEXT", "The separator of key and value in a line.")
+    ] = None
+    delimiter: Annotated[str, option("--delimiter -D TEXT", "The separator of records.")] = r"\n"
+    key: Annotated[str | None, option("--key -k KEY", "The key of all records.")] = None
+    header: Annotated[
+        list[str] | None, option("--header -H NAME=VALUE", "A header of all records; repeatable.")
+    ] = None
+    empty_is_null: Annotated[
+        bool, option("--null -Z", "Write empty keys and values as null (tombstones).")
+    ] = False
+    compression: Compression = "none"
+    partition: Annotated[
+        int | None, option("--partition -p N", "The partition of all records.", min=0)
+    ] = None
+    transactional_id: Annotated[
+        str | None,
+        option(
+            "--transactional-id ID",
+            "Write all records in one transaction, so that consumers of committed records get all "
+            "or none.",
+        ),
+    ] = None
+    as_json: AsJson = False
+    keep_partition: Annotated[
+        bool,
+        option("--keep-partition", "With --json: write each record to the partition in its line."),
+    ] = False
+
+    def line_format(self) -> LineFormat:
+        """The form of a line. Raises FormatError for a wrong delimiter."""
+        return LineFormat(
+            None if self.key_delimiter is None else unescape(self.key_delimiter),
+            None if self.key is None else self.key.encode(),
+            _parse_headers(self.header or []),
+            self.empty_is_null,
+            self.as_json,
+            self.keep_partition,
+        )
 
 
 def produce(
-    topic: Topic,
-    files: Files = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    key_delimiter: KeyDelimiter = None,
-    delimiter: Delimiter = r"\n",
-    key: Key = None,
-    header: Headers = None,
-    empty_is_null: EmptyIsNull = False,
-    compression: Compression = "none",
-    partition: IntoPartition = None,
-    transactional_id: TransactionalId = None,
-    as_json: AsJson = False,
-    keep_partition: KeepPartition = False,
-    setting: ClientSettings = None,
+    topic: Annotated[str, argument("TOPIC", "The topic to write to.", topic_names)],
+    files: Annotated[
+        list[Path] | None, argument("FILE", "Files to read. [default: standard input]")
+    ] = None,
+    *,
+    brokers: BrokerOptions,
+    options: InputOptions,
 ) -> None:
     """Write records to a topic: a line each, or with --json what `odradek consume --json` prints.
 
@@ -527,25 +533,15 @@ def produce(
     odradek produce payments payments.txt --transactional-id import-1
     """
     try:
-        line_format = LineFormat(
-            None if key_delimiter is None else unescape(key_delimiter),
-            None if key is None else key.encode(),
-            _parse_headers(header or []),
-            empty_is_null,
-            as_json,
-            keep_partition,
-        )
-        separator = unescape(delimiter)
+        line_format = options.line_format()
+        separator = unescape(options.delimiter)
     except FormatError as error:
         fail(str(error), 2)
     if not separator or line_format.key_delimiter == b"":
         fail("a delimiter must not be empty", 2)
-    settings = {
-        "compression_type": compression,
-        **client_settings(bootstrap, setting, "producer"),
-    }
-    if transactional_id is not None:
-        settings["transactional_id"] = transactional_id
+    settings = {"compression_type": options.compression, **brokers.settings("producer")}
+    if options.transactional_id is not None:
+        settings["transactional_id"] = options.transactional_id
     if not sys.stdin.isatty() or files:
         settings = {**_FOR_FILES, **settings}
     interactive = sys.stdin.isatty() and not files
@@ -559,14 +555,16 @@ def produce(
     )
     work = _Run(topic)
     with progress("producing", wanted=not interactive) as shown:
-        job = InputJob(files or [_STANDARD_INPUT], separator, line_format, partition, shown, whole)
+        job = InputJob(
+            files or [_STANDARD_INPUT], separator, line_format, options.partition, shown, whole
+        )
         try:
             run(_produce(settings, job, work), close_on_sigterm=True)
         except InputError as error:
-            _tell_end(work, transactional_id)
+            _tell_end(work, options.transactional_id)
             fail(str(error))
         except (SystemExit, typer.Exit):
-            _tell_end(work, transactional_id)
+            _tell_end(work, options.transactional_id)
             raise
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,34 +37,6 @@ _TOPIC_STYLES = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _COLOURED_CHARACTERS_MAX = 65_536
 _SHOWN_BYTES_MAX = 200
 
-Keys = Annotated[
-    list[str] | None,
-    option("--key KEY", "Only records with this key; repeatable: one of the keys."),
-]
-HeadersWanted = Annotated[
-    list[str] | None,
-    option(
-        "--header NAME[=VALUE]", "Only records with this header; repeatable: all of the headers."
-    ),
-]
-Grep = Annotated[
-    list[str] | None,
-    option(
-        "--grep REGEX",
-        "Only records with this text in key, value or a header; repeatable: all of the texts.",
-    ),
-]
-JsonPaths = Annotated[
-    list[str] | None,
-    option(
-        "--jsonpath PATH[=VALUE]",
-        "Only records whose value meets this condition: '$.total>=10', '$.lines[*].sku=a', "
-        "'$.id'; repeatable: all of the conditions.",
-    ),
-]
-FilterText = Annotated[
-    str | None, option("--filter FILTER", "A filter expression, as in the web console.")
-]
 Decode = Annotated[
     list[str] | None,
     option(
@@ -86,37 +57,60 @@ RegistryUrl = Annotated[
     str | None,
     option("--registry URL", "The schema registry that has the schemas of the ids in records."),
 ]
-Pretty = Annotated[
-    bool,
-    option(
-        "--pretty",
-        "Print each record for people: partition, offset, time, key, headers and indented value.",
-    ),
-]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ViewOptions:
     """The options of a command that choose records and decode them."""
 
-    keys: Sequence[str] | None = None
-    headers: Sequence[str] | None = None
-    grep: Sequence[str] | None = None
-    paths: Sequence[str] | None = None
-    filter_text: str | None = None
-    decode: Sequence[str] | None = None
-    schemas: Sequence[str] | None = None
-    registry: str | None = None
-    pretty: bool = False
+    key: Annotated[
+        list[str] | None,
+        option("--key KEY", "Only records with this key; repeatable: one of the keys."),
+    ] = None
+    header: Annotated[
+        list[str] | None,
+        option(
+            "--header NAME[=VALUE]",
+            "Only records with this header; repeatable: all of the headers.",
+        ),
+    ] = None
+    grep: Annotated[
+        list[str] | None,
+        option(
+            "--grep REGEX",
+            "Only records with this text in key, value or a header; repeatable: all of the texts.",
+        ),
+    ] = None
+    jsonpath: Annotated[
+        list[str] | None,
+        option(
+            "--jsonpath PATH[=VALUE]",
+            "Only records whose value meets this condition: '$.total>=10', '$.lines[*].sku=a', "
+            "'$.id'; repeatable: all of the conditions.",
+        ),
+    ] = None
+    filter_: Annotated[
+        str | None, option("--filter FILTER", "A filter expression, as in the web console.")
+    ] = None
+    decode: Decode = None
+    schema: SchemaFiles = None
+    registry: RegistryUrl = None
+    pretty: Annotated[
+        bool,
+        option(
+            "--pretty",
+            "Print each record for people: partition, offset, time, key, headers and indented value.",
+        ),
+    ] = False
 
     @property
     def decodes(self) -> bool:
-        return bool(self.decode or self.schemas or self.registry is not None or self.pretty)
+        return bool(self.decode or self.schema or self.registry is not None or self.pretty)
 
     @property
     def filters(self) -> bool:
         return bool(
-            self.keys or self.headers or self.grep or self.paths or self.filter_text is not None
+            self.key or self.header or self.grep or self.jsonpath or self.filter_ is not None
         )
 
 
@@ -136,18 +130,18 @@ class View:
     def _filter(self) -> RecordFilter:
         options = self._options
         value_of = json_value if self._records is None else self._records.value_of
-        base = parse_filter(options.filter_text or "", value_of=value_of)
+        base = parse_filter(options.filter_ or "", value_of=value_of)
         conditions = list(base.conditions)
-        if options.keys:
-            wanted = {key.encode("utf-8", "surrogateescape") for key in options.keys}
+        if options.key:
+            wanted = {key.encode("utf-8", "surrogateescape") for key in options.key}
             conditions.append(lambda subject: subject.record.key in wanted)
-        for header in options.headers or ():
+        for header in options.header or ():
             name, sign, value = header.partition("=")
             if not name:
                 raise FilterError(f"--header {header}: the name is missing; write NAME=VALUE")
             conditions.append(condition(f"header.{name}", sign or "exists", value))
         conditions += [condition("text", "=~", each) for each in options.grep or ()]
-        conditions += [parse_path_condition(each) for each in options.paths or ()]
+        conditions += [parse_path_condition(each) for each in options.jsonpath or ()]
         return RecordFilter(tuple(conditions), value_of)
 
     def printer(self, printer: Printer, *, plain: bool, as_json: bool) -> Printer:
@@ -181,7 +175,7 @@ def make_decoders(options: ViewOptions) -> Decoders:
     url = _registry_url(options)
     return Decoders(
         formats=options.decode or (),
-        schemas=options.schemas or (),
+        schemas=options.schema or (),
         schema_registry=None if url is None else SchemaRegistry(url),
     )
 

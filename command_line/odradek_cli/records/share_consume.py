@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek_cli.commands import fail
-from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
-    AsJson,
-    Bootstrap,
-    ClientSettings,
-    client_settings,
-    connected,
-    run,
-    tell,
-)
+from odradek_cli.common import AsJson, BrokerOptions, connected, run, tell
 from odradek_cli.completion import group_names, topic_names
 from odradek_cli.options import argument, option
 from odradek_records.record_format import FormatError, Printer, compile_format, to_json_line
@@ -40,7 +31,7 @@ _ANSWERS = ("accept", "release", "reject")
 def consume(
     topics: Annotated[list[str], argument("TOPIC", "Topics.", topic_names)],
     group: Annotated[str, option("--group -g GROUP", "The share group.", group_names)],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    brokers: BrokerOptions,
     count: Annotated[int | None, option("--count -c N", "End after N records.", min=1)] = None,
     exit_: Annotated[
         bool,
@@ -57,7 +48,6 @@ def consume(
         str, option("--format -f FORMAT", "%s value, %k key, as in consume.")
     ] = _DEFAULT_FORMAT,
     as_json: AsJson = False,
-    setting: ClientSettings = None,
 ) -> None:
     """Print records of a share group, and acknowledge them, until Ctrl+C.
 
@@ -71,11 +61,7 @@ def consume(
         printer = _json_line if as_json else compile_format(format_)
     except FormatError as error:
         fail(f"--format: {error}", 2)
-    settings = {
-        **client_settings(bootstrap, setting),
-        "group_id": group,
-        "share_acknowledgement_mode": "explicit",
-    }
+    settings = {**brokers.settings(), "group_id": group, "share_acknowledgement_mode": "explicit"}
     if count is not None:
         settings["share_acquire_mode"] = "record_limit"
     taken, refused = run(

@@ -159,10 +159,7 @@ def told_apart(letters: Iterable[Letter]) -> tuple[list[Letter], list[str]]:
 
 
 def dead_letters(
-    group: Group,
-    brokers: BrokerOptions,
-    limit: Limit = _DEFAULT_LIMIT,
-    as_json: AsJson = False,
+    group: Group, brokers: BrokerOptions, limit: Limit = _DEFAULT_LIMIT, as_json: AsJson = False
 ) -> None:
     """The records that a share group has given up, from its dead letter topic.
 

@@ -289,22 +289,19 @@ def _print(results: list[Result]) -> None:
         )
 
 
-OptionalBootstrap = Annotated[
-    str | None,
-    option(
-        "--bootstrap -b HOST:PORT,...",
-        "The brokers to measure, of any Kafka; without it a temporary broker is started.",
-        envvar="ODRADEK_BOOTSTRAP",
-        show_default=False,
-    ),
-]
-
-
 def bench(
     what: Annotated[
         What, argument("WHAT", "What to measure: produce, consume, latency or all.")
     ] = What.ALL,
-    bootstrap: OptionalBootstrap = None,
+    bootstrap: Annotated[
+        str | None,
+        option(
+            "--bootstrap -b HOST:PORT,...",
+            "The brokers to measure, of any Kafka; without it a temporary broker is started.",
+            envvar="ODRADEK_BOOTSTRAP",
+            show_default=False,
+        ),
+    ] = None,
     records: Annotated[int, option("--records -n N", "Number of records.", min=1)] = 200_000,
     size_bytes: Annotated[int, option("--size BYTES", "Size of a value in bytes.", min=0)] = 100,
     partitions: Annotated[int, option("--partitions N", min=1, max=1000)] = 1,

@@ -97,24 +97,13 @@ def fail(
 
 
 @app.command()
-def delay(
-    api: Api,
-    ms: Ms,
-    http: Http,
-    *,
-    requests: RequestsHit,
-) -> None:
+def delay(api: Api, ms: Ms, http: Http, *, requests: RequestsHit) -> None:
     """Handle a request, and answer it later."""
     _order(http, "delay", api=api, ms=ms, **asdict(requests))
 
 
 @app.command("drop-reply")
-def drop_reply(
-    api: Api,
-    http: Http,
-    *,
-    requests: RequestsHit,
-) -> None:
+def drop_reply(api: Api, http: Http, *, requests: RequestsHit) -> None:
     """Handle a request, and never answer it."""
     _order(http, "drop_reply", api=api, **asdict(requests))
 
@@ -248,8 +237,7 @@ def list_all(http: Http, as_json: AsJson = False) -> None:
 
 @app.command()
 def clear(
-    http: Http,
-    number: Annotated[int | None, argument("ID", "Only this fault.")] = None,
+    http: Http, number: Annotated[int | None, argument("ID", "Only this fault.")] = None
 ) -> None:
     """Clear all faults, or one of them."""
     faults = Faults.at(http)

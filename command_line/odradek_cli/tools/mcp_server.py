@@ -8,14 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.commands import fail, installed_version
-from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
-    Bootstrap,
-    ClientSettings,
-    client_settings,
-    connected,
-    run,
-)
+from odradek_cli.common import BrokerOptions, run
 from odradek_cli.options import option
 from odradek_cli.records.record_view import (
     Decode,
@@ -38,37 +31,33 @@ _INSTRUCTIONS = (
 )
 _ARGUMENTS_SHOWN_MAX = 200
 
-ShowValues = Annotated[
-    bool,
-    option(
-        "--show-values",
-        "Show keys and values; by default only the structure of JSON, with types and lengths.",
-    ),
-]
-ShowFields = Annotated[
-    list[str] | None,
-    option(
-        "--show-field PATH", "Show the value of this field, such as order.id or *.id; repeatable."
-    ),
-]
-HideFields = Annotated[
-    list[str] | None,
-    option(
-        "--hide-field PATH",
-        "Hide the value of this field even if another option shows it; repeatable.",
-    ),
-]
-
 
 def mcp(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    show_values: ShowValues = False,
-    show_field: ShowFields = None,
-    hide_field: HideFields = None,
+    brokers: BrokerOptions,
+    show_values: Annotated[
+        bool,
+        option(
+            "--show-values",
+            "Show keys and values; by default only the structure of JSON, with types and lengths.",
+        ),
+    ] = False,
+    show_field: Annotated[
+        list[str] | None,
+        option(
+            "--show-field PATH",
+            "Show the value of this field, such as order.id or *.id; repeatable.",
+        ),
+    ] = None,
+    hide_field: Annotated[
+        list[str] | None,
+        option(
+            "--hide-field PATH",
+            "Hide the value of this field even if another option shows it; repeatable.",
+        ),
+    ] = None,
     decode: Decode = None,
     schema: SchemaFiles = None,
     registry: RegistryUrl = None,
-    setting: ClientSettings = None,
 ) -> None:
     """Answer questions of a program that speaks the Model Context Protocol, on stdin and stdout.
 
@@ -81,31 +70,27 @@ def mcp(
         fail("odradek mcp needs the package mcp: pip install 'odradek[mcp]'")
     masks = Masks(show_values, show_field or (), hide_field or ())
     try:
-        decoders = make_decoders(ViewOptions(decode=decode, schemas=schema, registry=registry))
+        decoders = make_decoders(ViewOptions(decode=decode, schema=schema, registry=registry))
     except ValueError as error:
         fail(str(error), 2)
     server = MCPServer("odradek", version=installed_version(), instructions=_INSTRUCTIONS)
-    run(_serve(server, bootstrap, setting, masks, decoders), close_on_sigterm=True)
+    run(_serve(server, brokers, masks, decoders), close_on_sigterm=True)
 
 
-async def _serve(
-    server: Any, bootstrap: str, setting: list[str] | None, masks: Masks, decoders: Decoders
-) -> None:
+async def _serve(server: Any, brokers: BrokerOptions, masks: Masks, decoders: Decoders) -> None:
     from mcp.types import ToolAnnotations
 
     from odradek_cli.tools.mcp_tools import SAMPLE_SETTINGS, Tools
-    from odradek_client.admin import Admin
 
     async def consumer() -> Consumer:
         from odradek_client.consumer.consumer import Consumer
 
-        given = client_settings(bootstrap, setting, "consumer")
-        made = Consumer(**{**given, **SAMPLE_SETTINGS})
+        made = Consumer(**brokers.settings("consumer") | SAMPLE_SETTINGS)
         await made.start()
         return made
 
-    async with connected(Admin, client_settings(bootstrap, setting)) as admin:
-        for tool in Tools(admin, consumer, bootstrap, masks, decoders).every:
+    async with brokers.admin() as admin:
+        for tool in Tools(admin, consumer, brokers.bootstrap, masks, decoders).every:
             server.add_tool(
                 _told(tool),
                 annotations=ToolAnnotations(

@@ -491,12 +491,7 @@ class RecordSample:
 
 
 async def _read(
-    consumer: Consumer,
-    topic: str,
-    partition: int,
-    offset: int,
-    count: int,
-    wanted: _Wanted | None,
+    consumer: Consumer, topic: str, partition: int, offset: int, count: int, wanted: _Wanted | None
 ) -> RecordSample:
     """The newest `count` matching records, or with an `offset`, the first matching records from
     that offset on."""

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.broker.disk_room import full_disks
 from odradek_cli.commands import fail
-from odradek_cli.common import (
-    AsJson,
-    BrokerOptions,
-    Execute,
-    end_plan,
-    offset_of,
-    print_rows,
-)
+from odradek_cli.common import AsJson, BrokerOptions, Execute, end_plan, offset_of, print_rows
 from odradek_cli.completion import topic_names
 from odradek_cli.options import argument, option
 from odradek_client.words import counted

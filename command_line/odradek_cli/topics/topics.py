@@ -34,14 +34,13 @@ Errors: TypeAlias = "dict[str, OdradekError]"
 
 app = Commands(help="List, create, alter, trim, delete topics.")
 
-NewTopics = Annotated[list[str], argument("TOPIC", "Topic names.")]
 Topics = Annotated[list[str], argument("TOPIC", "Topic names.", topic_names)]
 Configs = Annotated[list[str] | None, option("--config KEY=VALUE", "A topic setting; repeatable.")]
 
 
 @app.command()
 def create(
-    topics: NewTopics,
+    topics: Annotated[list[str], argument("TOPIC", "Topic names.")],
     brokers: BrokerOptions,
     partitions: Annotated[int, option("--partitions -n N", "-1: the broker's default.")] = -1,
     replication_factor: Annotated[

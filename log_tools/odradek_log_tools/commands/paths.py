@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from odradek_cli.broker.serving import EXIT_BAD_CONFIG, configure
+from odradek_cli.broker.serving import EXIT_BAD_CONFIG, ServeOptions, configure
 from odradek_cli.commands import fail
 from odradek_cli.options import option
 
@@ -22,5 +22,5 @@ def data_directories(given: list[Path] | None, config: Path | None) -> list[Path
         fail("name either directories or --config FILE", EXIT_BAD_CONFIG)
     if config is None:
         return list(dict.fromkeys(given or []))
-    parsed, _ = configure(None, None, config, None)
+    parsed, _ = configure(ServeOptions(config=config))
     return [Path(path) for path in dict.fromkeys((*parsed.log_dirs, parsed.data_dir))]

@@ -51,9 +51,7 @@ def check(
     selection = selection_of(topics, exclude, groups)
     sides = (client_settings(source, from_config), client_settings(target, to_config))
     code = run(
-        _check(*sides, selection, mode_of(mode), name, as_json),
-        fast=True,
-        close_on_sigterm=True,
+        _check(*sides, selection, mode_of(mode), name, as_json), fast=True, close_on_sigterm=True
     )
     if code:
         raise typer.Exit(code)

@@ -75,11 +75,7 @@ def _row(
 
 
 async def _status(
-    target_settings: dict[str, Any],
-    source_settings: dict[str, Any],
-    name: str,
-    *,
-    with_ends: bool,
+    target_settings: dict[str, Any], source_settings: dict[str, Any], name: str, *, with_ends: bool
 ) -> tuple[MirrorMap, dict[TopicPartition, tuple[int, int]]]:
     """The map, and the ends of its partitions at the source."""
     from odradek_client.admin import Admin
