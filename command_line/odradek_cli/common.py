@@ -366,11 +366,11 @@ def end_each(
     for name in names:
         error = errors.get(name)
         if error is None:
-            tell(f"{done} {name}")
+            say(f"{done} {name}", err=True)
         elif harmless is not None and error.code is harmless:
-            tell(f"left {name} as it is: nothing to do")
+            say(f"left {name} as it is: nothing to do", err=True)
         else:
-            tell(f"odradek: {error}")
+            say(f"odradek: {error}", err=True)
             failed = True
     if failed:
         raise typer.Exit(1)
