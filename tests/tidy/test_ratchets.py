@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 119_689
+CORE_LINES_MAX = 119_684
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -35,7 +35,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.metrics": 1_673,
     "odradek_broker.platform": 1_279,
     "odradek_broker.security": 1_873,
-    "odradek_broker.server": 5_362,
+    "odradek_broker.server": 5_357,
     "odradek_broker.share": 4_067,
     "odradek_broker.storage": 13_393,
     "odradek_broker.telemetry": 1_163,
