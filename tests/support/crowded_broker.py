@@ -181,6 +181,7 @@ class _Crowd:
         for kind, key, value in (
             (RESOURCE_CLIENT_METRICS, "interval.ms", "1000"),
             (RESOURCE_CLIENT_METRICS, "metrics", "*"),
+            (RESOURCE_CLIENT_METRICS, "match", "client_id=.*"),
             (RESOURCE_GROUP, "consumer.session.timeout.ms", "50000"),
             (RESOURCE_TOPIC, "retention.ms", "5000"),
         ):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 119_684
+CORE_LINES_MAX = 119_691
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -38,7 +38,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.server": 5_357,
     "odradek_broker.share": 4_067,
     "odradek_broker.storage": 13_393,
-    "odradek_broker.telemetry": 1_163,
+    "odradek_broker.telemetry": 1_176,
     "odradek_cli": 11_826,
     "odradek_client": 2_661,
     "odradek_client.admin": 4_276,

@@ -15,11 +15,11 @@ from odradek_protocol.schemas.get_telemetry_subscriptions import (
 _ACCEPTED = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 
 
-def handle(
+async def handle(
     node: Node, context: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
     """The subscription of the client. The client needs no right, as in Kafka."""
-    error, instance = node.telemetry.get(context, request.client_instance_id)
+    error, instance = await node.telemetry.get(context, request.client_instance_id)
     if error:
         return GetTelemetrySubscriptionsResponse(error_code=error)
     return GetTelemetrySubscriptionsResponse(

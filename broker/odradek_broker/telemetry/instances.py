@@ -153,7 +153,7 @@ class ClientInstances:
             return _E.UNSUPPORTED_COMPRESSION_TYPE
         return _E.TELEMETRY_TOO_LARGE if push.size_bytes > bytes_max else _E.NONE
 
-    def of(
+    async def of(
         self,
         instance_id: bytes,
         attributes: Callable[[], ClientAttributes],
@@ -163,27 +163,32 @@ class ClientInstances:
         """The instance with this id, created if it is unknown, and updated to the present
         subscriptions."""
         instance = self._instances.get(instance_id)
-        version = self._subscriptions.version
         if instance is None:
-            instance = self._new(instance_id, attributes(), connection_id)
-        elif instance.subscriptions_version != version:
-            instance = self._new(instance_id, instance.attributes, instance.connection_id)
+            instance = await self._new(instance_id, attributes(), connection_id)
+        elif instance.subscriptions_version != self._subscriptions.version:
+            instance = await self._new(instance_id, instance.attributes, connection_id)
         self._move(instance, connection_id)
         kept_ms = max(KEPT_MS_MIN, _KEPT_INTERVALS * instance.wanted.interval_ms)
         instance.expires_ms = now_ms + kept_ms
         return instance
 
-    def _new(
+    async def _new(
         self, instance_id: bytes, attributes: ClientAttributes, connection_id: int
     ) -> ClientInstance:
-        wanted = self._subscriptions.of(attributes)
+        version = self._subscriptions.version
+        before = self._instances.get(instance_id)
+        wanted = await self._subscriptions.of(attributes)
+        made = self._instances.get(instance_id)
+        if made is not None and made is not before and made.subscriptions_version >= version:
+            # Another request of the client has made it during a pause.
+            return made
         instance = ClientInstance(
             instance_id,
             attributes,
-            connection_id,
+            connection_id if made is None else made.connection_id,
             wanted,
             wanted.subscription_id(instance_id),
-            self._subscriptions.version,
+            version,
         )
         self._instances[instance_id] = instance
         return instance

@@ -119,8 +119,8 @@ class ClientTelemetry:
             kept_ms = max(kept_ms, _KEPT_INTERVALS * instance.wanted.interval_ms)
         self.series.gone(instance.instance_id, self._clock.monotonic_ms(), kept_ms)
 
-    def _instance(self, context: RequestContext, instance_id: bytes) -> ClientInstance:
-        return self.instances.of(
+    async def _instance(self, context: RequestContext, instance_id: bytes) -> ClientInstance:
+        return await self.instances.of(
             instance_id,
             lambda: self._attributes(context, instance_id),
             context.connection_id,
@@ -152,21 +152,23 @@ class ClientTelemetry:
             ):
                 return made
 
-    def get(self, context: RequestContext, instance_id: bytes) -> tuple[ErrorCode, ClientInstance]:
+    async def get(
+        self, context: RequestContext, instance_id: bytes
+    ) -> tuple[ErrorCode, ClientInstance]:
         """The instance of a client that requests its subscription, and an error if its requests are
         too frequent. An `instance_id` of zeros means a new client."""
-        instance = self._instance(
+        instance = await self._instance(
             context, self._new_id() if instance_id == ZERO_UUID else instance_id
         )
         return self.instances.check_get(instance, self._clock.monotonic_ms()), instance
 
-    def push(
+    async def push(
         self, context: RequestContext, instance_id: bytes, pushed: Pushed, metrics: bytes
-    ) -> ErrorCode | Deferred[ErrorCode]:
+    ) -> ErrorCode:
         """The error code for a push; NONE if its metrics were accepted."""
         if instance_id in RESERVED_IDS:
             return _E.INVALID_REQUEST
-        instance = self._instance(context, instance_id)
+        instance = await self._instance(context, instance_id)
         config = self._settings()
         error = self.instances.check_push(
             instance, pushed, config.telemetry_max_bytes, self._clock.monotonic_ms()
@@ -192,7 +194,7 @@ class ClientTelemetry:
         if not self._reads.add(work, lambda problem: answer.resolve(done(problem))):
             self.instances.counts.throttled += 1
             return _E.THROTTLING_QUOTA_EXCEEDED
-        return answer
+        return await answer
 
     def _finish(
         self,

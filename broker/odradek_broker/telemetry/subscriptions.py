@@ -15,6 +15,7 @@ from odradek_broker.config.client_metrics_settings import (
     read_match,
 )
 from odradek_broker.patterns import Pattern
+from odradek_broker.slices import in_pieces, in_sorted_order, pause
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -65,9 +66,13 @@ class MetricsSubscription:
         except ValueError:
             return cls(frozenset(), DEFAULT_INTERVAL_MS, {})
 
-    def matches(self, client: ClientAttributes) -> bool:
+    async def matches(self, client: ClientAttributes) -> bool:
         """True if each pattern matches its whole attribute."""
-        return all(_matches(getattr(client, name), self.match[name]) for name in self.match)
+        for name, pattern in self.match.items():
+            if not _matches(getattr(client, name), pattern):
+                return False
+            await pause()
+        return True
 
 
 def _matches(value: str, pattern: Pattern) -> bool:
@@ -109,15 +114,16 @@ class MetricsSubscriptions:
             return
         self.version += 1
 
-    def of(self, client: ClientAttributes) -> WantedMetrics:
+    async def of(self, client: ClientAttributes) -> WantedMetrics:
         """The metrics that a client with these attributes should push."""
         metrics: set[str] = set()
         interval_ms = DEFAULT_INTERVAL_MS
-        for subscription in self._subscriptions.values():
-            # No calls for each of what may be thousands of subscriptions to all clients.
-            if not subscription.match or subscription.matches(client):
-                metrics |= subscription.metrics
-                interval_ms = min(interval_ms, subscription.interval_ms)
+        async for some in in_pieces(self._subscriptions.values()):
+            for subscription in some:
+                # No calls for each of what may be thousands of subscriptions to all clients.
+                if not subscription.match or await subscription.matches(client):
+                    metrics |= subscription.metrics
+                    interval_ms = min(interval_ms, subscription.interval_ms)
         if ALL_METRICS in metrics:
             return WantedMetrics((ALL_METRICS,), interval_ms)
-        return WantedMetrics(tuple(sorted(metrics)), interval_ms)
+        return WantedMetrics(tuple(await in_sorted_order(metrics)), interval_ms)

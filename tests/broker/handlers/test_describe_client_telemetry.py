@@ -6,9 +6,9 @@ from typing import Any
 
 import otlp_messages as otlp
 from acl_rules import Rule, RuleList
+from at_once import at_once
 from fake_node import FakeNode
 from handler_calls import ask
-from odradek_broker.deferred import Deferred
 from odradek_broker.handlers import push_telemetry
 from odradek_broker.handlers.describe_client_telemetry import PAGE_MAX
 from odradek_broker.request import Peer, RequestContext
@@ -33,14 +33,13 @@ class World:
 
     def push(self, client: bytes, *metrics: bytes) -> None:
         self.node.clock.advance(5000)
-        _, instance = self.node.telemetry.get(self.context, client)
+        _, instance = at_once(self.node.telemetry.get(self.context, client))
         request = PushTelemetryRequest(
             client_instance_id=client,
             subscription_id=instance.subscription_id,
             metrics=otlp.metrics_data(metrics),
         )
-        answer = push_telemetry.handle(self.node, self.context, request)
-        response = answer.result() if isinstance(answer, Deferred) else answer
+        response = at_once(push_telemetry.handle(self.node, self.context, request))
         assert response.error_code == E.NONE
 
     def ask(self, **fields: Any) -> Any:
@@ -103,7 +102,7 @@ def test_m30_attributes_subscription_and_pushes_of_a_client_are_described() -> N
 
 def test_m30_a_client_without_a_push_is_described() -> None:
     world = World()
-    world.node.telemetry.get(world.context, client_id(1))
+    at_once(world.node.telemetry.get(world.context, client_id(1)))
     answer = world.ask(client_instance_id=client_id(1))
     assert answer.metrics == [] and answer.clients[0].last_push_age_ms == -1
 

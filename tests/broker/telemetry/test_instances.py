@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import odradek_broker.telemetry.instances as module
+from at_once import at_once
 from odradek_broker.config.client_metrics_settings import DEFAULT_INTERVAL_MS
 from odradek_broker.telemetry.instances import KEPT_MS_MIN, ClientInstance, ClientInstances, Pushed
 from odradek_broker.telemetry.subscriptions import (
@@ -33,7 +34,7 @@ class World:
         self.now_ms = 0
 
     def instance(self, instance_id: bytes = ID, connection: int = 1) -> ClientInstance:
-        return self.all.of(instance_id, lambda: CLIENT, connection, self.now_ms)
+        return at_once(self.all.of(instance_id, lambda: CLIENT, connection, self.now_ms))
 
     def get(self) -> ErrorCode:
         return self.all.check_get(self.instance(), self.now_ms)
@@ -158,17 +159,17 @@ def test_m15_the_client_instances_of_a_connection_are_limited(
 
 def test_m03_matching_subscriptions_are_merged() -> None:
     subscriptions = MetricsSubscriptions()
-    assert subscriptions.of(CLIENT) == WantedMetrics((), DEFAULT_INTERVAL_MS)
+    assert at_once(subscriptions.of(CLIENT)) == WantedMetrics((), DEFAULT_INTERVAL_MS)
     subscriptions.update("a", {"metrics": "b.,a.", "interval.ms": "5000"})
     subscriptions.update("b", {"metrics": "c."})
-    assert subscriptions.of(CLIENT) == WantedMetrics(("a.", "b.", "c."), 5000)
+    assert at_once(subscriptions.of(CLIENT)) == WantedMetrics(("a.", "b.", "c."), 5000)
     subscriptions.update("c", {"metrics": "*", "match": "client_id=other"})
-    assert subscriptions.of(CLIENT).metrics == ("a.", "b.", "c.")
+    assert at_once(subscriptions.of(CLIENT)).metrics == ("a.", "b.", "c.")
     subscriptions.update("c", {"metrics": "*", "match": "client_id=orders-.*"})
-    assert subscriptions.of(CLIENT) == WantedMetrics(("*",), 5000)
+    assert at_once(subscriptions.of(CLIENT)) == WantedMetrics(("*",), 5000)
     subscriptions.update("a", {})
     subscriptions.update("c", {})
-    assert subscriptions.of(CLIENT) == WantedMetrics(("c.",), DEFAULT_INTERVAL_MS)
+    assert at_once(subscriptions.of(CLIENT)) == WantedMetrics(("c.",), DEFAULT_INTERVAL_MS)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def test_m03_matching_subscriptions_are_merged() -> None:
 def test_m04_a_match_pattern_must_match_the_whole_attribute(match: str, matches: bool) -> None:
     subscriptions = MetricsSubscriptions()
     subscriptions.update("s", {"metrics": "*", "match": match})
-    assert (subscriptions.of(CLIENT).metrics == ("*",)) is matches
+    assert (at_once(subscriptions.of(CLIENT)).metrics == ("*",)) is matches
 
 
 def test_m04_an_empty_attribute_may_match_and_a_very_long_one_matches_nothing() -> None:
@@ -200,7 +201,7 @@ def test_m04_an_empty_attribute_may_match_and_a_very_long_one_matches_nothing() 
         ("x" * (MATCHED_CHARACTERS_MAX + 1), False),
     ):
         client = CLIENT._replace(client_id=client_id)
-        assert (subscriptions.of(client).metrics == ("*",)) is matches
+        assert (at_once(subscriptions.of(client)).metrics == ("*",)) is matches
 
 
 def test_m05_the_subscription_id_depends_on_metrics_interval_and_client() -> None:
