@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from odradek_cli.commands import COMMANDS, CommandRow, installed_version, with_value
+from odradek_cli.commands import COMMANDS, CommandRow, with_value
 from odradek_cli.options import Commands, option
 from odradek_cli.say import say
+from odradek_protocol.version import VERSION
 
 
 @cache
@@ -46,7 +47,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from odradek_protocol.records import native
 
-        say(f"odradek {installed_version()}")
+        say(f"odradek {VERSION}")
         say(f"record codec: {native.describe()}")
         raise typer.Exit
 

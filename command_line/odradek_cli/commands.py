@@ -142,14 +142,3 @@ def fail(message: str, exit_code: int = 1) -> NoReturn:
     """End the program with one line on stderr: the problem and its remedy."""
     print("odradek:", visible(message, keep="\n"), file=sys.stderr)
     raise SystemExit(exit_code)
-
-
-def installed_version() -> str:
-    """The version of the installed distribution, or "unknown" from a bare checkout."""
-    # Imported here, because the search for the version takes long and few commands need it.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("odradek")
-    except PackageNotFoundError:
-        return "unknown"

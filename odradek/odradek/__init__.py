@@ -46,9 +46,8 @@ if TYPE_CHECKING:
     from odradek_client.structs import OffsetAndTimestamp as OffsetAndTimestamp
     from odradek_client.structs import PreparedTransaction as PreparedTransaction
     from odradek_client.structs import TopicPartition as TopicPartition
+    from odradek_protocol.version import VERSION as __version__
     from odradek_testkit.broker import Broker as Broker
-
-    __version__: str
 
 _HOMES = {
     "AcknowledgeType": "odradek_client.share.acknowledgements",
@@ -133,7 +132,7 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = importlib.import_module(_MODULES[name])
     elif name == "__version__":
-        value = _version()
+        value = importlib.import_module("odradek_protocol.version").VERSION
     else:
         raise AttributeError(f"module 'odradek' has no attribute {name!r}")
     globals()[name] = value
@@ -142,12 +141,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("odradek")
-    except PackageNotFoundError:  # a checkout that was not installed
-        return "0.0.0"

@@ -17,7 +17,7 @@ from odradek_broker.explain.connections import matches
 from odradek_broker.explain.history import History, RecordedEvent
 from odradek_broker.explain.problems import find_problems
 from odradek_broker.explain.texts import Rights, event_values
-from odradek_broker.metrics.broker import BUCKETS_US, SAMPLED, broker_version
+from odradek_broker.metrics.broker import BUCKETS_US, SAMPLED
 from odradek_broker.node import Node
 from odradek_broker.request import Peer, RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
@@ -26,6 +26,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_broker as wire
 from odradek_protocol.schemas import describe_history as history_wire
 from odradek_protocol.schemas.describe_broker import DescribeBrokerRequest, DescribeBrokerResponse
+from odradek_protocol.version import VERSION
 
 _E = ErrorCode
 
@@ -52,7 +53,7 @@ async def handle(
         now_ms=node.clock.wall_ms(),
         started_ms=node.group_history.started_ms,
         node_id=node.node_id,
-        version=broker_version(),
+        version=VERSION,
         console_url=node.console_url or None,
     )
     limit = min(max(request.limit, 0), LISTED_MAX)

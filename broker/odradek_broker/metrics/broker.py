@@ -26,18 +26,6 @@ BUCKETS_US = (
 ErrorWalker = Callable[[Struct], Iterator[int]]
 
 
-@lru_cache(maxsize=1)
-def broker_version() -> str:
-    """The version of the installed broker."""
-    # Imported here, because the import is slow and only a scrape needs it.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("odradek")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 class GaugeValue:
     """A number that goes up and down."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from odradek_broker.metrics.broker import BrokerMetrics, broker_version
+from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.metrics.families import Counter, Families, Gauge, HistogramFamily, gathered
 from odradek_broker.metrics.lag import UnreadTimes, lag_families, verdict_families
 from odradek_broker.metrics.node import node_families
@@ -16,6 +16,7 @@ from odradek_broker.metrics.telemetry import telemetry_families
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import native
+from odradek_protocol.version import VERSION
 
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 
@@ -116,7 +117,7 @@ def _machine_families(metrics: BrokerMetrics) -> Families:
         "Always 1; the labels have the versions of the broker and of Python.",
         labels=["version", "python", "implementation", "record_codec"],
     )
-    build.add_metric([broker_version(), _PYTHON, sys.implementation.name, native.describe()], 1)
+    build.add_metric([VERSION, _PYTHON, sys.implementation.name, native.describe()], 1)
     yield build
     for name, text, histogram in (
         ("odradek_flush_duration_seconds", "Time that a flush to disk took.", metrics.flushes),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
 
 from odradek_client.errors import ConnectionLost
 from odradek_protocol.errors import ErrorCode
@@ -13,6 +11,7 @@ from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek_protocol.version import VERSION
 
 #: The lowest and the highest version served, by API key.
 Versions = Mapping[int, tuple[int, int]]
@@ -24,26 +23,9 @@ _SOFTWARE_NAME = "odradek"
 _FIRST_ASKED = 3
 
 
-#: The characters that brokers refuse in a software version, such as the "+" of a local version.
-_ILLEGAL = re.compile(r"[^a-zA-Z0-9.-]")
-
-
-@cache
-def _software_version() -> str:
-    # importlib.metadata loads e-mail parsers, so it is imported only when a program connects.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return _ILLEGAL.sub("-", version("odradek"))
-    except PackageNotFoundError:
-        return "unknown"
-
-
 def versions_request() -> ApiVersionsRequest:
     """A request for the APIs, with the name and version of this software (KIP-511)."""
-    return ApiVersionsRequest(
-        client_software_name=_SOFTWARE_NAME, client_software_version=_software_version()
-    )
+    return ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)
 
 
 async def negotiate(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-from odradek_cli.commands import fail, installed_version
+from odradek_cli.commands import fail
 from odradek_cli.common import BrokerOptions, run
 from odradek_cli.options import option
 from odradek_cli.records.record_view import (
@@ -18,6 +18,7 @@ from odradek_cli.records.record_view import (
     make_decoders,
 )
 from odradek_cli.tools.masking import Masks
+from odradek_protocol.version import VERSION
 from odradek_protocol.visible import visible
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def mcp(
         decoders = make_decoders(ViewOptions(decode=decode, schema=schema, registry=registry))
     except ValueError as error:
         fail(str(error), 2)
-    server = MCPServer("odradek", version=installed_version(), instructions=_INSTRUCTIONS)
+    server = MCPServer("odradek", version=VERSION, instructions=_INSTRUCTIONS)
     run(_serve(server, brokers, masks, decoders), close_on_sigterm=True)
 
 

@@ -17,7 +17,7 @@ from odradek_broker.coordinator.transactions.transaction import (
     Transaction,
     TransactionState,
 )
-from odradek_broker.metrics.broker import BrokerMetrics, Histogram, broker_version
+from odradek_broker.metrics.broker import BrokerMetrics, Histogram
 from odradek_broker.metrics.exposition import Exposition
 from odradek_broker.share_state import ShareKey, ShareState
 from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
@@ -30,6 +30,7 @@ from odradek_protocol.schemas.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from odradek_protocol.version import VERSION
 
 
 class Clock:
@@ -136,7 +137,7 @@ def test_bytes_flushes_and_connections_are_metrics() -> None:
         for (name, labels), value in found.items()
         if name == "odradek_build_info"
     ]
-    assert value == 1 and build["version"] == broker_version()
+    assert value == 1 and build["version"] == VERSION
     assert build["python"] == ".".join(map(str, sys.version_info[:3]))
     assert set(build) == {"version", "python", "implementation", "record_codec"}
 
