@@ -43,6 +43,8 @@ _HANG_UP_S = 5.0
 #: The bytes of requests and responses of one connection after which other connections get their
 #: turn. Produce and Fetch are not counted.
 _TURN_BYTES = 256 * 1024
+#: The time of requests of one connection after which other connections get their turn.
+_TURN_S = 0.002
 #: The bytes that are counted for each request in addition to its size.
 _REQUEST_BYTES = 1_024
 #: The most received requests that are kept apart. More of them wait as bytes.
@@ -186,6 +188,7 @@ class ConnectionSession(asyncio.BufferedProtocol):
         self._will_work = False
         #: Bytes of requests and responses in this turn (N-56).
         self._turn_bytes = 0
+        self._turn_ends_s = 0.0
         #: Loop time until which a quota mutes the peer; 0 if the peer is not muted.
         self._muted_until = 0.0
         self._unmute_timer: asyncio.TimerHandle | None = None
@@ -351,6 +354,7 @@ class ConnectionSession(asyncio.BufferedProtocol):
             return
         self._working = True
         self._will_work = False
+        self._turn_ends_s = self._loop.time() + _TURN_S
         try:
             if not self._handle_backlog():
                 return
@@ -455,9 +459,10 @@ class ConnectionSession(asyncio.BufferedProtocol):
 
     def _count_turn(self, size_bytes: int) -> None:
         """Count the bytes of a request that was handled, and end the turn of this connection if
-        they reach _TURN_BYTES (N-56)."""
+        they reach _TURN_BYTES or its time is over (N-56)."""
         self._turn_bytes += size_bytes + _REQUEST_BYTES
-        if self._turn_bytes >= _TURN_BYTES and Pause.TURN_OVER not in self._pauses:
+        over = self._turn_bytes >= _TURN_BYTES or self._loop.time() >= self._turn_ends_s
+        if over and Pause.TURN_OVER not in self._pauses:
             self._pauses.add(Pause.TURN_OVER)
             self._loop.call_soon(self._begin_turn)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 import pytest
 
@@ -105,6 +106,22 @@ def test_n56_other_connections_get_a_turn_between_many_small_requests() -> None:
             await asyncio.sleep(0)
             connection.read()
         assert (wire.answers, wire.reading) == (10_100, True)
+
+    played(story)
+
+
+def test_n56_other_connections_get_a_turn_between_slow_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(connection: Connection) -> None:
+        times = count(1.0, 0.001)  # Each look at the clock takes a millisecond.
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: next(times))
+        connection.arrive([(ApiVersionsRequest(), 0)] * 100)
+        assert connection.wire.answers < 5 and not connection.wire.reading
+        for _ in range(100):
+            await asyncio.sleep(0)
+            connection.read()
+        assert (connection.wire.answers, connection.wire.reading) == (100, True)
 
     played(story)
 
