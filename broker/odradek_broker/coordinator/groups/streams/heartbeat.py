@@ -42,6 +42,7 @@ from odradek_broker.coordinator.groups.streams.topology import (
     StreamsStatusCode,
     Topology,
     configure,
+    drop_undeclared,
     invalid_topology,
     topology_of,
 )
@@ -49,10 +50,7 @@ from odradek_broker.coordinator.groups.topics_hash import topics_hash
 from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.slices import in_pieces, pause
-from odradek_protocol.common_structs import (
-    PartitionsOfTopic,
-    UserEndpoint,
-)
+from odradek_protocol.common_structs import PartitionsOfTopic, UserEndpoint
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -311,6 +309,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
             if group.topology is None:
                 raise invalid_request("The group has no topology. The member must join again.")
             return group.topology
+        await drop_undeclared(request.topology)
         asked = topology_of(request.topology)
         if group.topology is None:
             records.append(await make.topology_record(group.group_id, request.topology))

@@ -12,13 +12,11 @@ from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import chain
 
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.slices import in_pieces, paced, pause_in_change
-from odradek_protocol.common_structs import (
-    InternalTopicInfo,
-    StreamsSubtopology,
-)
+from odradek_protocol.common_structs import InternalTopicInfo, StreamsSubtopology
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
@@ -86,6 +84,16 @@ class Topology(NamedTuple):
 def topology_of(value: StreamsGroupTopologyValue | StreamsTopology) -> Topology:
     """The topology in a record or a request."""
     return Topology(value.epoch, {each.subtopology_id: each for each in value.subtopologies})
+
+
+async def drop_undeclared(topology: StreamsTopology) -> None:
+    """Drop the tagged fields that no definition declares: a record would keep them, and a topology
+    would differ by them."""
+    async for each in paced(topology.subtopologies):
+        topics = (*each.state_changelog_topics, *each.repartition_source_topics)
+        settings = (setting for topic in topics for setting in topic.topic_configs)
+        async for part in paced(chain([each], topics, settings, each.copartition_groups)):
+            part.unknown_tags = None
 
 
 class TopicProblem(NamedTuple):

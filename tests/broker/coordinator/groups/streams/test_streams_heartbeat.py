@@ -14,11 +14,9 @@ from odradek_broker.coordinator.groups.streams.topology import StreamsStatusCode
 from odradek_broker.explain.history import RecordedEvent
 from odradek_broker.explain.modern_groups import states_of_modern_group
 from odradek_broker.explain.sentences import EventKind, sentence
-from odradek_protocol.common_structs import (
-    CopartitionGroup,
-    UserEndpoint,
-)
+from odradek_protocol.common_structs import CopartitionGroup, StreamsProperty, UserEndpoint
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.streams_group_heartbeat import StreamsTopology
 from streams_group_world import GROUP, StreamsGroupWorld, internal, subtopology, tasks, topology
 
 E = ErrorCode
@@ -367,6 +365,22 @@ def test_j21_a_group_keeps_the_topology_of_its_first_member(world: StreamsGroupW
     for other in (topology(subtopology("1"), epoch=3), topology(epoch=4)):
         assert "Topology updates" in message(world, topology=other)
     assert error(world, "c", topology=topology(epoch=3)) is E.NONE
+
+
+def test_j21_undeclared_tagged_fields_are_not_part_of_a_topology(world: StreamsGroupWorld) -> None:
+    def made(tags: dict[int, bytes] | None) -> StreamsTopology:
+        setting = StreamsProperty(key="k", value="v", unknown_tags=tags)
+        changelog = internal("c")
+        changelog.topic_configs, changelog.unknown_tags = [setting], tags
+        together = CopartitionGroup(unknown_tags=tags)
+        part = subtopology(changelogs=[changelog], together=[together])
+        part.unknown_tags = tags
+        return topology(part)
+
+    assert error(world, "a", topology=made({99: bytes(1000)})) is E.NONE
+    assert error(world, "b", topology=made(None)) is E.NONE
+    world.restart()
+    assert error(world, "c", topology=made(None)) is E.NONE
 
 
 def test_the_history_of_a_group_tells_of_members_and_tasks(world: StreamsGroupWorld) -> None:

@@ -16,10 +16,7 @@ from odradek_broker.coordinator.groups.streams.topology import (
     configure,
     topology_of,
 )
-from odradek_protocol.common_structs import (
-    CopartitionGroup,
-    StreamsSubtopology,
-)
+from odradek_protocol.common_structs import CopartitionGroup, StreamsSubtopology
 from odradek_protocol.errors import ErrorCode
 from streams_group_world import internal, subtopology, topology
 
