@@ -457,7 +457,7 @@ class Consumer(_Blocking):
             raise
 
     def _undo(self, result: object) -> Callback:
-        fetcher = self.inner.fetcher
+        fetcher = self.inner._fetcher
         if isinstance(result, ConsumerRecord):
             partition = TopicPartition(result.topic, result.partition)
             return functools.partial(fetcher.take_back, {partition: result.offset})

@@ -484,7 +484,7 @@ async def test_c83_a_producer_whose_sender_fails_says_so(
         def fail(*_: Any) -> Any:
             raise Planted("planted")
 
-        monkeypatch.setattr(producer.sender, step, fail)
+        monkeypatch.setattr(producer._sender, step, fail)
         first = await producer.send("t", b"2")
         with pytest.raises(InternalError, match="planted"):
             await first

@@ -139,8 +139,8 @@ def test_c80_an_interrupted_pass_of_the_sender_leaves_no_waiter(
             Producer(bootstrap_servers=broker.address) as producer,
         ):
             await producer.send_and_wait("t", b"1")
-            assert producer.sender is not None
-            plan_of = producer.sender.step
+            assert producer._sender is not None
+            plan_of = producer._sender.step
 
             def step(*given: Any) -> Any:
                 plan = plan_of(*given)
@@ -149,7 +149,7 @@ def test_c80_an_interrupted_pass_of_the_sender_leaves_no_waiter(
                     raise KeyboardInterrupt
                 return plan
 
-            monkeypatch.setattr(producer.sender, "step", step)
+            monkeypatch.setattr(producer._sender, "step", step)
             delivery = await producer.send("t", b"2")
             try:
                 await asyncio.sleep(PATIENCE_S)

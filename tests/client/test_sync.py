@@ -406,6 +406,7 @@ def test_a_forked_child_does_not_wait_for_a_poll_of_the_parent(
             ]
             for each in polls:
                 each.start()
+            # The fork comes while both threads are inside of their polls.
             time.sleep(0.5)
             child = os.fork()
             if child == 0:

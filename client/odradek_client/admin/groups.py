@@ -343,9 +343,7 @@ def _modern_member(answer: DescribedConsumerMember | DescribedShareMember) -> Gr
     return replace(member, instance_id=answer.instance_id, target=target)
 
 
-def _partitions(
-    assignment: DescribedAssignment,
-) -> list[TopicPartition]:
+def _partitions(assignment: DescribedAssignment) -> list[TopicPartition]:
     return sorted(
         TopicPartition(part.topic_name, index)
         for part in assignment.topic_partitions

@@ -10,12 +10,7 @@ from odradek_client.admin.arguments import each_of
 from odradek_client.admin.requests import AdminPart
 from odradek_client.admin.results import Outcomes, Results
 from odradek_client.errors import error_for
-from odradek_protocol.common_structs import (
-    QuotaEntityPart,
-)
-from odradek_protocol.common_structs import (
-    QuotaEntityPart as DescribedEntity,
-)
+from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.schemas.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -138,7 +133,7 @@ def _component(kind: str, name: str | QuotaName) -> ComponentData:
     return ComponentData(entity_type=kind, match_type=0, match=name)
 
 
-def _entity(parts: Iterable[QuotaEntityPart | DescribedEntity]) -> QuotaEntity:
+def _entity(parts: Iterable[QuotaEntityPart]) -> QuotaEntity:
     """The entity in the form of requests. Raises ValueError for an unknown type."""
     names: dict[str, str | QuotaName] = {}
     for part in parts:

@@ -83,20 +83,20 @@ class Consumer(OfOneProcess):
         self.network = NetworkClient(self.config)
         self._subscription = SubscriptionState()
         reset = parse_reset(self.config.auto_offset_reset)
-        self.fetcher = Fetcher(
+        self._fetcher = Fetcher(
             self._subscription, FetchSettings.from_config(self.config, reset.timestamp)
         )
-        self.group = self._make_group_loop()
+        self._group = self._make_group_loop()
         self._loop = PollLoop(
             self.config,
             self.network,
             self._subscription,
-            self.fetcher,
-            self.group,
+            self._fetcher,
+            self._group,
             reset,
         )
-        if self.group is not None:
-            self.group.on_topics = self._loop.want_topics
+        if self._group is not None:
+            self._group.on_topics = self._loop.want_topics
         self._polling = asyncio.Lock()
         self._commits: set[asyncio.Task[None]] = set()
         self._skip_poll_until_ms = 0.0
@@ -110,7 +110,7 @@ class Consumer(OfOneProcess):
         config = self.config
         if config.group_id is None:
             return None
-        shared = (self.network, self._subscription, self.fetcher, self._signal)
+        shared = (self.network, self._subscription, self._fetcher, self._signal)
         if config.group_protocol == "consumer":
             return ConsumerGroupLoop(config, config.group_id, *shared)
         return ClassicGroupLoop(config, config.group_id, *shared)
@@ -149,8 +149,8 @@ class Consumer(OfOneProcess):
                 await self._loop.close()
                 if self._commits:
                     await asyncio.wait(self._commits, timeout=timeout_ms / 1000)
-                if self.group is not None:
-                    await self.group.leave("the consumer is being closed", timeout_ms)
+                if self._group is not None:
+                    await self._group.leave("the consumer is being closed", timeout_ms)
         finally:
             self._disconnected = True
             self._subscription.unsubscribe()
@@ -203,8 +203,8 @@ class Consumer(OfOneProcess):
             self._subscription.subscribe_pattern(pattern)
         else:
             self._subscription.subscribe_topics(topics)
-        if self.group is not None:
-            self.group.listener = listener
+        if self._group is not None:
+            self._group.listener = listener
         elif listener is not None:
             raise IllegalState("a listener is called by a group; set group_id")
         self._on_subscription_changed()
@@ -226,8 +226,8 @@ class Consumer(OfOneProcess):
 
     async def unsubscribe(self) -> None:
         """End the subscription or assignment; leaves the group, if the consumer is in a group."""
-        if self.group is not None and self._started and not self._closed:
-            await self.group.leave("the consumer unsubscribed", self.config.default_api_timeout_ms)
+        if self._group is not None and self._started and not self._closed:
+            await self._group.leave("the consumer unsubscribed", self.config.default_api_timeout_ms)
         self._subscription.unsubscribe()
         self._on_subscription_changed()
 
@@ -336,12 +336,12 @@ class Consumer(OfOneProcess):
             return None
         if self.network.now_ms() >= self._skip_poll_until_ms:
             return None
-        return self.fetcher.take_one()
+        return self._fetcher.take_one()
 
     def take_buffered(self) -> ConsumerRecord | None:
         """The next record in the buffer; None if a poll is needed. The method is for the blocking
         consumer, which itself measures the time since the last poll."""
-        return None if self._skip_poll_until_ms == 0.0 else self.fetcher.take_one()
+        return None if self._skip_poll_until_ms == 0.0 else self._fetcher.take_one()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Records without end, as from `getone`; ends when the consumer is closed."""
@@ -419,7 +419,7 @@ class Consumer(OfOneProcess):
         While this property is False, the partitions may already belong to other members, and
         commits are refused.
         """
-        return self.group is not None and self.group.assigns and self.group.in_group
+        return self._group is not None and self._group.assigns and self._group.in_group
 
     @property
     def membership_lost(self) -> asyncio.Event:
@@ -428,9 +428,9 @@ class Consumer(OfOneProcess):
         return self._require_group("membership_lost").membership_lost
 
     def _require_group(self, what: str) -> GroupLoop:
-        if self.group is None:
+        if self._group is None:
             raise IllegalState(f"{what}() needs a group to keep offsets for; set group_id")
-        return self.group
+        return self._group
 
     def _timeout_ms(self, timeout_ms: float | None) -> float:
         return self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms

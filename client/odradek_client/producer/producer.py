@@ -101,7 +101,7 @@ class Producer(OfOneProcess):
         self.accumulator: Accumulator | None = None
         self._partitioner: Partitioner | None = None
         self._appender: Appender | None = None
-        self.sender: Sender | None = None
+        self._sender: Sender | None = None
         self._loop: SenderLoop | None = None
         self._event_loop: asyncio.AbstractEventLoop
         self._closing = False
@@ -148,14 +148,14 @@ class Producer(OfOneProcess):
             )
         elif config.enable_idempotence:
             identity = IdempotenceManager()
-        self.sender = Sender(config, self.network.cluster, accumulator, identity, backoff)
-        self._loop = SenderLoop(self.sender, self.network, accumulator.wake_waiter, self._give_up)
+        self._sender = Sender(config, self.network.cluster, accumulator, identity, backoff)
+        self._loop = SenderLoop(self._sender, self.network, accumulator.wake_waiter, self._give_up)
         self._appender = Appender(
             config,
             self.network,
             accumulator,
             self._partitioner,
-            self.sender,
+            self._sender,
             self._loop,
             self.transaction_manager,
         )
@@ -199,8 +199,8 @@ class Producer(OfOneProcess):
         finally:
             if self.transaction_manager is not None:
                 self.transaction_manager.fail(Closed("the producer was closed"))
-            if self.sender is not None:
-                self.sender.fail_all(
+            if self._sender is not None:
+                self._sender.fail_all(
                     Closed("the producer was closed before the record was sent"),
                     Closed(
                         "the producer was closed before the record was acknowledged; it may be "
@@ -218,7 +218,7 @@ class Producer(OfOneProcess):
 
     def _give_up(self, failure: OdradekError) -> None:
         """End this producer, because its sender has failed: every call and delivery fails."""
-        accumulator, sender, loop = self.accumulator, self.sender, self._loop
+        accumulator, sender, loop = self.accumulator, self._sender, self._loop
         assert accumulator is not None and sender is not None and loop is not None
         accumulator.failure = failure
         self._topics.clear()  # closes the fast path

@@ -74,16 +74,16 @@ class ShareConsumer(OfOneProcess):
         #: The connections to the brokers.
         self.network = NetworkClient(self.config)
         self._implicit = self.config.share_acknowledgement_mode == "implicit"
-        self.group = ShareGroupLoop(self.config, group_id, self.network, self._assign, self._wake)
-        self.fetcher = ShareFetcher(
+        self._group = ShareGroupLoop(self.config, group_id, self.network, self._assign, self._wake)
+        self._fetcher = ShareFetcher(
             group_id,
-            self.group.membership.member_id,
+            self._group.membership.member_id,
             _share_settings(self.config),
             _DirectHolder(self),
         )
-        self.fetcher.held.on_result = self._on_result
-        self.fetcher.held.on_renewals_refused = self._on_renewals_refused
-        self._loop = ShareLoop(self.config, self.network, self.fetcher, self._signal)
+        self._fetcher.held.on_result = self._on_result
+        self._fetcher.held.on_renewals_refused = self._on_renewals_refused
+        self._loop = ShareLoop(self.config, self.network, self._fetcher, self._signal)
         self._changed = asyncio.Event()
         self._polling = asyncio.Lock()
         self._woken_up = False
@@ -98,7 +98,7 @@ class ShareConsumer(OfOneProcess):
     def wrap_holder(self, wrap: Callable[[Holder], Holder]) -> None:
         """Replace the holder, whose methods the records call, by `wrap(holder)`. The method is for
         programs that use records in other threads. Call it before `start`."""
-        self.fetcher.holder = wrap(self.fetcher.holder)
+        self._fetcher.holder = wrap(self._fetcher.holder)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -135,15 +135,15 @@ class ShareConsumer(OfOneProcess):
                 log.warning("the event loop was closed before the consumer; its group was not told")
             elif self._started:
                 await self._close_sessions(timeout_ms)
-                await self.group.leave()
+                await self._group.leave()
                 await self._loop.stop()
         finally:
-            self.fetcher.held.end_all(Closed("the consumer was closed before the record's answer"))
+            self._fetcher.held.end_all(Closed("the consumer was closed before the record's answer"))
             await self.network.close()
             self._signal()
 
     async def _close_sessions(self, timeout_ms: float) -> None:
-        fetcher, network = self.fetcher, self.network
+        fetcher, network = self._fetcher, self.network
         fetcher.stop_fetching()
         deadline_ms = network.now_ms() + timeout_ms
         while fetcher.held.handling and (left_ms := deadline_ms - network.now_ms()) > 0:
@@ -187,7 +187,7 @@ class ShareConsumer(OfOneProcess):
         if not names:
             raise ValueError("name at least one topic, or call unsubscribe")
         self._topics = frozenset(names)
-        self.group.subscribe(self._topics)
+        self._group.subscribe(self._topics)
         if self._started:
             self._want_topics()
 
@@ -195,9 +195,9 @@ class ShareConsumer(OfOneProcess):
         """End the subscription and leave the group. Records that were returned can still be
         acknowledged."""
         self._topics = frozenset()
-        self.group.subscribe(self._topics)
+        self._group.subscribe(self._topics)
         if self._started and not self._closed:
-            await self.group.leave()
+            await self._group.leave()
 
     def subscription(self) -> set[str]:
         """The subscribed topics."""
@@ -206,7 +206,7 @@ class ShareConsumer(OfOneProcess):
     def assignment(self) -> set[TopicPartition]:
         """The partitions assigned to this member; other members may have the same
         partitions."""
-        return {TopicPartition(each.topic, each.partition) for each in self.fetcher.assigned}
+        return {TopicPartition(each.topic, each.partition) for each in self._fetcher.assigned}
 
     def _want_topics(self) -> None:
         cluster = self.network.cluster
@@ -215,11 +215,11 @@ class ShareConsumer(OfOneProcess):
         self._wake()
 
     def _assign(self, partitions: list[TopicIdPartition]) -> None:
-        self.fetcher.assign(partitions, self.network.now_ms())
+        self._fetcher.assign(partitions, self.network.now_ms())
         self._wake()
 
     def _on_metadata(self) -> None:
-        self.group.take_over()
+        self._group.take_over()
         self._wake()
 
     # --- records ----------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class ShareConsumer(OfOneProcess):
         return max_records
 
     async def _poll(self, limit: int, timeout_ms: float) -> list[ShareRecord]:
-        fetcher, network = self.fetcher, self.network
+        fetcher, network = self._fetcher, self.network
         deadline_ms = network.now_ms() + timeout_ms
         # Other tasks get a turn, so that answers are handled even if many records are buffered.
         await asyncio.sleep(0)
@@ -268,7 +268,7 @@ class ShareConsumer(OfOneProcess):
                 self._require_topics()
                 self._changed.clear()
                 self._raise_for_topics()
-                self.group.poll()
+                self._group.poll()
                 room = min(limit, self.config.max_in_flight - fetcher.held.unanswered)
                 collects = room > 0 and fetcher.buffered
                 if room > 0:
@@ -371,7 +371,7 @@ class ShareConsumer(OfOneProcess):
 
     async def _results(self, timeout_ms: float) -> dict[TopicPartition, OdradekError | None]:
         results: dict[TopicPartition, OdradekError | None] = {}
-        waiting = [Acknowledgement(record) for record in self.fetcher.held.answers_on_their_way()]
+        waiting = [Acknowledgement(record) for record in self._fetcher.held.answers_on_their_way()]
         self._flush()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -388,11 +388,11 @@ class ShareConsumer(OfOneProcess):
         return results
 
     def _flush(self) -> None:
-        self.fetcher.flush()
+        self._fetcher.flush()
         self._loop.wake()
 
     def _accept_unhandled(self) -> None:
-        for record in self.fetcher.held.unhandled():
+        for record in self._fetcher.held.unhandled():
             record.accept()
 
     def set_acknowledgement_callback(self, callback: AcknowledgementCallback | None) -> None:
@@ -421,7 +421,7 @@ class ShareConsumer(OfOneProcess):
     def metrics(self) -> dict[str, float]:
         """Metrics with the names of Kafka's client: totals, and `fetch-throttle-time-avg` and
         `fetch-throttle-time-max` in milliseconds over the last minute; NaN without an answer."""
-        counts = self.fetcher.counts
+        counts = self._fetcher.counts
         return {
             "fetch-total": counts.fetches,
             "records-consumed-total": counts.records,
@@ -458,18 +458,18 @@ class _DirectHolder:
 
     def answer(self, record: ShareRecord, kind: AcknowledgeType) -> None:
         consumer = self._consumer
-        consumer.fetcher.acknowledge(record, kind, consumer.network.now_ms())
+        consumer._fetcher.acknowledge(record, kind, consumer.network.now_ms())
         if kind is AcknowledgeType.RENEW:
-            consumer.fetcher.flush()
+            consumer._fetcher.flush()
         consumer._wake()
 
     def begin_handling(self, record: ShareRecord) -> None:
         consumer = self._consumer
-        consumer.fetcher.held.begin_handling(record, consumer.network.now_ms())
+        consumer._fetcher.held.begin_handling(record, consumer.network.now_ms())
         consumer._loop.wake()
 
     def end_handling(self, record: ShareRecord) -> None:
-        self._consumer.fetcher.held.end_handling(record)
+        self._consumer._fetcher.held.end_handling(record)
         self._consumer._signal()
 
     def note_decision(self, record: ShareRecord, decision: Reject | Release) -> None:

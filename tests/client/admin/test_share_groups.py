@@ -11,10 +11,7 @@ from odradek import Admin
 from odradek_client.admin import ShareGroupOffset
 from odradek_client.errors import InvalidGroup, UnknownTopicOrPartition
 from odradek_client.structs import TopicPartition
-from odradek_protocol.common_structs import (
-    DescribedAssignment,
-    TopicPartitionsInfo,
-)
+from odradek_protocol.common_structs import DescribedAssignment, TopicPartitionsInfo
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.alter_share_group_offsets import (

@@ -5,10 +5,7 @@ from __future__ import annotations
 from odradek import Admin
 from odradek_client.admin import StreamsTask
 from odradek_client.errors import InvalidGroup
-from odradek_protocol.common_structs import (
-    InternalTopicInfo,
-    StreamsTaskIds,
-)
+from odradek_protocol.common_structs import InternalTopicInfo, StreamsTaskIds
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.streams_group_describe import (

@@ -478,8 +478,8 @@ async def test_k38_a_commit_of_a_removed_member_fails(
     )
     await read(consumer, 3)
     # Let the member find itself removed, as after a removal by an admin.
-    member = consumer.group.membership
-    await consumer.group._leave("test")
+    member = consumer._group.membership
+    await consumer._group._leave("test")
     member.state, member.member_id, member.generation = type(member.state).STABLE, "gone", 1
     member.lost, member.rejoin_reason = False, None
     with pytest.raises(CommitFailed, match="given the partitions to others"):

@@ -80,7 +80,7 @@ async def test_k02_the_next_fetch_is_sent_before_records_are_returned(broker: Lo
         # The next records are fetched, although the application has not polled again.
         await until(lambda: broker.fetched == [[(0, 0)], [(0, 10)]])
         broker.add("t", 0, 3)
-        await until(lambda: any(consumer.fetcher.buffered))
+        await until(lambda: any(consumer._fetcher.buffered))
         assert places(await consumer.poll(0)) == [(0, 10), (0, 11), (0, 12)]
 
 
@@ -115,7 +115,7 @@ async def test_k09_the_whole_consumer_follows_the_worked_example(broker: LogBrok
     for number in range(10):
         broker.add("t", number, 600, 400)
     async with a_consumer(broker, *range(10), max_poll_records=100) as consumer:
-        buffer = consumer.fetcher
+        buffer = consumer._fetcher
         for turn in range(10):
             records = await poll(consumer)
             assert places(records) == [(0, n) for n in range(turn * 100, turn * 100 + 100)]
@@ -348,7 +348,7 @@ async def test_k34_unsubscribing_while_a_listener_runs_leaves_no_assignment(
 ) -> None:
     group: Any = Consumer(
         bootstrap_servers=broker.address, group_id="g", enable_auto_commit=False
-    ).group
+    )._group
     subscription = group._subscription
     subscription.subscribe_topics(["t"])
     old, new = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -116,8 +116,8 @@ async def test_t60_v1_transactions_work_with_odradek(
         await made.init_transactions()
         manager = made.transaction_manager
         assert manager is not None and not manager.is_v2
-        assert made.sender is not None
-        assert made.sender.version_limit([]) == TRANSACTIONS_V2_SINCE - 1
+        assert made._sender is not None
+        assert made._sender.version_limit([]) == TRANSACTIONS_V2_SINCE - 1
         for number in range(5):
             await made.begin_transaction()
             await made.send(unique_topic, b"%d" % number, partition=0)
@@ -248,7 +248,7 @@ async def test_kip447_a_removed_member_keeps_its_identity(ours: str, unique_topi
             while not await consumer.poll(200):
                 pass
             member = consumer.group_metadata()
-            network, loop = consumer.network, consumer.group
+            network, loop = consumer.network, consumer._group
             assert isinstance(loop, ClassicGroupLoop)
             evict = LeaveGroupRequest(group_id=group, member_id=member.member_id)
             node_id = await network.find_coordinator(group)

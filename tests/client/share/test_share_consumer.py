@@ -173,14 +173,14 @@ async def test_k62_wakeup_ends_a_waiting_poll(broker: ShareBroker) -> None:
 async def test_waiting_for_records_does_not_keep_the_processor_busy(broker: ShareBroker) -> None:
     async with explicit(broker, fetch_max_wait_ms=500) as members:
         await members.poll(0)
-        looks, next_requests = 0, members.fetcher.next_requests
+        looks, next_requests = 0, members._fetcher.next_requests
 
         def counted(*given: Any) -> Any:
             nonlocal looks
             looks += 1
             return next_requests(*given)
 
-        members.fetcher.next_requests = counted  # type: ignore[method-assign, assignment]
+        members._fetcher.next_requests = counted  # type: ignore[method-assign, assignment]
         assert await members.poll(1_000) == []
         # The number is a few for each answer, and not one for each turn of the event loop.
         assert looks < 100

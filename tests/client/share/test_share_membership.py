@@ -15,10 +15,7 @@ from odradek_client.errors import (
     UnsupportedByBroker,
 )
 from odradek_client.share.membership import SHARE_STEPS, ShareMembership, ShareMemberState
-from odradek_protocol.common_structs import (
-    GroupAssignment,
-    PartitionsOfTopicId,
-)
+from odradek_protocol.common_structs import GroupAssignment, PartitionsOfTopicId
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatResponse
 

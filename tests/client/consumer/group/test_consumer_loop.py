@@ -89,7 +89,7 @@ async def test_k35_a_member_that_does_not_poll_leaves_and_joins_again(
 async def until_idle_in_the_group(consumer: Any) -> None:
     """Wait until the member is stable and has no heartbeat in flight: the answer to a heartbeat
     could change the epoch."""
-    group, network = consumer.group, consumer.network
+    group, network = consumer._group, consumer.network
     node_id = await network.find_coordinator(group.membership.group_id)
 
     def idle() -> bool:
@@ -112,9 +112,9 @@ async def test_a_fenced_member_loses_its_partitions_and_joins_again(
     consumer.subscribe([topic], listener=diary)
     await until(lambda: len(consumer.assignment()) == 3, consumer)
     await until_idle_in_the_group(consumer)
-    consumer.group.membership.epoch += 7  # the broker does not have this epoch
-    consumer.group.membership.hasten_heartbeat()
-    consumer.group._heartbeat_wanted.set()
+    consumer._group.membership.epoch += 7  # the broker does not have this epoch
+    consumer._group.membership.hasten_heartbeat()
+    consumer._group._heartbeat_wanted.set()
     await until(lambda: len(diary.entries) == 3, consumer)
     assert diary.entries[1:] == [("lost", {0, 1, 2}), ("assigned", {0, 1, 2})]
     assert consumer.is_member
@@ -128,13 +128,13 @@ async def test_kip447_a_fenced_member_keeps_its_identity_until_it_polls(
     consumer = await consumers(topic, group_id=topic, **NEXT)
     assert consumer.group_metadata() == ConsumerGroupMetadata(topic)
     await until(lambda: len(consumer.assignment()) == 3, consumer)
-    membership = consumer.group.membership
+    membership = consumer._group.membership
     await until_idle_in_the_group(consumer)
     held = consumer.group_metadata()
     assert (held.generation_id, held.member_id) == (membership.epoch, membership.member_id)
     membership.epoch += 7  # the broker does not have this epoch
     membership.hasten_heartbeat()
-    consumer.group._heartbeat_wanted.set()
+    consumer._group._heartbeat_wanted.set()
     async with asyncio.timeout(DEADLINE_S):
         while membership.in_group:  # noqa: ASYNC110  until a heartbeat is refused
             await asyncio.sleep(0.005)
@@ -193,9 +193,9 @@ async def test_a_member_whose_leave_request_failed_joins_again(
         raise CoordinatorUnavailable("nobody coordinates")
 
     with monkeypatch.context() as patched:
-        patched.setattr(consumer.group._coordinator, "find", find)
+        patched.setattr(consumer._group._coordinator, "find", find)
         await consumer.unsubscribe()
-    assert consumer.group.membership.state is MemberState.UNSUBSCRIBED
+    assert consumer._group.membership.state is MemberState.UNSUBSCRIBED
     consumer.subscribe([topic])
     await until(lambda: len(consumer.assignment()) == 3, consumer)
 

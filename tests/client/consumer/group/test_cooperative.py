@@ -73,10 +73,10 @@ async def test_k31_kept_partitions_are_read_while_the_group_waits_for_a_member(
     group = [await consumers(topic, group_id=topic, **COOPERATIVE) for _ in range(2)]
     await until(lambda: shares(*group) == [1, 2], *group)
     reader = group[0]
-    await until(lambda: not any(each.group.membership.rebalancing for each in group), *group)
+    await until(lambda: not any(each._group.membership.rebalancing for each in group), *group)
     # A third member joins. The second does not poll, so the group waits for its JoinGroup.
     third = await consumers(topic, group_id=topic, **COOPERATIVE)
-    membership = reader.group.membership
+    membership = reader._group.membership
     await until(lambda: membership.state.value == "joining", reader, third)
     mine = {each.partition for each in reader.assignment()}
     produce(broker, topic, 300)
@@ -116,7 +116,7 @@ async def test_k31_partitions_of_unsubscribed_topics_are_revoked_before_joining(
     await until(lambda: len(consumer.assignment()) == 5, consumer)
     consumer.subscribe([other], listener=diary)
     await until(lambda: len(consumer.assignment()) == 2, consumer)
-    await until(lambda: not consumer.group.membership.rebalancing, consumer)
+    await until(lambda: not consumer._group.membership.rebalancing, consumer)
     assert diary.entries[1] == ("revoked", {0, 1, 2})
     assert diary.entries[2] == ("assigned", set())
     assert len(diary.entries) == 3
