@@ -10,10 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli_runner import Commands
-from odradek_protocol.common_structs import (
-    DescribedAssignment,
-    TopicPartitionsInfo,
-)
+from odradek_protocol.common_structs import DescribedAssignment, TopicPartitionsInfo
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.list_groups import ListedGroup, ListGroupsResponse

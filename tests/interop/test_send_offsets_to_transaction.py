@@ -23,10 +23,7 @@ from broker_process import BrokerProcess
 from broker_proxy import BrokerProxy, Cut, Exchange
 from foreign_topics import create_topic
 from foreign_transactions import Confluent, committed_position
-from odradek_protocol.common_structs import (
-    PartitionError,
-    TopicErrors,
-)
+from odradek_protocol.common_structs import PartitionError, TopicErrors
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.message import Message

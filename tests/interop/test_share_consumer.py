@@ -155,7 +155,7 @@ async def test_each_record_has_its_own_result(either: str, topic: str) -> None:
         await asyncio.gather(records[4].accept(), records[11].accept())
         # Acknowledge two finished records a second time, which the broker refuses.
         for lost in (records[4], records[11]):
-            consumer.fetcher._add(lost.node_id, lost.place, lost.offset, 1, 0)
+            consumer._fetcher._add(lost.node_id, lost.place, lost.offset, 1, 0)
         for record in records:
             if record.answer is None:
                 record.accept()

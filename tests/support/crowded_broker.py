@@ -12,10 +12,7 @@ from odradek_broker.metadata.cluster import INTERNAL_TOPICS
 from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.request import Peer
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
-from odradek_protocol.common_structs import (
-    QuotaEntityPart,
-    StreamsSubtopology,
-)
+from odradek_protocol.common_structs import QuotaEntityPart, StreamsSubtopology
 from odradek_protocol.constants import (
     RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,

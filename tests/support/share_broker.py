@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from odradek_protocol.common_structs import (
-    GroupAssignment,
-    PartitionsOfTopicId,
-)
+from odradek_protocol.common_structs import GroupAssignment, PartitionsOfTopicId
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatResponse
 from scripted_broker import ScriptedBroker, topic_id

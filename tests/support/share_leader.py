@@ -11,12 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek_protocol.common_structs import (
-    LeaderIdAndEpoch,
-)
-from odradek_protocol.common_structs import (
-    LeaderIdAndEpoch as AcknowledgeLeader,
-)
+from odradek_protocol.common_structs import LeaderIdAndEpoch
+from odradek_protocol.common_structs import LeaderIdAndEpoch as AcknowledgeLeader
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import read_header
 from odradek_protocol.records.builder import rewrite_batch, simple_batch

@@ -11,10 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek_protocol.common_structs import (
-    PartitionError,
-    TopicErrors,
-)
+from odradek_protocol.common_structs import PartitionError, TopicErrors
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import read_header
 from odradek_protocol.schemas.add_offsets_to_txn import AddOffsetsToTxnResponse

@@ -126,7 +126,7 @@ def _partitions(held: Partitions | HeldTasks, topics: GroupMetadata) -> list[Top
     kinds = (("task", held.tasks.active), ("standby task", held.tasks.standby))
     shown: list[TopicPartition] = []
     for word, some in kinds:
-        for each_id, indexes in some.items():
+        for each_id, indexes in sorted(some.items()):
             # A history shows the first tasks, and the number of the others.
             shown += [(f"{word} {each_id}", index) for index in nsmallest(LIST_MAX, indexes)]
             shown += [(f"{word} {each_id}", max(indexes))] * (len(indexes) - LIST_MAX)

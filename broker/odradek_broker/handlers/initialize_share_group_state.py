@@ -7,10 +7,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import Answer, ShareStateParts, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, StateResult
-from odradek_protocol.common_structs import (
-    SharePartitionError,
-    ShareTopicErrors,
-)
+from odradek_protocol.common_structs import SharePartitionError, ShareTopicErrors
 from odradek_protocol.schemas.initialize_share_group_state import (
     InitializedPartition,
     InitializeShareGroupStateRequest,

@@ -8,10 +8,7 @@ from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_broker.slices import paced
 from odradek_broker.topic_partition import TopicPartition
-from odradek_protocol.common_structs import (
-    PartitionError,
-    TopicErrors,
-)
+from odradek_protocol.common_structs import PartitionError, TopicErrors
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.offset_delete import (
     OffsetDeleteRequest,

@@ -8,10 +8,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import Answer, ShareStateParts, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, ShareState, StateResult
-from odradek_protocol.common_structs import (
-    ReadPartition,
-    ShareStateBatch,
-)
+from odradek_protocol.common_structs import ReadPartition, ShareStateBatch
 from odradek_protocol.schemas.read_share_group_state import (
     ReadPartitionResult,
     ReadShareGroupStateRequest,

@@ -22,10 +22,7 @@ from odradek_broker.platform.fault_points import FaultPoint
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group, transactional_id
 from odradek_broker.slices import in_order, paced
-from odradek_protocol.common_structs import (
-    PartitionError,
-    TopicErrors,
-)
+from odradek_protocol.common_structs import PartitionError, TopicErrors
 from odradek_protocol.constants import NO_EXPIRY, NO_SEQUENCE
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.txn_offset_commit import (

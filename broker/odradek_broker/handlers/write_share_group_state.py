@@ -6,10 +6,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import Answer, ShareStateParts, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, ShareState, StateBatch, StateResult
-from odradek_protocol.common_structs import (
-    SharePartitionError,
-    ShareTopicErrors,
-)
+from odradek_protocol.common_structs import SharePartitionError, ShareTopicErrors
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.write_share_group_state import (
     WriteShareGroupStateRequest,

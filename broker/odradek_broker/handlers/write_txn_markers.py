@@ -19,10 +19,7 @@ from odradek_broker.handlers._parts import Authorized
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import may_write_markers
 from odradek_broker.slices import in_order, paced
-from odradek_protocol.common_structs import (
-    PartitionError,
-    TopicErrors,
-)
+from odradek_protocol.common_structs import PartitionError, TopicErrors
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.write_txn_markers import (
     WritableTxnMarker,

@@ -6,10 +6,7 @@ Versions: in 1 members may subscribe to a regular expression, and make their own
 
 from __future__ import annotations
 
-from odradek_protocol.common_structs import (
-    GroupAssignment,
-    PartitionsOfTopicId,
-)
+from odradek_protocol.common_structs import GroupAssignment, PartitionsOfTopicId
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, array, field
 from odradek_protocol.primitives import INT16, INT32, STRING

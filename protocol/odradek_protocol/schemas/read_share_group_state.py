@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_protocol.common_structs import (
-    ReadTopic,
-    ShareStateBatch,
-)
+from odradek_protocol.common_structs import ReadTopic, ShareStateBatch
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID

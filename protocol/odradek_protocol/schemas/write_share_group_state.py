@@ -5,10 +5,7 @@ Versions: 1 carries the number of completely delivered records (KIP-1226).
 
 from __future__ import annotations
 
-from odradek_protocol.common_structs import (
-    ShareStateBatch,
-    ShareTopicErrors,
-)
+from odradek_protocol.common_structs import ShareStateBatch, ShareTopicErrors
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import INT32, INT64, STRING, UUID

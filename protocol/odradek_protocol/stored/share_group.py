@@ -20,10 +20,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from odradek_protocol.common_structs import (
-    PartitionsOfTopicId,
-    TopicPartitionsInfo,
-)
+from odradek_protocol.common_structs import PartitionsOfTopicId, TopicPartitionsInfo
 from odradek_protocol.message import Message, Struct, array, field, message
 from odradek_protocol.primitives import INT8, INT32, INT64, STRING, UUID
 from odradek_protocol.stored.typed_records import GroupKey, GroupMemberKey

@@ -17,13 +17,8 @@ from odradek_broker.handlers import share_fetch
 from odradek_broker.request import Peer
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_broker.share_state import ShareKey
-from odradek_protocol.common_structs import (
-    AcknowledgementBatch,
-    PartitionsOfTopicId,
-)
-from odradek_protocol.common_structs import (
-    AcknowledgementBatch as Acknowledged,
-)
+from odradek_protocol.common_structs import AcknowledgementBatch, PartitionsOfTopicId
+from odradek_protocol.common_structs import AcknowledgementBatch as Acknowledged
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.records import iter_batches

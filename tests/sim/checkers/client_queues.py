@@ -55,15 +55,15 @@ def check_network(network: NetworkClient) -> Iterator[str]:
 
 def check_consumer(consumer: Consumer) -> Iterator[str]:
     """Check the requests and commits of a consumer; may be called at any time."""
-    name, fetcher = consumer.config.client_id, consumer.fetcher
+    name, fetcher = consumer.config.client_id, consumer._fetcher
     fetches = len(consumer._loop._fetches)
     if fetches < len(fetcher._in_flight):
         yield f"{name} takes {len(fetcher._in_flight)} brokers for asked, and waits for {fetches} answers"
     # A completed fetch may stay in the list for a moment.
     if fetches > 2 * len(fetcher._sessions):
         yield f"{name} waits for {fetches} fetches of {len(fetcher._sessions)} brokers"
-    if consumer.group is not None:
-        pending = len(consumer.group.offsets._queue.pending())
+    if consumer._group is not None:
+        pending = len(consumer._group.offsets._queue.pending())
         # One automatic commit in the background, and one that a caller awaits.
         if pending > len(consumer._commits) + 2:
             yield f"{name} has {pending} commits without an outcome"
@@ -79,7 +79,7 @@ def check_producers(loop: asyncio.AbstractEventLoop) -> Iterator[str]:
 def check_producer(producer: Producer) -> Iterator[str]:
     """Check a producer; may be called at any time."""
     config, name = producer.config, producer.config.client_id
-    accumulator, sender = producer.accumulator, producer.sender
+    accumulator, sender = producer.accumulator, producer._sender
     if accumulator is None or sender is None:
         return
     reserved = sum(batch.reserved_bytes for batch in accumulator.incomplete)

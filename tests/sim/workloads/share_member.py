@@ -84,7 +84,7 @@ class ShareMember:
             default_api_timeout_ms=4_000,
         )
         self._consumer.set_acknowledgement_callback(self._on_result)
-        self._member_id = self._consumer.group.membership.member_id
+        self._member_id = self._consumer._group.membership.member_id
 
     async def run(self, must_stop: Callable[[], bool], end: asyncio.Event) -> None:
         """Acquire records for as many polls as planned, but end early if `must_stop` says so. A
@@ -156,7 +156,7 @@ class ShareMember:
             return
         self._world.note(self.name, f"answers {offset} of {_place(near)}, which it need not have")
         now_ms = self._world.loop.time() * 1_000
-        self._consumer.fetcher._add(near.node_id, near.place, offset, kind, now_ms)
+        self._consumer._fetcher._add(near.node_id, near.place, offset, kind, now_ms)
 
     async def _handle(self, record: ShareRecord) -> None:
         """Handle the record in an `async with` block; the block renews the record's lock."""

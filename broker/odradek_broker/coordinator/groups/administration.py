@@ -27,10 +27,7 @@ from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.slices import in_pieces
 from odradek_broker.topic_partition import TopicPartition
-from odradek_protocol.common_structs import (
-    DescribedAssignment,
-    TopicPartitionsInfo,
-)
+from odradek_protocol.common_structs import DescribedAssignment, TopicPartitionsInfo
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.consumer_group_describe import (

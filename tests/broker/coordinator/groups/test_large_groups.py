@@ -11,10 +11,7 @@ import pytest
 
 import budget
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC
-from odradek_protocol.common_structs import (
-    PartitionsOfTopic,
-    StreamsSubtopology,
-)
+from odradek_protocol.common_structs import PartitionsOfTopic, StreamsSubtopology
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.consumer_group_describe import ConsumerGroupDescribeRequest

@@ -46,9 +46,7 @@ from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.patterns import PatternError, compile_pattern
 from odradek_broker.platform.seams import Randomness
-from odradek_protocol.common_structs import (
-    GroupAssignment,
-)
+from odradek_protocol.common_structs import GroupAssignment
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (

@@ -33,10 +33,7 @@ from odradek_broker.coordinator.groups.share.heartbeat import (
 )
 from odradek_broker.coordinator.runtime import Instant, Record
 from odradek_broker.slices import in_pieces
-from odradek_protocol.common_structs import (
-    DescribedAssignment,
-    TopicPartitionsInfo,
-)
+from odradek_protocol.common_structs import DescribedAssignment, TopicPartitionsInfo
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message

@@ -39,9 +39,7 @@ from odradek_broker.coordinator.groups.share.states import (
 from odradek_broker.coordinator.groups.topics_hash import topics_hash
 from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record
 from odradek_broker.slices import in_pieces, paced
-from odradek_protocol.common_structs import (
-    GroupAssignment,
-)
+from odradek_protocol.common_structs import GroupAssignment
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, NO_OFFSET
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_group_heartbeat import (

@@ -12,9 +12,7 @@ from odradek_broker.coordinator.groups.share.group import (
 )
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.slices import in_sorted_order
-from odradek_protocol.common_structs import (
-    TopicPartitionsInfo,
-)
+from odradek_protocol.common_structs import TopicPartitionsInfo
 from odradek_protocol.stored.modern_groups import encode_record
 from odradek_protocol.stored.share_group import (
     ShareGroupCurrentMemberAssignmentValue,
