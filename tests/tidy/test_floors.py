@@ -25,7 +25,7 @@ FLOORS: dict[str, Floors] = {
         (
             *("", "acls", "checksums", "compression", "constants", "errors", "http_deadline"),
             *("http_hosts", "lazy_dataclass", "lazy_tuple", "murmur2", "repeated_lines", "visible"),
-            "waiting_peers",
+            *("version", "waiting_peers"),
         ),
         ("foreign_lines", "primitives", "sasl", "settings", "tls"),
         ("message",),
