@@ -294,23 +294,28 @@ def console() -> Console:
     return Console(width=10_000, color_system=None)
 
 
-def print_table(columns: list[str], rows: list[list[str]]) -> None:
-    """Aligned columns with Kafka's headings; see `table_lines`."""
-    say(*table_lines([columns, *rows]))
+def print_table(columns: list[str], rows: list[list[str]], **fitted: str) -> None:
+    """Aligned columns with Kafka's headings; `fitted`: see `table_lines`."""
+    say(*table_lines([columns, *rows], **fitted))
 
 
 def print_rows(
-    headings: str, rows: Sequence[Mapping[str, Any]], *, as_json: bool, nothing: str | None = ""
+    headings: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    as_json: bool,
+    nothing: str | None = "",
+    **fitted: str,
 ) -> None:
     """A table of rows: the column LOG-END-OFFSET has the value `log_end_offset`. With `as_json` a
     line of JSON for each row. `nothing`: printed on stderr instead of a table without rows; None
-    for the headings alone."""
+    for the headings alone. `fitted`: `drop` and `folds` of `table_lines`."""
     if as_json:
         print_json(rows)
     elif rows or nothing is None:
         names = headings.split()
         keys = [name.lower().replace("-", "_") for name in names]
-        print_table(names, [[cell(row.get(key)) for key in keys] for row in rows])
+        print_table(names, [[cell(row.get(key)) for key in keys] for row in rows], **fitted)
     elif nothing:
         tell(nothing)
 

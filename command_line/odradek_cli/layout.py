@@ -6,10 +6,11 @@ awk.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from odradek_protocol.visible import visible, width
 
@@ -17,8 +18,10 @@ from odradek_protocol.visible import visible, width
 PIPED_COLUMNS = 100
 #: The smallest width of wrapped lines; a narrower terminal wraps lines itself.
 _COLUMNS_MIN = 40
-#: The minimum width of a table's column, in characters, if all columns can have it.
+#: A column of a table is left out before other columns are narrower than this.
 _CELL_MIN = 12
+#: Numbers, with units or signs, and times: their digits stay together.
+_WHOLE = re.compile(r"(?=.{1,26}$)[<>]?\s?[-+]?\d[\d.,:T-]*Z?( ?[A-Za-zµ%/]{1,5})?")
 _GAP = "  "
 #: A blank at which `wrap` does not break a line.
 NO_BREAK = "\xa0"
@@ -83,19 +86,80 @@ def fits(widths: Sequence[int]) -> bool:
     return not is_terminal() or _table_width(widths) <= columns()
 
 
-def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligned columns, each as wide as its cells need. In a table wider than the terminal, the
-    headings (the first row) are folded at their hyphens, and then the widest columns."""
-    rows = [list(map(visible, row)) for row in rows]
-    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
-    if fits(widths):
-        return [_row(row, widths) for row in rows]
-    words = [heading.replace("-", "- ").split() for heading in rows[0]]
-    cells = zip(words, *rows[1:], strict=True)
-    least = [max(map(width, [*heads, *column]), default=0) for heads, *column in cells]
-    narrow = _narrowed(least, columns())
-    heading = _folded(rows[0], narrow, at_hyphens=True)
-    return heading + [line for row in rows[1:] for line in _folded(row, narrow)]
+def table_lines(rows: Sequence[Sequence[str]], *, drop: str = "", folds: str = "") -> list[str]:
+    """Aligned columns, each as wide as its cells need; the first row has the headings.
+
+    In a table wider than the terminal, headings are folded at their hyphens and long cells lose
+    their middle, so that each row has one line; numbers and times stay whole. If that is not
+    enough, columns are left out, and the last line names them. `drop`: headings in the order in
+    which they are left out. `folds`: headings of columns of prose, whose cells are folded instead.
+    """
+    columns_of = [list(map(visible, column)) for column in zip(*rows, strict=True)]
+    needed = [max(map(width, column)) for column in columns_of]
+    if fits(needed):
+        return [_row(row, needed) for row in zip(*columns_of, strict=True)]
+    available, order, dropped = columns(), drop.split(), []
+    folded = folds.split()
+    fixed, needed = map(
+        list, zip(*(_widths(each, each[0] in folded) for each in columns_of), strict=True)
+    )
+    while len(fixed) > 1 and _table_width(_least(fixed, needed)) > available:
+        names = [column[0] for column in columns_of]
+        at = next((names.index(name) for name in order if name in names), len(names) - 1)
+        dropped.append(names[at])
+        del columns_of[at], needed[at], fixed[at]
+    widths = _narrowed(fixed, needed, available)
+    foldable = [column[0] in folded for column in columns_of]
+    heading, *body = zip(*columns_of, strict=True)
+    lines = _folded(heading, widths, at_hyphens=True)
+    for row in body:
+        cells = [
+            _divisible(text, most) if folding else shortened(text, most)
+            for text, most, folding in zip(row, widths, foldable, strict=True)
+        ]
+        lines += _folded(cells, widths)
+    if dropped:
+        lines += wrap(f"(left out in {available} columns: {', '.join(dropped)})")
+    return lines
+
+
+def shortened(text: str, available: int) -> str:
+    """A text without its middle, if it takes more than `available` columns of the terminal."""
+    if width(text) <= available:
+        return text
+    head = _fitting(text, available // 2)
+    tail = _fitting(reversed(text), available - 1 - width(head))
+    return f"{head}…{tail[::-1]}"
+
+
+def _fitting(letters: Iterable[str], available: int) -> str:
+    taken = ""
+    for letter in letters:
+        available -= width(letter)
+        if available < 0:
+            break
+        taken += letter
+    return taken
+
+
+def _widths(column: Sequence[str], folded: bool) -> tuple[int, int]:
+    """The width of what must stay whole, and the width that all cells need. The heading is folded
+    before cells are shortened."""
+    heads = [width(each) for each in column[0].replace("-", "- ").split()]
+    parts = [part for cell in column[1:] for part in (cell.split() if folded else [cell])]
+    whole = [width(each) for each in parts if _WHOLE.fullmatch(each)]
+    return max(heads + whole, default=0), max([*heads, *map(width, column[1:])], default=0)
+
+
+def _divisible(text: str, available: int) -> str:
+    """The text with blanks at which long lists can be folded."""
+    return " ".join(
+        word.replace(",", ", ") if width(word) > available else word for word in text.split(" ")
+    )
+
+
+def _least(fixed: Sequence[int], needed: Sequence[int]) -> list[int]:
+    return [max(each, min(need, _CELL_MIN)) for each, need in zip(fixed, needed, strict=True)]
 
 
 def _table_width(widths: Sequence[int]) -> int:
@@ -111,20 +175,18 @@ def padded(text: str, columns: int) -> str:
     return text + " " * (columns - width(text))
 
 
-def _narrowed(widths: Sequence[int], available: int) -> list[int]:
-    """The widths, at most as large as a limit with which the table fits. Space that is left goes to
-    the columns that lack least."""
-    in_all = available - len(_GAP) * (len(widths) - 1)
-    least = max(min(_CELL_MIN, in_all // len(widths)), 1)
-    fitting = (
-        limit
-        for limit in range(in_all, least, -1)
-        if sum(min(each, limit) for each in widths) <= in_all
-    )
-    limit = next(fitting, least)
-    narrow = [min(each, limit) for each in widths]
-    for at in sorted(range(len(widths)), key=widths.__getitem__):
-        narrow[at] += min(widths[at] - narrow[at], max(in_all - sum(narrow), 0))
+def _narrowed(fixed: Sequence[int], needed: Sequence[int], available: int) -> list[int]:
+    """The widths, at most as large as a limit with which the table fits, or `fixed` if that is
+    more. Space that is left goes to the columns that lack least."""
+    in_all = available - len(_GAP) * (len(needed) - 1)
+
+    def within(limit: int) -> list[int]:
+        return [max(each, min(need, limit)) for each, need in zip(fixed, needed, strict=True)]
+
+    fitting = (limit for limit in range(in_all, 1, -1) if sum(within(limit)) <= in_all)
+    narrow = within(next(fitting, 1))
+    for at in sorted(range(len(needed)), key=needed.__getitem__):
+        narrow[at] += min(needed[at] - narrow[at], max(in_all - sum(narrow), 0))
     return narrow
 
 

@@ -23,6 +23,9 @@ from inspect import Parameter, Signature, signature
 from typing import Any, get_type_hints
 
 import typer
+from typer.core import TyperGroup
+
+_SUMMARY_MAX = 500
 
 
 def option(words: str, text: str | None = None, complete: Any = None, **more: Any) -> Any:
@@ -39,11 +42,26 @@ def argument(placeholder: str, text: str | None = None, complete: Any = None, **
     return typer.Argument(metavar=placeholder, help=text, autocompletion=complete, **more)
 
 
+class _Summaries(TyperGroup):
+    """A group of commands; its help has their whole summaries."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands into the help text."""
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                (name, command.get_short_help_str(_SUMMARY_MAX))
+                for name, command in found.items()
+                if command is not None and not command.hidden
+            )
+
+
 class Commands(typer.Typer):
     """A group of commands, whose functions may have groups of options as parameters."""
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(**{"no_args_is_help": True} | more)
+        options: dict[str, Any] = {"no_args_is_help": True, "cls": _Summaries}
+        super().__init__(**options | more)
 
     def command(self, *words: Any, **more: Any) -> Callable[[Callable[..., None]], Any]:
         """The decorator of a command."""

@@ -49,6 +49,14 @@ def test_the_main_help_has_each_command_under_its_heading() -> None:
         assert any(line.split() == [row.name, *row.help.split()] for line in lines[heading:])
 
 
+def test_help_of_a_group_has_the_whole_summary_of_each_command() -> None:
+    for words in command_lines():
+        shown = CliRunner().invoke(build_app(words[:1]), [*words, "--help"]).stdout
+        assert "..." not in shown.partition("\nCommands:")[2], words
+    shown = CliRunner().invoke(build_app(["group"]), ["group", "--help"]).stdout
+    assert "their members must have stopped." in " ".join(shown.split())
+
+
 @pytest.mark.parametrize(
     "words", [["produce"], ["consume"], ["topic", "create"], ["acl", "add"]], ids=" ".join
 )

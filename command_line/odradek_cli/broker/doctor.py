@@ -127,7 +127,7 @@ def _print(found: list[CheckResult], *, as_json: bool) -> None:
         rows.append([each.level.value, each.check, each.text])
         if each.remedy:
             rows.append(["", "", f"-> {each.remedy}"])
-    say(*table_lines([["LEVEL", "CHECK", "FOUND"], *rows]))
+    say(*table_lines([["LEVEL", "CHECK", "FOUND"], *rows], folds="FOUND"))
     counts = Counter(each.level for each in found)
     say(
         f"{counted(counts[Level.ERROR], 'error')}, {counted(counts[Level.WARNING], 'warning')},"

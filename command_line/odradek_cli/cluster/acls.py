@@ -230,4 +230,4 @@ def _show(acls: list[AclBinding], as_json: bool) -> None:
         for acl in acls
     ]
     headings = "PRINCIPAL PERMISSION OPERATION RESOURCE NAME PATTERN HOST"
-    print_rows(headings, rows, as_json=as_json, nothing="there are no ACLs")
+    print_rows(headings, rows, as_json=as_json, nothing="there are no ACLs", drop="HOST")

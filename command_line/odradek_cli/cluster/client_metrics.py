@@ -70,7 +70,13 @@ def describe(
 
     rows = brokers.ask(main)
     nothing = "there is no subscription; odradek client-metrics alter makes one"
-    print_rows("NAME METRICS INTERVAL.MS MATCH", rows, as_json=as_json, nothing=nothing)
+    print_rows(
+        "NAME METRICS INTERVAL.MS MATCH",
+        rows,
+        as_json=as_json,
+        nothing=nothing,
+        folds="METRICS MATCH",
+    )
 
 
 @app.command()
@@ -194,6 +200,7 @@ def _show_clients(brokers: BrokerOptions, as_json: bool) -> None:
                 ]
                 for client in clients
             ],
+            drop="HOST SOFTWARE",
         )
     else:
         tell("no client pushes metrics; odradek client-metrics alter subscribes to them")
@@ -228,4 +235,5 @@ def _show_metrics(client_instance_id: str, brokers: BrokerOptions, as_json: bool
             ]
             for metric in metrics
         ],
+        folds="LABELS",
     )

@@ -103,6 +103,8 @@ def _print(found: dict[str, Any], apis: bool) -> None:
             for node in found["nodes"]
             for directory in node["log_dirs"] or [None]
         ],
+        drop="RACK PORT SIZE",
+        folds="PARTITIONS",  # Or an error of the directory.
     )
     if found["features"]:
         say()

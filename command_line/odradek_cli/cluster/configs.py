@@ -99,10 +99,13 @@ def describe(
     elif rows and documentation:
         _print_documented(kind, rows)
     elif rows:
-        columns = ["resource", "name", "value", "source"]
         print_table(
-            [kind.upper(), *(name.upper() for name in columns[1:])],
-            [[_shown(row, name) for name in columns] for row in rows],
+            [kind.upper(), "NAME", "VALUE", "SOURCE"],
+            [
+                [_shown(row, name) for name in ("resource", "name", "value", "source")]
+                for row in rows
+            ],
+            folds="VALUE",
         )
     elif not errors:
         tell("nothing is set; --all shows the defaults")

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.commands import fail
-from odradek_cli.common import AsJson, BrokerOptions, print_rows, print_table, tell
+from odradek_cli.common import AsJson, BrokerOptions, print_rows, tell
 from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError, utc_time
@@ -70,7 +70,8 @@ def create(
     if as_json:
         say(json.dumps({**_row(token), "hmac": token.password}))
     else:
-        print_table(["TOKEN-ID", "HMAC"], [[token.token_id, token.password]])
+        # Not a table that fits a terminal: the HMAC must stay whole.
+        say(f"{'TOKEN-ID':{len(token.token_id)}}  HMAC", f"{token.token_id}  {token.password}")
     tell(
         f"created a token of {token.owner}: it expires at {utc_time(token.expiry_timestamp_ms)}"
         f" unless it is renewed, and at {utc_time(token.max_timestamp_ms)} at the latest;"
@@ -95,9 +96,10 @@ def describe(
 
     names = [_user(each) for each in owners] if owners else None
     rows = [_row(token) for token in brokers.ask(lambda a: a.describe_delegation_token(names))]
+    drop = "ISSUED REQUESTER ENDS RENEWERS"
     headings = "TOKEN-ID OWNER REQUESTER RENEWERS ISSUED EXPIRES ENDS"
     nothing = "there are no delegation tokens that you may see"
-    print_rows(headings, rows, as_json=as_json, nothing=nothing)
+    print_rows(headings, rows, as_json=as_json, nothing=nothing, drop=drop)
 
 
 @app.command()

@@ -77,7 +77,7 @@ def list_(
 
     rows, errors = brokers.ask(main)
     headings = "TRANSACTIONAL-ID COORDINATOR PRODUCER-ID EPOCH STATE AGE-MS"
-    print_rows(headings, rows, as_json=as_json, nothing=None)
+    print_rows(headings, rows, as_json=as_json, nothing=None, drop="COORDINATOR EPOCH")
     end_with(errors)
 
 

@@ -78,6 +78,7 @@ def list_(
         print_table(
             ["GROUP", "TYPE", "PROTOCOL", "STATE", "COORDINATOR-ID"],
             [[cell(value) for value in row.values()] for row in rows],
+            drop="COORDINATOR-ID PROTOCOL",
         )
     else:
         for row in rows:
@@ -272,6 +273,7 @@ def _print_offsets(row: dict[str, Any], verbose: bool) -> None:
             [row["group"], *(cell(each.get(name)) for name in columns.values())]
             for each in [*row["partitions"], *idle]
         ],
+        drop="HOST LEADER-EPOCH CLIENT-ID GROUP CONSUMER-ID LOG-END-OFFSET",
     )
 
 
@@ -295,7 +297,12 @@ def _print_members(row: dict[str, Any], verbose: bool) -> None:
         if verbose:
             line.append(_assignment(assignment))
         lines.append(line)
-    print_table(["GROUP", *columns, "#PARTITIONS", *more], lines)
+    print_table(
+        ["GROUP", *columns, "#PARTITIONS", *more],
+        lines,
+        drop="HOST CLIENT-ID GROUP",
+        folds="ASSIGNMENT",
+    )
 
 
 def _assignment(partitions: Iterable[dict[str, Any]]) -> str:

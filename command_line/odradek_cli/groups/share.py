@@ -135,6 +135,8 @@ def _print_members(rows: list[dict[str, Any]]) -> None:
     print_table(
         ["GROUP", "STATE", "COORDINATOR-ID", "CONSUMER-ID", "HOST", "CLIENT-ID", "ASSIGNMENT"],
         lines,
+        drop="COORDINATOR-ID HOST CLIENT-ID",
+        folds="ASSIGNMENT",
     )
 
 

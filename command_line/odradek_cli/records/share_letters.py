@@ -188,6 +188,8 @@ def dead_letters(
                 ]
                 for row in rows
             ],
+            drop="DELIVERIES TIME",
+            folds="REASON",
         )
     if not rows:
         tell(f"{group} has no dead letters")
@@ -298,7 +300,7 @@ def redeliver(
     rows, errors = run(
         _redeliver(brokers, group, None if everything else one, topic_id, limit, execute)
     )
-    print_rows("TOPIC PARTITION OFFSET FROM NEW-OFFSET", rows, as_json=as_json)
+    print_rows("TOPIC PARTITION OFFSET FROM NEW-OFFSET", rows, as_json=as_json, drop="FROM")
     end_plan(rows, errors, "nothing was produced", execute=execute)
 
 

@@ -232,6 +232,7 @@ def list_all(http: Http, as_json: AsJson = False) -> None:
             ]
             for each in found
         ],
+        folds="ORDER",
     )
 
 

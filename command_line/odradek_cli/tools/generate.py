@@ -9,13 +9,11 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from odradek_cli.commands import fail
-from odradek_cli.options import option
+from odradek_cli.options import Commands, option
 from odradek_cli.say import say
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = Commands(rich_markup_mode=None)
 
 # --- A systemd unit -------------------------------------------------------------------------------
 

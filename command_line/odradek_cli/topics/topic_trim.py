@@ -62,7 +62,7 @@ def trim(
     job = Trim(name, partitions, to_offset, until_ms, execute)
     rows, errors = brokers.ask(lambda admin: _trim(admin, job))
     headings = "TOPIC PARTITION LOG-START-OFFSET NEW-START-OFFSET LOG-END-OFFSET GONE"
-    print_rows(headings, rows, as_json=as_json)
+    print_rows(headings, rows, as_json=as_json, drop="LOG-START-OFFSET LOG-END-OFFSET")
     end_plan(rows, errors, "nothing was deleted", execute=execute)
 
 

@@ -241,6 +241,7 @@ def _print_topic(name: str, row: dict[str, Any]) -> None:
             ]
             for each in row["partitions"]
         ],
+        drop="REPLICAS ISR",
     )
 
 

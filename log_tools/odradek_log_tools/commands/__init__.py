@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import typer
-
+from odradek_cli.options import Commands
 from odradek_log_tools.commands.dump import dump
 from odradek_log_tools.commands.verify import verify
 
-app = typer.Typer(help="Print and check the files of a data directory.", no_args_is_help=True)
+app = Commands(help="Print and check the files of a data directory.")
 app.command()(dump)
 app.command()(verify)
 

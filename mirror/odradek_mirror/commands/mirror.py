@@ -21,7 +21,7 @@ from odradek_cli.common import (
     run,
     tell,
 )
-from odradek_cli.options import option
+from odradek_cli.options import Commands, option
 from odradek_cli.say import say
 from odradek_cli.topic_patterns import is_pattern, matching
 from odradek_mirror.commands.check import check
@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from odradek_mirror.progress import ProgressSnapshot
     from odradek_mirror.run import Copier, MirrorJob
 
-app = typer.Typer(
-    help="Copy topics and groups from one cluster to another.", invoke_without_command=True
+app = Commands(
+    help="Copy topics and groups from one cluster to another.",
+    invoke_without_command=True,
+    no_args_is_help=False,
 )
 app.command()(check)
 app.command()(status)
@@ -241,6 +243,7 @@ def _print_plan(plan: MirrorPlan, as_json: bool) -> None:
                 ]
                 for each in plan.topics
             ],
+            folds="SETTINGS",
         )
     say(f"offsets of {len(plan.groups)} groups: {', '.join(plan.groups) or '-'}")
     for group in plan.group_settings:

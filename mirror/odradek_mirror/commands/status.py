@@ -46,7 +46,8 @@ def status(
         return
     if rows:
         columns = ["TOPIC", "PARTITION", "NEXT", "TARGET-END", "RECORDS", "LAG"]
-        print_table(columns, [[cell(value) for value in row.values()] for row in rows])
+        cells = [[cell(value) for value in row.values()] for row in rows]
+        print_table(columns, cells, drop="RECORDS TARGET-END")
     if (owner := mirrored.owner) is not None:
         tell(
             f"mirror {name!r}: written by process {owner.pid} on {owner.host}, which began at"
