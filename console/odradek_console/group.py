@@ -23,14 +23,13 @@ from odradek_console.group_details import (
 from odradek_console.group_figures import (
     SHARE_KIND,
     STREAMS_KIND,
-    age_of,
     behind,
 )
 from odradek_console.histories import history_of
 from odradek_console.live import Feed
 from odradek_console.sessions import ConsoleSession
 from odradek_protocol.errors import ErrorCode
-from odradek_records.lag import LagHistories, LagPoint, committed_offsets, end_offsets
+from odradek_records.lag import LagHistories, LagPoint, age_of, committed_offsets, end_offsets
 
 _KEEP_MS = 1_000
 _KEEP_RARE_MS = 15_000

@@ -8,12 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odradek_client.admin import Admin, GroupListing
-from odradek_client.admin.history import CurrentState, Subject
-from odradek_client.errors import OdradekError, UnsupportedByBroker
+from odradek_client.admin.history import CurrentState
+from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 from odradek_console.answers import Json
 from odradek_console.sessions import ConsoleSession
-from odradek_records.lag import LagAge, LagHistories, committed_offsets, end_offsets
+from odradek_records.lag import (
+    LagHistories,
+    age_of,
+    committed_offsets,
+    end_offsets,
+    group_states,
+)
 
 _KEEP_MS = 3_000
 #: The time for which the figures of all groups are kept. It is longer than `_KEEP_MS`, because
@@ -28,7 +34,7 @@ _REMEMBERED_MAX = 50_000
 #: The time limit for a page's wait for the figures of all groups. The page's next request gets
 #: figures that were not ready in time.
 _PATIENCE_S = 1.0
-_VERDICT, _LAG = "now_verdict", "now_lag"
+_VERDICT = "now_verdict"
 SHARE_KIND, STREAMS_KIND = "share", "streams"
 
 
@@ -74,48 +80,20 @@ async def figures_of(
 
     async def ask(admin: Admin) -> dict[str, GroupFigures]:
         found, watched = await _figures(admin, groups)
-        ages = await _judge(admin, found)
+        states = await group_states(admin, found)
         histories = session.store(LagHistories)
         now_ms = int(time.time() * 1_000)
+        for name, told in states.items():
+            found[name].verdict = verdict_of(told.values())
         for name, (positions, ends) in watched.items():
-            point = histories.of(name).add(now_ms, positions, ends, ages.get(name))
+            told = states.get(name, {})
+            age = age_of({each: state.details for each, state in told.items()})
+            point = histories.of(name).add(now_ms, positions, ends, age)
             found[name].lag_ms, found[name].lag_at_least = point.age_ms, point.at_least
         return found
 
     key = ("figures of groups", *(group.group_id for group in groups))
     return await session.cached(key, _KEEP_MS, ask)
-
-
-async def _judge(admin: Admin, found: Mapping[str, GroupFigures]) -> dict[str, LagAge]:
-    """Fill in the verdicts, if the broker gives any. Returns the ages of unread records that the
-    broker reports, by group id."""
-    turn = asyncio.Semaphore(_AT_ONCE)
-    ages: dict[str, LagAge] = {}
-    silent = False
-
-    async def ask(name: str, figures: GroupFigures) -> None:
-        nonlocal silent
-        async with turn:
-            if silent:
-                return
-            try:
-                histories = await admin.describe_history(Subject.GROUP, name, limit=0)
-            except UnsupportedByBroker:
-                silent = True
-            except OdradekError:
-                # The same error is shown in place of the missing figures.
-                return
-            else:
-                states = [state for each in histories for state in each.states]
-                figures.verdict = verdict_of(states)
-                age = age_of({state.name: state.details for state in states})
-                if age is not None:
-                    ages[name] = age
-
-    async with asyncio.TaskGroup() as tasks:
-        for name, figures in found.items():
-            tasks.create_task(ask(name, figures))
-    return ages
 
 
 def verdict_of(states: Iterable[CurrentState]) -> Json | None:
@@ -124,12 +102,6 @@ def verdict_of(states: Iterable[CurrentState]) -> Json | None:
         if state.name == _VERDICT:
             return {"verdict": state.details["verdict"], "text": state.text}
     return None
-
-
-def age_of(details: Mapping[str, Mapping[str, str]]) -> LagAge | None:
-    """The age of the oldest unread record, if one of the states of a group reports it."""
-    lag = details.get(_LAG)
-    return None if lag is None else LagAge(int(lag["age_ms"]), "bound" in lag)
 
 
 async def figures_of_all(session: ConsoleSession, groups: Sequence[GroupListing]) -> AllFigures:

@@ -8,14 +8,20 @@ the watch.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek_client.admin import Admin
+from odradek_client.admin.history import CurrentState, Subject
+from odradek_client.errors import OdradekError, UnsupportedByBroker
 from odradek_client.structs import TopicPartition
 from odradek_protocol.lazy_tuple import NamedTuple
 
+#: The maximum number of requests about single groups in flight.
+_AT_ONCE = 16
+_LAG = "now_lag"
 #: The maximum number of points: one hour, with a point every two seconds.
 _POINTS_MAX = 1_800
 _ENDS_MAX = 64
@@ -144,6 +150,42 @@ class LagHistories:
         ):
             self._by_group.popitem(last=False)
         return found
+
+
+async def group_states(
+    admin: Admin, group_ids: Iterable[str]
+) -> dict[str, dict[str, CurrentState]]:
+    """The states that the broker reports of each group, by name. Empty for brokers other than
+    Odradek's; groups that cannot be described are left out."""
+    turn = asyncio.Semaphore(_AT_ONCE)
+    found: dict[str, dict[str, CurrentState]] = {}
+    silent = False
+
+    async def ask(group_id: str) -> None:
+        nonlocal silent
+        async with turn:
+            if silent:
+                return
+            try:
+                histories = await admin.describe_history(Subject.GROUP, group_id, limit=0)
+            except UnsupportedByBroker:
+                silent = True
+            except OdradekError:
+                return
+            else:
+                states = [state for each in histories for state in each.states]
+                found[group_id] = {state.name: state for state in states}
+
+    async with asyncio.TaskGroup() as tasks:
+        for group_id in group_ids:
+            tasks.create_task(ask(group_id))
+    return found
+
+
+def age_of(details: Mapping[str, Mapping[str, str]]) -> LagAge | None:
+    """The age of the oldest unread record, if one of the states of a group reports it."""
+    lag = details.get(_LAG)
+    return None if lag is None else LagAge(int(lag["age_ms"]), "bound" in lag)
 
 
 async def committed_offsets(admin: Admin, group_id: str) -> dict[TopicPartition, int]:

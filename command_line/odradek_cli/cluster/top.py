@@ -26,11 +26,19 @@ from odradek_client.admin import Admin
 from odradek_client.errors import OdradekError, UnsupportedByBroker
 from odradek_client.structs import TopicPartition
 from odradek_protocol.visible import json_line
-from odradek_records.lag import LagHistories, LagPoint, committed_offsets, end_offsets
+from odradek_records.lag import (
+    LagHistories,
+    LagPoint,
+    age_of,
+    committed_offsets,
+    end_offsets,
+    group_states,
+)
 
 if TYPE_CHECKING:
     from odradek_client.admin import GroupListing
     from odradek_client.admin.broker import BrokerDescription
+    from odradek_client.admin.history import CurrentState
 
 T = TypeVar("T")
 
@@ -202,6 +210,7 @@ class _Watch:
         partitions = await had("topics", _partitions(admin, missing), [])
         listed = await had("groups", admin.list_groups(), [])
         positions = await had("positions of groups", _positions(admin, listed, missing), {})
+        told = await had("ages of groups", group_states(admin, positions), {})
         shares = await had("lag of share groups", _share_lags(admin, listed), {})
         wanted = {tp for each in positions.values() for tp in each} | set(partitions)
         at_ms = self.now_ms()
@@ -215,7 +224,10 @@ class _Watch:
             groups=[
                 GroupSample(
                     each.group_id, each.type, each.state or "",
-                    self._lag(at_ms, each.group_id, positions.get(each.group_id), ends)
+                    self._lag(
+                        at_ms, each.group_id, positions.get(each.group_id), ends,
+                        told.get(each.group_id, {}),
+                    )
                     if each.group_id not in shares
                     else LagPoint(at_ms, shares[each.group_id], None, False),
                 )
@@ -231,11 +243,13 @@ class _Watch:
         group_id: str,
         positions: Mapping[TopicPartition, int] | None,
         ends: Mapping[TopicPartition, int],
+        told: Mapping[str, CurrentState],
     ) -> LagPoint | None:
-        if not positions:
+        own = {tp: ends[tp] for tp in positions or () if tp in ends}
+        if not positions or not own:
             return None
-        own = {tp: ends[tp] for tp in positions if tp in ends}
-        return self._histories.of(group_id).add(at_ms, positions, own) if own else None
+        age = age_of({name: state.details for name, state in told.items()})
+        return self._histories.of(group_id).add(at_ms, positions, own, age)
 
 
 async def _brokers(admin: Admin, nodes: list[int]) -> dict[int, BrokerDescription]:

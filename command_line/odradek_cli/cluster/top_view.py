@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from odradek_cli.cluster.cluster import size_text
 from odradek_cli.cluster.top_frame import Frame, GroupLag, OpenTransaction, SlowRequests, TopicRate
+from odradek_cli.layout import shortened
 from odradek_client.words import counted
-from odradek_protocol.visible import visible
+from odradek_protocol.visible import visible, width
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console, ConsoleOptions, Group, RenderableType
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
@@ -52,6 +56,42 @@ def render(
     return Group(*parts)
 
 
+class _Figures:
+    """Names with figures, as many on a line as fit."""
+
+    def __init__(self, figures: Sequence[tuple[str, str]]) -> None:
+        self._figures = figures
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        line = Text()
+        for name, figure in self._figures:
+            part = Text.assemble((name, "dim"), " ", (figure, "bold"))
+            if line and line.cell_len + 2 + part.cell_len > options.max_width:
+                yield line
+                line = Text()
+            line = Text("  ").join([line, part]) if line else part
+        yield line
+
+
+class _Name:
+    """A name that strangers chose, without its middle if the column is narrow."""
+
+    def __init__(self, text: str) -> None:
+        self._text = visible(text)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        yield Text(shortened(self._text, options.max_width), no_wrap=True)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        from rich.measure import Measurement
+
+        return Measurement(1, min(width(self._text), options.max_width))
+
+
 def _styled(text: str, style: str) -> Text:
     from rich.text import Text
 
@@ -68,9 +108,7 @@ def _head(frame: Frame) -> Text:
     return head
 
 
-def _figures(frame: Frame) -> Text:
-    from rich.text import Text
-
+def _figures(frame: Frame) -> _Figures:
     levels, rates = frame.levels, frame.throughput
     figures = []
     if "received_bytes" in rates:
@@ -92,11 +130,7 @@ def _figures(frame: Frame) -> Text:
     if levels.get("disk_total_bytes"):
         free = levels["disk_usable_bytes"] / levels["disk_total_bytes"]
         figures.append(("disk free", f"{free:.0%}"))
-    line = Text()
-    for name, figure in figures:
-        line.append(f"{name} ", style="dim")
-        line.append(f"{figure}  ", style="bold")
-    return line
+    return _Figures(figures)
 
 
 def _table(*columns: str, sorted_by: str) -> Table:
@@ -109,7 +143,7 @@ def _table(*columns: str, sorted_by: str) -> Table:
             justify="left" if number == 0 else "right",
             no_wrap=True,
             overflow="ellipsis",
-            ratio=2 if number == 0 else 1,
+            ratio=1 if number == 0 else None,
         )
     return table
 
@@ -120,7 +154,7 @@ def _topics(frame: Frame, rows: int, sort: str) -> Table:
         topics = sorted(topics, key=lambda each: each.topic)
     table = _table("TOPIC", "PARTITIONS", "RECORDS/S", sorted_by=_MARKED[sort][0])
     for each in topics[:rows]:
-        table.add_row(_cell(each.topic), str(each.partitions), _rate(each.records_per_s))
+        table.add_row(_Name(each.topic), str(each.partitions), _rate(each.records_per_s))
     _more(table, len(topics) - rows, "topic")
     return table
 
@@ -133,7 +167,7 @@ def _groups(frame: Frame, rows: int, sort: str) -> Table:
     for each in groups[:rows]:
         style = "yellow" if each.group in frame.rebalancing else None
         lag = "-" if each.lag is None else f"{each.lag:,}"
-        table.add_row(_cell(each.group), each.kind, each.state, lag, _age(each), style=style)
+        table.add_row(_Name(each.group), each.kind, each.state, lag, _age(each), style=style)
     _more(table, len(groups) - rows, "group")
     return table
 
@@ -153,7 +187,7 @@ def _transactions(frame: Frame, transactions: list[OpenTransaction]) -> Table:
     table = _table("OPEN TRANSACTION", "PRODUCER", "FOR", sorted_by="FOR")
     for each in transactions:
         open_ms = None if each.start_ms is None else max(frame.at_ms - each.start_ms, 0)
-        table.add_row(_cell(each.transactional_id), str(each.producer_id), duration(open_ms))
+        table.add_row(_Name(each.transactional_id), str(each.producer_id), duration(open_ms))
     _more(table, len(frame.transactions) - len(transactions), "transaction")
     return table
 
@@ -163,14 +197,6 @@ def _more(table: Table, count: int, noun: str) -> None:
         from rich.text import Text
 
         table.add_row(Text(f"{counted(count, noun)} more", style="dim"))
-
-
-def _cell(name: str) -> Text:
-    """The name without markup and without escape sequences for the terminal. Names are chosen by
-    other people, who may put anything into them."""
-    from rich.text import Text
-
-    return Text(visible(name))
 
 
 def _rate(per_s: float | None) -> str:
