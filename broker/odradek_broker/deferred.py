@@ -57,7 +57,8 @@ class Deferred(Generic[T]):
         if self._transform is not None:
             value = self._transform(value)
         self._value = value
-        # It often refers to this object, and a cycle with a large value stays for long.
+        # It often refers to this object, and a cycle with a large value stays for long; the same in
+        # `abandon`.
         self.on_abandon = None
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
@@ -110,8 +111,9 @@ class Deferred(Generic[T]):
         """Called when nothing waits for the value any more."""
         if not self.abandoned and not self.done:
             self.abandoned = True
-            if self.on_abandon is not None:
-                self.on_abandon()
+            on_abandon, self.on_abandon = self.on_abandon, None
+            if on_abandon is not None:
+                on_abandon()
 
 
 def gather(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:

@@ -24,7 +24,6 @@ from odradek_broker.platform.fault_injection import injection_from_environment
 from odradek_broker.platform.fault_points import UnknownFaultPoint
 from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.quotas.connections import ConnectionAdmission
-from odradek_broker.request import Peer
 from odradek_broker.server.acceptors import Acceptors
 from odradek_broker.server.dispatch import HANDLERS, Dispatcher, Handler
 from odradek_broker.server.hangup import handle_hangup
@@ -454,7 +453,7 @@ class Server:
             listener=listener,
             sasl=self._sasl_of(listener),
             peer_log=self._peer_log,
-            admit=lambda peer, transport: self._admit(session, peer, transport),
+            admit=self._admit,
         )
         self.sessions[session] = ""
         self._acceptors.connected(listener)
@@ -462,8 +461,9 @@ class Server:
         return session
 
     def _admit(
-        self, session: ConnectionSession, peer: Peer, transport: asyncio.BaseTransport
+        self, session: ConnectionSession, transport: asyncio.BaseTransport
     ) -> ConnectionAdmission:
+        peer = session.peer
         if self._stopping:
             return ConnectionAdmission("the broker is stopping")
         admission = self.node.connection_quotas.admit(peer.host, peer.listener)

@@ -129,7 +129,7 @@ class ConnectionSession(asyncio.BufferedProtocol):
     """The protocol of one connection; it owns the transport.
 
     `on_closed` is called once, when the connection is closed. `listener`: the name of the listener
-    that accepted the connection. `admit` gets the peer and the transport; it sets the user of the
+    that accepted the connection. `admit` gets the session and the transport; it sets the user of the
     peer, and decides whether the connection may stay. `sasl`: the listener's SASL; None if clients
     need not authenticate by SASL. `peer_log`: the log of misbehaving peers of all connections.
     """
@@ -146,9 +146,9 @@ class ConnectionSession(asyncio.BufferedProtocol):
         listener: str = "",
         sasl: SaslListener | None = None,
         peer_log: PeerLog | None = None,
-        admit: Callable[[Peer, asyncio.BaseTransport], ConnectionAdmission] = lambda *_: (
-            ConnectionAdmission()
-        ),
+        admit: Callable[
+            [ConnectionSession, asyncio.BaseTransport], ConnectionAdmission
+        ] = lambda *_: ConnectionAdmission(),
     ) -> None:
         self._receiver = receiver
         receiver.frames_at_once = _BACKLOG_MAX
@@ -233,7 +233,7 @@ class ConnectionSession(asyncio.BufferedProtocol):
         self.peer.port = int(name[1]) if name else 0
         self._loop = asyncio.get_running_loop()
         self.last_active = self._loop.time()
-        admission = self._admit(self.peer, transport)
+        admission = self._admit(self, transport)
         if not admission.reason and self._sasl is not None:
             self._begin_authentication(self._sasl)
         elif admission.reason:
@@ -276,10 +276,14 @@ class ConnectionSession(asyncio.BufferedProtocol):
         self._bytes_held = 0
         self._count_unsent(0)
         self._count_unfinished(0, 0)
+        # What refers to this session is dropped: else only a collection of garbage would free it.
         for slot in slots:
-            if slot.deferred is not None:
-                slot.deferred.abandon()
+            deferred, slot.deferred = slot.deferred, None
+            if deferred is not None:
+                deferred.abandon()
         self._on_closed(self)
+        self._authentication = None
+        del self._answer
 
     # --- Work ---
 

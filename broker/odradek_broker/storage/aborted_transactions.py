@@ -412,3 +412,6 @@ class AbortedTransactions:
         self._broken.clear()
         while self._open:
             self._open.popitem()[1].close()
+        # They refer to what has this object.
+        with suppress(AttributeError):
+            del self._state_at, self._first_open_at

@@ -115,7 +115,6 @@ class PartitionLog:
         "report",
         "topic",
         "topic_id",
-        "trimming",
         "watch",
     )
 
@@ -158,7 +157,6 @@ class PartitionLog:
         self.options = options
         self._files = LogFiles(directory, options)
         self.durability = LogDurability(self, self._files, options, start)
-        self.trimming = LogTrimming(self, self._files, self.durability)
         self._plain_rules = PlainRules.of(config)
         self._topic_partition = (topic, partition)
         self._last_stable_offset = start.log_end_offset
@@ -259,6 +257,11 @@ class PartitionLog:
         if swap is not None and clean and not self.offline:
             finish_swaps(self.options.files, self.directory)
 
+    @property
+    def trimming(self) -> LogTrimming:
+        """The removal of records. Made for each use: each log would keep it for long."""
+        return LogTrimming(self, self._files, self.durability)
+
     # ---- disk errors
 
     def abandon(self) -> None:
@@ -269,6 +272,12 @@ class PartitionLog:
         self._readable_again()
         self.offline = True
         self.offline_reason = "it was deleted"
+        # Else all would refer to each other, and only a collection of all garbage would free them.
+        self.durability.abandoned()
+        self.on_moved = self.on_offline = _ignore
+        self.on_flushed = _nothing
+        with suppress(AttributeError):
+            del self._reader
 
     def go_offline(self, reason: str) -> None:
         """Take the partition offline after a disk error in its own files."""

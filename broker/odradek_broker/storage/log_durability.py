@@ -15,7 +15,8 @@ the high watermark follows the durable offset; with `page-cache` it is the log e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from types import SimpleNamespace
+from typing import Any, Protocol, cast
 
 from odradek_broker.platform.seams import File, Files
 from odradek_broker.storage.errors import StorageError, no_room
@@ -187,6 +188,23 @@ class LogDurability:
         self.durable_offset = self.synced_offset = end_offset
         for segment in self._files.segments:
             segment.pin_dirty = self._log.config.durability == "fsync"
+
+    def abandoned(self) -> None:
+        """Called when the log is closed for ever. A flush may still be in progress, and a journal may
+        still have records; neither needs the log itself."""
+        log = self._log
+        self._log = cast(
+            FlushedLog,
+            SimpleNamespace(
+                name=log.name,
+                topic_id=log.topic_id,
+                partition=log.partition,
+                config=log.config,
+                loaded=False,
+                offline=True,
+                go_offline=lambda reason: None,
+            ),
+        )
 
     def recovery_failed(self) -> None:
         """Called when a sync after recovery has failed: the next start scans the same files again

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from odradek_broker.platform.seams import Buffer, File, Files, Randomness
 from odradek_broker.storage.deleted_files import DeletedFiles
@@ -161,6 +162,9 @@ class Segment:
         if not self.sync_pins:
             self.handles.forget(self)
             self.drop_handle()
+        # They refer to this segment: only a collection of garbage would free both.
+        with suppress(AttributeError):
+            del self.indexes
 
     def unpin(self) -> None:
         """Called when a flush that used the handle has ended."""
