@@ -1,20 +1,63 @@
-"""Java's regular expressions, translated for Python's matcher.
+"""Java's regular expressions, translated for Python's matcher, and for RE2.
 
 The translation keeps the meaning: classes of characters are those of ASCII, a line ends at five
 characters and one pair of them. What has no counterpart is refused with its name.
+
+Python's matcher tries alternatives one after the other, as Java's, and some expressions take it an
+exponential time. RE2 (the package google-re2) takes a time that is at most proportional to the
+length of the text, but has no counterpart for some expressions.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
+
+from odradek_protocol.lazy_tuple import NamedTuple
 
 #: Java's line ends; `.` matches none of them, and `$` stands before the last one.
-_LINE_ENDS = r"\n\r\x85\u2028\u2029"
-_ANY = f"[^{_LINE_ENDS}]"
-_AT_END = rf"(?=(?:\r\n|[{_LINE_ENDS}])?\Z)(?<!\r(?=\n))"
-#: Escapes that are written alike and mean the same.
-_SAME = frozenset("dDwWsSbBtnrfaA\\0123456789xu")
-_ESCAPES = {"e": r"\x1b", "z": r"\Z", "Z": _AT_END}
+LINE_ENDS = "\n\r\x85\u2028\u2029"
+_ANY = f"[^{LINE_ENDS}]"
+_AT_END = rf"(?=(?:\r\n|[{LINE_ENDS}])?\Z)(?<!\r(?=\n))"
+
+
+class _Dialect(NamedTuple):
+    """What another syntax has for `.` and `$` of Java, and for the escapes outside and inside of a
+    class of characters."""
+
+    any: str
+    at_end: str
+    escapes: Mapping[str, str]
+    in_class: Mapping[str, str]
+
+
+def _alike(characters: str) -> dict[str, str]:
+    """Escapes that are written alike and mean the same."""
+    return {each: "\\" + each for each in characters}
+
+
+_PYTHON_ESCAPES = {
+    **_alike("dDwWsSbBtnrfaA\\0123456789xu"),
+    "e": r"\x1b",
+    "z": r"\Z",
+    "Z": _AT_END,
+}
+_PYTHON = _Dialect(_ANY, _AT_END, _PYTHON_ESCAPES, _PYTHON_ESCAPES)
+#: `$` is only translated at the end of an expression; see `Linear`.
+_RE2 = _Dialect(
+    _ANY,
+    r"\z",
+    {
+        **_alike("dDwWbBtnrfaA\\x"),
+        "e": r"\x1b",
+        "z": r"\z",
+        "s": "[[:space:]]",
+        "S": "[[:^space:]]",
+    },
+    {**_alike("dDwWtnrfa\\x"), "e": r"\x1b", "s": "[:space:]", "S": "[:^space:]"},
+)
+_RE2_FIRST = _RE2._replace(at_end=rf"()(?:\r\n|[{LINE_ENDS}])?\z")
 _TOKEN = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\(?P<escaped>.)|\(\?(?P<group><(?![=!])|[=!:>]|<[=!]|[a-zA-Z-]*[:)])"
     r"|(?P<class>\[)|(?P<odd>\(\?|\{(?!\d+(?:,\d*)?\}))|(?P<other>.)",
@@ -24,7 +67,62 @@ _TOKEN = re.compile(
 
 def compile_java(pattern: str) -> re.Pattern[str]:
     """Compile a regular expression in Java's syntax. Raises ValueError that names the fault."""
-    made, position, dot = [], 0, _ANY
+    try:
+        return re.compile(_translated(pattern, _PYTHON), re.ASCII)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+
+
+class Linear(NamedTuple):
+    """An expression for RE2, which finds it in UTF-8. `whole`: `$` only finds the end of a text.
+    `first`: a `$` may also find the place before a line end there; then the line end is a part of
+    the match, and the last group, which is one more than the expression has, stands before it."""
+
+    whole: Any
+    first: Any
+
+
+def compile_linear(pattern: str) -> Linear | None:
+    """The same expression for RE2; None if RE2 has no counterpart, or is not installed."""
+    if "(?i" in pattern or _may_repeat_nothing(pattern):
+        # RE2 ignores the case of all letters, and has other groups after a repetition of nothing.
+        return None
+    try:
+        import re2
+    except ImportError:
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return Linear(
+            *(
+                re2.compile(_translated(pattern, dialect).encode(), options)
+                for dialect in (_RE2, _RE2_FIRST)
+            )
+        )
+    except (ValueError, re2.error):
+        return None
+
+
+def _may_repeat_nothing(pattern: str) -> bool:
+    parser: Any = re._parser  # type: ignore[attr-defined]
+
+    def repeats(parsed: Any) -> bool:
+        if isinstance(parsed, parser.SubPattern):
+            for operator, given in parsed:
+                is_repeat = operator in (parser.MAX_REPEAT, parser.MIN_REPEAT)
+                if is_repeat and given[1] > 1 and given[2].getwidth()[0] == 0:
+                    return True
+                if repeats(given):
+                    return True
+        return isinstance(parsed, list | tuple) and any(map(repeats, parsed))
+
+    return repeats(parser.parse(_translated(pattern, _PYTHON), re.ASCII))
+
+
+def _translated(pattern: str, dialect: _Dialect) -> str:
+    made: list[str] = []
+    position, dot = 0, dialect.any
     while position < len(pattern):
         token = _TOKEN.match(pattern, position)
         assert token is not None, "the last alternative matches every character"
@@ -32,11 +130,11 @@ def compile_java(pattern: str) -> re.Pattern[str]:
         if token["quoted"] is not None:
             made.append(re.escape(token["quoted"]))
         elif token["escaped"] is not None:
-            made.append(_escape(token["escaped"]))
+            made.append(_escape(token["escaped"], dialect.escapes))
         elif token["odd"] is not None:
             raise ValueError(f"{pattern!r} has {token['odd']!r} without what must follow it")
         elif token["class"] is not None:
-            position, text = _class(pattern, position)
+            position, text = _class(pattern, position, dialect)
             made.append(text)
         elif token["group"] is not None:
             flags = token["group"][:-1]
@@ -46,25 +144,22 @@ def compile_java(pattern: str) -> re.Pattern[str]:
                 dot = "(?s:.)"
             else:
                 made.append("(?P<" if token["group"] == "<" else token[0])
+        elif token[0] == "$" and dialect is not _PYTHON and position < len(pattern):
+            raise ValueError(f"{pattern!r} has a $ before its end")
         else:
-            made.append({".": dot, "$": _AT_END}.get(token[0], token[0]))
-    try:
-        return re.compile("".join(made), re.ASCII)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+            made.append({".": dot, "$": dialect.at_end}.get(token[0], token[0]))
+    return "".join(made)
 
 
-def _escape(character: str) -> str:
-    if character in _SAME:
-        return "\\" + character
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    if character.isascii() and character.isalpha():
+def _escape(character: str, escapes: Mapping[str, str]) -> str:
+    if character in escapes:
+        return escapes[character]
+    if character.isascii() and character.isalnum():
         raise ValueError(f"\\{character} is not supported in a regular expression here")
     return re.escape(character)
 
 
-def _class(pattern: str, position: int) -> tuple[int, str]:
+def _class(pattern: str, position: int, dialect: _Dialect) -> tuple[int, str]:
     """(the position behind the class of characters that begins here, its text)."""
     start = position
     made = ["["]
@@ -83,7 +178,7 @@ def _class(pattern: str, position: int) -> tuple[int, str]:
             )
         if character == "\\":
             position += 1
-            made.append(_escape(pattern[position : position + 1]))
+            made.append(_escape(pattern[position : position + 1], dialect.in_class))
         else:
             # At the beginning, and twice in a row, these signs are warnings of Python.
             plain = position == first or pattern[position - 1] == character

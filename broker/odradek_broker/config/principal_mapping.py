@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from odradek_broker.config.java_patterns import compile_java
+from odradek_broker.config.java_patterns import Linear, compile_java, compile_linear
 from odradek_protocol.lazy_dataclass import dataclass
 
 _DEFAULT = "DEFAULT"
@@ -18,9 +19,13 @@ _PART = r"((?:\\.|[^\\/])*)"
 _RULE = re.compile(rf"RULE:{_PART}/{_PART}/([LU]?)")
 #: A part of a replacement: an escaped character, a group by number or name, or a lone sign.
 _REFERENCE = re.compile(r"\\(.)|\$([0-9])|\$\{([a-zA-Z][a-zA-Z0-9]*)\}|([\\$])", re.DOTALL)
-#: Longer names are refused, because some patterns take a time that grows with the square of the
-#: length or faster, and other connections wait meanwhile.
+#: Longer names are refused. Other connections wait while a name is mapped, so there is a limit for
+#: the steps of one rule too, each of some nanoseconds.
 NAME_CHARACTERS_MAX = 4096
+RULE_STEPS_MAX = 3_000_000
+#: The limit of names for patterns that only Python's matcher knows, which may take a time that
+#: grows with a high power of the length.
+BACKTRACKED_CHARACTERS_MAX = 256
 
 #: A text, or the number of a group.
 Piece = str | int
@@ -32,35 +37,85 @@ class NoRuleError(ValueError):
 
 @dataclass(frozen=True)
 class MappingRule:
-    """A rule of ssl.principal.mapping.rules; without a pattern the name is unchanged."""
+    """A rule of ssl.principal.mapping.rules; without a pattern the name is unchanged. `linear`: the
+    pattern for RE2, which is used if there is one."""
 
     pattern: re.Pattern[str] | None = None
     replacement: tuple[Piece, ...] = ()
     case: str = ""
+    linear: Linear | None = None
 
     def apply(self, name: str) -> str | None:
-        """The principal's name; None if the rule does not apply to this name."""
+        """The principal's name; None if the rule does not apply to this name. Raises NoRuleError if
+        the rule may take too long for it."""
         if self.pattern is None:
             return name
-        if self.pattern.fullmatch(name) is None:
-            return None
-        mapped = self._replaced(self.pattern, name)
-        return {"L": mapped.lower(), "U": mapped.upper()}.get(self.case, mapped)
+        if self.linear is not None:
+            mapped = self._mapped_linearly(self.linear, self.pattern.groups, name)
+        elif len(name) > BACKTRACKED_CHARACTERS_MAX:
+            raise _refusal(name)
+        else:
+            mapped = self._mapped(self.pattern, name)
+        return (
+            {"L": mapped.lower(), "U": mapped.upper()}.get(self.case, mapped) if mapped else mapped
+        )
 
-    def _replaced(self, pattern: re.Pattern[str], name: str) -> str:
+    def _mapped(self, pattern: re.Pattern[str], name: str) -> str | None:
         """The name with every match replaced. After an empty match, the next one begins a character
         later, as in Java and not as in Python."""
+        if pattern.fullmatch(name) is None:
+            return None
         made: list[str] = []
         kept_from = search_from = 0
         while search_from <= len(name) and (match := pattern.search(name, search_from)):
-            made.append(name[kept_from : match.start()])
-            made += [
-                (match[piece] or "") if isinstance(piece, int) else piece
-                for piece in self.replacement
-            ]
+            made += [name[kept_from : match.start()], *self._replaced(match, match[0])]
             kept_from = match.end()
             search_from = kept_from + (match.start() == kept_from)
         return "".join(made) + name[kept_from:]
+
+    def _mapped_linearly(self, linear: Linear, groups: int, name: str) -> str | None:
+        """The same by RE2."""
+        text = name.encode("utf-8", "surrogatepass")
+        steps = linear.whole.programsize * (len(text) + 1)
+        if steps > RULE_STEPS_MAX:
+            raise _refusal(name)
+        if linear.whole.fullmatch(text) is None:
+            return None
+        made: list[bytes] = []
+        kept_from = search_from = 0
+        while search_from <= len(text):
+            steps += linear.first.programsize * (len(text) - search_from + 1)
+            if steps > RULE_STEPS_MAX:
+                raise _refusal(name)
+            match = linear.first.search(text, search_from)
+            if match is None:
+                break
+            start, end = match.span()
+            if linear.first.groups > groups and match.start(groups + 1) >= 0:
+                end = match.start(groups + 1)
+                if text[end - 1 : end + 1] == b"\r\n":
+                    raise _refusal(name)  # for Java, there is nothing between these two
+            made += [text[kept_from:start], *self._replaced(match, text[start:end])]
+            kept_from = search_from = end
+            if start == end:
+                search_from += 1
+                while text[search_from : search_from + 1] and text[search_from] & 0xC0 == 0x80:
+                    search_from += 1
+        return (b"".join(made) + text[kept_from:]).decode("utf-8", "surrogatepass")
+
+    def _replaced(self, match: Any, whole: Any) -> list[Any]:
+        """The replacement of a match, in parts that are texts or bytes as `whole`, group 0."""
+        made: list[Any] = []
+        for piece in self.replacement:
+            if isinstance(piece, int):
+                made.append((match[piece] if piece else whole) or whole[:0])
+            else:
+                made.append(piece.encode() if isinstance(whole, bytes) else piece)
+        return made
+
+
+def _refusal(name: str) -> NoRuleError:
+    return NoRuleError(f"no rule of ssl.principal.mapping.rules is for {name[:200]!r}")
 
 
 def parse_rules(text: str) -> tuple[MappingRule, ...]:
@@ -89,7 +144,8 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
 
 def _rule(pattern: str, replacement: str, case: str) -> MappingRule:
     compiled = compile_java(pattern)
-    return MappingRule(compiled, tuple(_pieces(compiled, replacement)), case)
+    pieces = tuple(_pieces(compiled, replacement))
+    return MappingRule(compiled, pieces, case, compile_linear(pattern))
 
 
 def _pieces(pattern: re.Pattern[str], replacement: str) -> list[Piece]:
@@ -140,4 +196,4 @@ def principal_of(rules: Sequence[MappingRule], name: str) -> str:
             mapped = rule.apply(name)
             if mapped is not None:
                 return mapped
-    raise NoRuleError(f"no rule of ssl.principal.mapping.rules is for {name[:200]!r}")
+    raise _refusal(name)

@@ -49,6 +49,39 @@ def test_n21_a_subject_without_a_matching_rule_has_no_principal() -> None:
         principal_of(parse_rules(""), "CN=a")
 
 
+_LONG = "CN=" + "a" * 4_000
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        ("RULE:^(.*a){20}$/x/", _LONG + "!"),
+        ("RULE:^CN=(a|aa)+$/x/", _LONG + "!"),
+        (",".join(RULES.split(",RULE:^.*")[:1]), "CN=" + ",OU=,O=,L=,ST=" * 200),
+        ("RULE:(.*?)/$1/", _LONG),
+        ("RULE:(?=CN)(.*a){20}$/x/", _LONG + "!"),
+    ],
+)
+def test_n57_no_name_in_a_certificate_takes_a_rule_long(rule: str, name: str) -> None:
+    """A matcher that tries alternatives one after the other would take years."""
+    with pytest.raises(NoRuleError):
+        principal_of(parse_rules(rule), name)
+
+
+def test_n57_rules_are_matched_by_re2_where_it_can() -> None:
+    for rule, is_linear in (
+        (r"^CN=([^,\s\S]*?),\s*OU=(?<unit>\w+).*$", True),
+        ("(?i)cn=a", False),
+        ("(?=CN).*", False),
+        ("(a)\\1", False),
+        ("(a*)*", False),
+        ("a$.*", False),
+        ("a++", False),
+    ):
+        (made,) = parse_rules(f"RULE:{rule}/x/")
+        assert (made.linear is not None) is is_linear, rule
+
+
 @pytest.mark.parametrize(
     "rules", ["RULE:a", "RULE:(/x/", "RULE:a/$1/", "RULE:a/b/X", "NONE", "DEFAULT DEFAULT"]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -28,7 +29,12 @@ def _ours(rules: str) -> list[str | None] | str:
     return found
 
 
-def test_n21_every_rule_maps_every_name_as_kafka() -> None:
+@pytest.mark.parametrize("with_re2", [True, False])
+def test_n21_every_rule_maps_every_name_as_kafka(
+    monkeypatch: pytest.MonkeyPatch, with_re2: bool
+) -> None:
+    if not with_re2:
+        monkeypatch.setitem(sys.modules, "re2", None)
     assert {rules: _ours(rules) for rules in RULES} == {rules: _KAFKA[rules] for rules in RULES}
 
 
