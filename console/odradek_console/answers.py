@@ -48,12 +48,13 @@ class HttpProblem(Exception):
         self.what_to_do = what_to_do
 
     def as_json(self) -> Json:
-        """The refusal as pages show it."""
+        """The refusal as pages show it. `unreachable`: true if no broker answers."""
         return {
             "error": {
                 "title": self.title,
                 "detail": self.detail,
                 "what_to_do": self.what_to_do,
+                "unreachable": self.what_to_do == _ASK_BROKER,
             }
         }
 

@@ -109,7 +109,7 @@ async def _known_problems(session: ConsoleSession) -> list[Json]:
         return []
     return [
         _problem(
-            "warning" if each.name == "transaction_open" else "error",
+            "warning" if each.is_warning else "error",
             each.text[:1].upper() + each.text[1:] + ".",
             f"/timeline?{urlencode({'s': f'{_SUBJECTS[each.subject_type]}:{each.subject}'})}"
             if each.subject_type in _SUBJECTS

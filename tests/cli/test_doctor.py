@@ -11,14 +11,24 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import pytest
 
+import sasl_brokers
 from certificates import Authority
 from cli_runner import Commands
 from odradek.broker import SubprocessBroker
 from odradek_cli.broker import doctor_checks
+from odradek_cli.broker.doctor_cluster import look_at_brokers
+from odradek_client.admin import Admin
+from odradek_client.admin.broker import Problem
+from odradek_client.admin.cluster import LogDir
+from odradek_client.admin.history import CurrentState, Subject
+from odradek_client.admin.results import Results
+from odradek_client.admin.topics import PartitionDescription, TopicDescription
+from odradek_client.errors import ClusterAuthorizationFailed
 
 CA = Authority()
 LOOPBACK = "127.0.0.1:0"
@@ -312,8 +322,15 @@ def test_a_running_broker_answers_at_its_advertised_address(data_dir: Path) -> N
         assert texts["broker"] == f"pid {broker.pid} serves {data_dir} on {broker.bootstrap}"
         assert texts["listener PLAINTEXT"].endswith(", where it answers")
         seen = doctor("-b", broker.bootstrap)
-        assert [each["check"] for each in seen] == ["cluster", "broker 1"]
+        of_broker = [
+            "cluster", "broker 1", "disk of broker 1", "partitions", "groups", "broker 1"
+        ]  # fmt: skip
+        assert [each["check"] for each in seen] == of_broker
         assert not troubles(seen)
+        # The broker is asked for its listeners, and nothing is said of those of a start.
+        asked = doctor("--data-dir", str(data_dir))
+        assert [each["check"] for each in asked][-7:] == ["broker", *of_broker]
+        assert not troubles(asked)
 
 
 def test_an_advertised_address_of_a_running_broker_that_is_unreachable_is_found(
@@ -331,5 +348,101 @@ def test_an_advertised_address_of_a_running_broker_that_is_unreachable_is_found(
         assert (level, check) == ("error", "listener PLAINTEXT")
         assert f"127.0.0.1:{nowhere}, where nobody answers" in text
         commands = Commands("")
-        commands.run("doctor", "-b", b.bootstrap, code=1)
+        commands.run("doctor", "-b", b.bootstrap, code=2)
         assert "advertised.listeners" in commands.stderr
+
+
+def test_a_broker_that_cannot_be_asked_is_no_good_news(nowhere: int, data_dir: Path) -> None:
+    commands = Commands("")
+    commands.run("doctor", "-b", f"127.0.0.1:{nowhere}", code=2)
+    assert "127.0.0.1" in commands.stderr
+    with SubprocessBroker(data_dir=data_dir, settings=sasl_brokers.LISTENER):
+        found = doctor("--data-dir", str(data_dir), code=2)
+        ((level, check, text),) = troubles(found)
+        assert (level, check) == ("warning", "broker") and "could not be asked" in text
+
+
+class _Admin:
+    """An admin client of a cluster with every trouble."""
+
+    async def describe_cluster(self) -> Any:
+        return SimpleNamespace(
+            cluster_id="c", brokers=[SimpleNamespace(node_id=1, host="h", port=1)]
+        )
+
+    async def describe_log_dirs(self) -> Any:
+        broken = ClusterAuthorizationFailed("no right")
+        return {1: [LogDir("/a", None, 100, 5, {}), LogDir("/b", broken, None, None, {})]}
+
+    async def list_topics(self, *, internal: bool) -> list[str]:
+        return ["orders"]
+
+    async def describe_topics(self, names: list[str], *, raise_errors: bool) -> Any:
+        parts = [
+            PartitionDescription(0, None, 0, [1], [], []),
+            PartitionDescription(1, 1, 0, [1, 2], [1], []),
+        ]
+        topics: Results[str, TopicDescription] = Results()
+        topics["orders"] = TopicDescription("orders", b"", False, parts)
+        return topics
+
+    async def list_groups(self) -> Any:
+        return [SimpleNamespace(group_id=name) for name in ("late", "o'stopped", "well")]
+
+    async def describe_history(self, _kind: Any, name: str, *, limit: int) -> Any:
+        verdict = "STOPPED" if name == "o'stopped" else "OK"
+        states = [CurrentState("now_verdict", f"{verdict}: so it is", {"verdict": verdict})]
+        if name == "late":
+            states.append(CurrentState("now_lag", "", {"age_ms": "1200000"}))
+        return [SimpleNamespace(states=states)]
+
+    async def describe_broker_status(self, *_: Any, node_id: int) -> Any:
+        return SimpleNamespace(
+            problems=[
+                Problem("partition_offline", "orders-0 is offline", Subject.PARTITION, "orders-0"),
+                Problem("transaction_open", "t has been open", Subject.TRANSACTIONAL_ID, "t"),
+                Problem("log_directory_failed", "the directory has failed", None, ""),
+                Problem("group_behind", "group 'stopped' is STOPPED", Subject.GROUP, "stopped"),
+            ]
+        )
+
+
+async def test_every_trouble_of_a_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_checks, "connect", lambda *_: "")
+    found = await look_at_brokers(cast("Admin", _Admin()), "h:1")
+    assert [
+        (each.level.value, each.check, each.text, each.remedy) for each in found if each.remedy
+    ] == [
+        ("warning", "disk of broker 1", "/a has 5% free", found[2].remedy),
+        ("error", "disk of broker 1", "/b: no right", found[3].remedy),
+        ("error", "partitions", "1 partition without a leader", found[4].remedy),
+        ("warning", "partitions", "2 partitions without all replicas in sync", found[5].remedy),
+        (
+            "warning",
+            "groups",
+            "late has not read a record that is 20 min old",
+            "odradek explain group late",
+        ),
+        (
+            "error",
+            "groups",
+            "o'stopped is STOPPED: so it is",
+            "odradek explain group 'o'\"'\"'stopped'",
+        ),
+        ("error", "broker 1", "orders-0 is offline", "odradek explain partition orders-0"),
+        ("warning", "broker 1", "t has been open", "odradek explain txn t"),
+        ("error", "broker 1", "the directory has failed", "the broker's log has more about it"),
+    ]
+
+
+async def test_a_check_without_the_right_is_not_taken_for_good_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refused(*_: Any, **__: Any) -> Any:
+        raise ClusterAuthorizationFailed("no right")
+
+    monkeypatch.setattr(doctor_checks, "connect", lambda *_: "")
+    monkeypatch.setattr(_Admin, "list_groups", refused)
+    found = await look_at_brokers(cast("Admin", _Admin()), "h:1")
+    (unseen,) = [each for each in found if not each.looked]
+    assert unseen.text == "they could not be looked at: no right"

@@ -64,3 +64,14 @@ def test_a_client_error_has_an_http_status_and_its_text(
 ) -> None:
     refusal = refusal_of(error)
     assert (refusal.status, refusal.detail) == (status, str(error))
+
+
+def test_pages_learn_that_no_broker_answers() -> None:
+    for error in (
+        errors.ConnectionLost("x"),
+        errors.MetadataTimeout("x"),
+        errors.RequestTimedOut("x"),
+    ):
+        assert refusal_of(error).as_json()["error"]["unreachable"]
+    refused = refusal_of(errors.TopicAuthorizationFailed("x"))
+    assert not refused.as_json()["error"]["unreachable"]

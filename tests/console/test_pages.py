@@ -80,6 +80,26 @@ async def test_a_user_signs_in_and_out(browser_page: Page, tmp_path: Path) -> No
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
+@pytest.mark.full
+async def test_a_page_says_when_the_broker_is_gone(browser_page: Page, tmp_path: Path) -> None:
+    from playwright.async_api import expect
+
+    page = browser_page
+    with Broker.subprocess(data_dir=tmp_path / "data") as broker:
+        with console_process(broker.bootstrap) as address:
+            await page.goto(address)
+            await expect(page.get_by_text("Good", exact=True)).to_be_visible()
+            await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+            broker.stop()
+            gone = page.get_by_text("Broker gone", exact=True)
+            await expect(gone).to_be_visible(timeout=_PATIENCE_MS)
+            await expect(page.get_by_text("The broker cannot be reached")).to_be_visible()
+            await expect(page.get_by_text("Good", exact=True)).not_to_be_visible()
+        lost = page.get_by_text("No connection", exact=True)
+        await expect(lost).to_be_visible(timeout=_PATIENCE_MS)
+        await expect(page.get_by_text("The console does not answer")).to_be_visible()
+
+
 #: The pages of the menu; the other pages are opened for topics and groups that do not exist.
 _PAGES = [
     *re.findall(r'path: "([^"]+)"[^}]*nav:', (STATIC / "routes.mjs").read_text()),

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 119_827
+CORE_LINES_MAX = 119_835
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -39,9 +39,9 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.share": 4_067,
     "odradek_broker.storage": 13_427,
     "odradek_broker.telemetry": 1_176,
-    "odradek_cli": 11_968,
+    "odradek_cli": 12_128,
     "odradek_client": 2_661,
-    "odradek_client.admin": 4_276,
+    "odradek_client.admin": 4_277,
     "odradek_client.config": 1_392,
     "odradek_client.consumer": 6_258,
     "odradek_client.network": 2_721,
@@ -67,7 +67,7 @@ LONG_CONSTRUCTOR_ARGUMENTS = 7
 #: The reads of the product's private members in tests.
 PRIVATE_READS_OF_TESTS_MAX = 359
 #: Places of six lines in the product that have the shape of another place, for each 100 files.
-TWINS_PER_100_FILES_MAX = 892
+TWINS_PER_100_FILES_MAX = 891
 TWIN_LINES = 6
 
 

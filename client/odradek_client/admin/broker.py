@@ -26,6 +26,9 @@ class Section(Enum):
     SAMPLES = wire.SAMPLES
 
 
+_WARNINGS = frozenset({"transaction_open"})
+
+
 @dataclass(frozen=True)
 class RequestCounts:
     """The requests of an API since the broker's start.
@@ -66,6 +69,11 @@ class Problem:
     text: str
     subject_type: Subject | None
     subject: str
+
+    @property
+    def is_warning(self) -> bool:
+        """True if records can be written and read in spite of the problem."""
+        return self.name in _WARNINGS
 
 
 @dataclass(frozen=True)

@@ -342,13 +342,17 @@ def _directory(data_dir: Path | None, config_file: Path | None, settings: list[s
     return Path(parsed.data_dir).absolute()
 
 
-def _accepts(address: str) -> bool:
+def reachable(address: str) -> str:
+    """The address at which a client on this machine reaches a listener. A broker that listens on
+    all addresses also listens on the loopback address."""
     host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    # A broker that listens on all addresses also listens on the loopback address.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"
+
+
+def _accepts(address: str) -> bool:
+    host, _, port = reachable(address).rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), _PORT_TIMEOUT_S):
+        with socket.create_connection((host.strip("[]"), int(port)), _PORT_TIMEOUT_S):
             return True
     except OSError:
         return False

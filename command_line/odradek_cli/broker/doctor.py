@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek_cli.broker import doctor_checks as checks
-from odradek_cli.broker.broker import ConfigFile, DataDir, Listen, Settings
-from odradek_cli.broker.doctor_checks import CheckResult, Findings, Level
+from odradek_cli.broker.broker import ConfigFile, DataDir, Listen, Settings, reachable
+from odradek_cli.broker.doctor_checks import CheckResult, Level
+from odradek_cli.broker.doctor_cluster import look_at_brokers
 from odradek_cli.common import AsJson, ClientSettings, open_admin, run
 from odradek_cli.layout import table_lines
 from odradek_cli.options import option
@@ -19,7 +21,10 @@ from odradek_client.words import counted
 from odradek_protocol.visible import json_line
 
 if TYPE_CHECKING:
-    from odradek_client.admin import Admin
+    from odradek_cli.broker.pid_file import RunningBroker
+
+#: The exit code if something could not be looked at.
+_NOT_LOOKED = 2
 
 
 def doctor(
@@ -44,21 +49,33 @@ def doctor(
     """Look for what will trouble a broker, and say what to do.
 
     Takes the options of `serve`; the broker may be running. Checks the machine, the disk, the time
-    of a flush, the settings, the clock, the listeners as clients see them, and certificates. Exits
-    1 if there is an error, 2 for wrong options.
+    of a flush, the settings, the clock, the listeners as clients see them, and certificates; of
+    running brokers also disks, partitions, groups, and the problems that they report. Exits 0 if
+    all is well, 1 if there is an error, 2 if something could not be looked at, or for wrong
+    options: fit for cron.
     """
-    if bootstrap is None:
-        found = _look_here(listen, data_dir, config, settings or [])
-    else:
-        found = run(_look_there(bootstrap, command_config))
+    try:
+        if bootstrap is None:
+            found = _look_here(listen, data_dir, config, settings or [], command_config)
+        else:
+            found = run(_look_there(bootstrap, command_config))
+    except SystemExit:
+        # The error is printed.
+        raise typer.Exit(_NOT_LOOKED) from None
     _print(found, as_json=as_json)
-    levels = {finding.level for finding in found}
+    levels = {finding.level for finding in found if finding.looked}
     if Level.ERROR in levels or (strict and Level.WARNING in levels):
         raise typer.Exit(1)
+    if not all(finding.looked for finding in found):
+        raise typer.Exit(_NOT_LOOKED)
 
 
 def _look_here(
-    listen: str | None, data_dir: Path | None, config_file: Path | None, given: list[str]
+    listen: str | None,
+    data_dir: Path | None,
+    config_file: Path | None,
+    given: list[str],
+    of_client: list[str] | None,
 ) -> list[CheckResult]:
     from odradek_broker.config.broker import BrokerConfigError
     from odradek_cli.broker.serving import ServeOptions, read_settings
@@ -80,40 +97,33 @@ def _look_here(
         found += checks.check_directory(directory)
     running, said = checks.check_broker(Path(config.data_dir))
     found += said
-    for listener in config.broker_listeners:
+    told = listen or config_file or any(each.startswith("listeners=") for each in given)
+    # The listeners of a running broker are its own, and not those of a start without options.
+    for listener in config.broker_listeners if told or running is None else ():
         found += checks.check_listener(config, listener, running is not None)
         if listener.protocol.is_encrypted:
             found += checks.check_certificate(config, listener)
+    if running is not None and not any(each.level is Level.ERROR for each in found):
+        found += _look_at_running(running, of_client)
     return found
+
+
+def _look_at_running(running: RunningBroker, of_client: list[str] | None) -> list[CheckResult]:
+    """Findings on the broker of the data directory, as its clients see it."""
+    from odradek_client.errors import OdradekError
+
+    try:
+        return asyncio.run(_look_there(reachable(running.address), of_client))
+    except OdradekError as error:
+        text = f"it could not be asked on {running.address}: {error}"
+        remedy = "look at the listeners, and give with -X what its clients need to connect"
+        return [CheckResult(Level.WARNING, "broker", text, remedy, looked=False)]
 
 
 async def _look_there(bootstrap: str, given: list[str] | None) -> list[CheckResult]:
-    """Findings on other brokers. An error of the client ends the program with its remedy."""
+    """Findings on brokers. An error of the client ends the program with its remedy."""
     async with open_admin(bootstrap, given) as admin:
         return await look_at_brokers(admin, bootstrap)
-
-
-async def look_at_brokers(admin: Admin, bootstrap: str) -> list[CheckResult]:
-    """Findings on the brokers of a cluster, as a client here sees them."""
-    cluster = await admin.describe_cluster()
-    found = [CheckResult(Level.OK, "cluster", f"{bootstrap} answers, cluster {cluster.cluster_id}")]
-    for node in cluster.brokers:
-        found += _look_at_node(node.node_id, node.host, node.port)
-    return found
-
-
-def _look_at_node(node_id: int, host: str, port: int) -> Findings:
-    problem = checks.connect(host, port)
-    name = f"broker {node_id}"
-    if problem:
-        yield CheckResult(
-            Level.ERROR,
-            name,
-            f"it advertises {host}:{port}, where nobody answers from here: {problem}",
-            "set advertised.listeners of the broker to an address that clients reach",
-        )
-    else:
-        yield CheckResult(Level.OK, name, f"answers on {host}:{port}, which it advertises")
 
 
 def _print(found: list[CheckResult], *, as_json: bool) -> None:

@@ -74,12 +74,14 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of one check, with what to do about it; `remedy` is empty for OK."""
+    """The result of one check, with what to do about it; `remedy` is empty for OK. `looked`: false
+    if the check could not be made."""
 
     level: Level
     check: str
     text: str
     remedy: str = ""
+    looked: bool = True
 
 
 Findings = Iterator[CheckResult]

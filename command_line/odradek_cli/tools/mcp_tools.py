@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from odradek_cli.broker.doctor import look_at_brokers
+from odradek_cli.broker.doctor_cluster import look_at_brokers
 from odradek_cli.cluster.cluster import cluster_row
 from odradek_cli.groups.group_reset import Reset, plan_of_group, rows_of_plan
 from odradek_cli.groups.groups import group_rows
@@ -249,9 +249,7 @@ class Tools:
         """Looks for what will trouble clients: unreachable addresses, and problems that brokers
         report, with what to do."""
         found = await look_at_brokers(self._admin, self._bootstrap)
-        return answer(
-            {"findings": [_plain(each) for each in found], "problems": await self._problems()}
-        )
+        return answer({"findings": [_plain(each) for each in found]})
 
     async def plan_offset_reset(
         self, group: str, to: str, topics: list[str] | None = None

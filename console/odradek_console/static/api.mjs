@@ -96,7 +96,7 @@ export function useAsked(path, params = {}, { everyMs = 0 } = {}) {
   return { ...state, reload: () => setTurn((old) => old + 1) };
 }
 
-/** The state of the connection for events: "none", "connecting", "live" or "lost". */
+/** The state of the events: "none", "connecting", "live", "gone" (no broker answers) or "lost". */
 export const connection = signal("none");
 
 const RETRY_MS = [1000, 2000, 4000, 8000];
@@ -130,6 +130,7 @@ function open() {
   mine.onmessage = ({ data }) => {
     const event = JSON.parse(data);
     latest.set(event.feed, event);
+    connection.value = [...latest.values()].some((each) => each.error?.unreachable) ? "gone" : "live";
     for (const take of takers.get(event.feed) ?? []) take(event);
   };
   mine.onerror = () => {
@@ -166,6 +167,8 @@ export function listen(feed, take) {
   };
 }
 
+const lost = new ApiError(LOST, 0);
+
 /** A feed: `{data, error, at}`. After an error the last data stay; `at`: the time they came. */
 export function useLive(feed) {
   const [state, setState] = useState({ data: null, error: null, at: null });
@@ -179,5 +182,5 @@ export function useLive(feed) {
       ),
     );
   }, [feed]);
-  return state;
+  return connection.value === "lost" ? { ...state, error: lost } : state;
 }

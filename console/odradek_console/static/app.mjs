@@ -79,6 +79,7 @@ const STATES = {
   none: null,
   connecting: ["Connecting", "none"],
   live: ["Live", "good"],
+  gone: ["Broker gone", "error"],
   lost: ["No connection", "error"],
 };
 

@@ -141,7 +141,7 @@ export default function Overview() {
           <section aria-label="What is wrong now">
             ${data.problems.length
               ? html`<${Sentences} rows=${data.problems} />`
-              : html`<p class="all-well"><span class="badge good">Good</span> Nothing is wrong that the brokers know of.</p>`}
+              : !error && html`<p class="all-well"><span class="badge good">Good</span> Nothing is wrong that the brokers know of.</p>`}
           </section>
           ${broker && html`<${Broker} broker=${broker} samples=${samples} />`}
           <${Cluster} data=${data} />
