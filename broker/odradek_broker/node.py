@@ -77,6 +77,7 @@ from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager, MaintenanceReport
 from odradek_broker.storage.startup import StartReport
 from odradek_broker.telemetry.manager import ClientTelemetry
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
 #: The time from the start to the first retention, as in Kafka.
@@ -105,7 +106,7 @@ def _served(config: BrokerConfig) -> Mapping[int, ServedApi]:
     return served_apis(config.profile, two_phase_commit=config.transaction_two_phase_commit_enable)
 
 
-def _new_authorizer(metadata: ClusterMetadata, clock: Clock) -> Authorizer:
+def _new_authorizer(metadata: ClusterMetadata, audit: AuditLog) -> Authorizer:
     """The authorizer that the settings name; if they name none, everything is allowed (A-19)."""
     config = metadata.config
     if not config.authorizer_class_name:
@@ -113,7 +114,7 @@ def _new_authorizer(metadata: ClusterMetadata, clock: Clock) -> Authorizer:
     return StandardAuthorizer(
         metadata.acls,
         read_super_users(config.super_users),
-        AuditLog(clock.monotonic_ms, lambda: metadata.config.authorizer_log_allowed),
+        audit,
         open_without_acls=config.allow_everyone_if_no_acl_found,
     )
 
@@ -225,7 +226,8 @@ class Node:
         self._advertised: dict[str, tuple[str, int]] = {}
         self.metadata = metadata = ClusterMetadata(config, randomness)
         #: Handlers ask the authorizer before anything else (A-20).
-        self.authorizer = _new_authorizer(metadata, clock)
+        self.audit = AuditLog(clock.monotonic_ms, lambda: metadata.config.authorizer_log_allowed)
+        self.authorizer = _new_authorizer(metadata, self.audit)
         self.quotas, self.connection_quotas = _new_quotas(metadata, clock)
         self._begin_histories(clock)
         #: The address of the console that is served with this broker; empty if there is no console.
@@ -240,7 +242,7 @@ class Node:
         self._partition_for = masked_partition_for if logs.masks_hashes else partition_for
         self.groups = groups = self._new_groups(randomness)
         #: The verdicts about groups, from samples of their offsets.
-        self.verdicts = self._new_verdicts()
+        self.verdicts = GroupVerdicts(groups.with_commits, groups.commits, self.log_of)
         #: The metrics that clients push.
         self.telemetry = self._new_telemetry(randomness)
         self.publisher = self._new_publisher()
@@ -308,18 +310,10 @@ class Node:
         self.mirrors = MirrorAppends(parts, self.metrics.appended_bytes)
         self.promotions = MirrorPromotions(parts, self.mirrors.forget)
 
-    def _new_verdicts(self) -> GroupVerdicts:
-        groups = self.groups
-
-        def end_offset(topic: str, index: int) -> int | None:
-            partition = self.partition(topic, index)
-            return None if partition is None else partition.log.high_watermark
-
-        return GroupVerdicts(
-            groups.with_commits,
-            groups.commits,
-            end_offset,
-        )
+    def log_of(self, where: TopicPartition) -> PartitionLog | None:
+        """The log of a partition; None if there is no such partition."""
+        partition = self.partition(*where)
+        return None if partition is None else partition.log
 
     def _new_telemetry(self, randomness: Randomness) -> ClientTelemetry:
         return ClientTelemetry(

@@ -54,6 +54,11 @@ class Peer:
     `requests`: the number of requests so far; `client_id` and `api_name` are those of the last
     request. `recorded`: true if the history has the event of the first request. `opened_ms`: wall
     time. `end`: the reason for which the broker closes the connection.
+
+    `fetched_ms`: the monotonic time of the last Fetch, -1 before the first; `read_committed`: it
+    asked for committed records only. `fetch_errors`: the last error of a partition in answers to
+    Fetch, with its time. `throttled_by`: the quota that last throttled the connection;
+    `throttled_until_ms`: the end of that wait.
     """
 
     host: str
@@ -72,6 +77,11 @@ class Peer:
     opened_ms: int = 0
     end: str = ""
     by_token: bool = False
+    fetched_ms: int = -1
+    read_committed: bool = False
+    fetch_errors: dict[tuple[str, int], tuple[ErrorCode, int]] = field(default_factory=dict)
+    throttled_by: str = ""
+    throttled_until_ms: int = -1
 
 
 @dataclass(slots=True)

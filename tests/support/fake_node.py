@@ -180,7 +180,7 @@ class FakeNode:
         self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.transactions = FakeTransactions()
         self.groups = FakeGroups()
-        self.verdicts = GroupVerdicts(list, lambda _: {}, lambda *_: None)
+        self.verdicts = GroupVerdicts(list, lambda _: {}, lambda _: None)
         self.share_state = FakeShareState()
         self.share_partitions = FakeSharePartitions()
         self.cleaner = FakeCleaner()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 from coordinator_world import CoordinatorWorld, Topics
+from ended_log import ended_log
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.coordinator.groups.offsets import (
@@ -76,9 +78,14 @@ class GroupWorld(CoordinatorWorld):
         self.states: list[GroupState] = []
         self.share_states = ShareStatesInMemory()
         self.end_offsets: dict[TopicPartition, int | ErrorCode] = {}
+        self.connections = SimpleNamespace(peers={})
+        self.audit = SimpleNamespace(denials={})
         self.start()
 
     def partition(self, topic: str, index: int) -> None:
+        """Return None: no partition has a log."""
+
+    def log_of(self, where: TopicPartition) -> None:
         """Return None: no partition has a log."""
 
     def _new_coordinator(self) -> Shards[Any]:
@@ -90,7 +97,7 @@ class GroupWorld(CoordinatorWorld):
         self.verdicts = GroupVerdicts(
             lambda: [each.group_id for each in groups.groups() if each.offsets],
             groups.commits,
-            lambda topic, index: self.end_offsets.get((topic, index)),
+            lambda where: ended_log(self.end_offsets.get(where)),
         )
         return self.groups.shards
 

@@ -59,6 +59,7 @@ FLOORS: dict[str, Floors] = {
         ("metadata_publisher",),
         ("mirror",),
         ("node",),
+        ("explain.causes",),
         ("metrics",),
         ("handlers",),
         ("server",),

@@ -83,13 +83,15 @@ def state_of_blocked(
         if owners is None:
             fields["reason"] = "its coordinator is not ready: run the command again"
         else:
-            fields |= _of_owner(blocked, owners, may_describe, wall_ms)
+            fields |= fields_of_owner(blocked, owners, may_describe, wall_ms)
     return SubjectState.of(EventKind.NOW_HELD_BACK, fields)
 
 
-def _of_owner(
+def fields_of_owner(
     blocked: BlockedPartition, owners: Sequence[Transaction], may_describe: bool, wall_ms: int
 ) -> Fields:
+    """The fields about the transaction of a producer: the reason why it blocks, and how to end it.
+    See `state_of_blocked`."""
     owner = next((each for each in owners if _is_open_in(each, blocked.where)), None)
     topic, partition = blocked.where
     if owner is None:

@@ -36,9 +36,11 @@ async def find_problems(
     logs: Iterable[PartitionLog],
     uncleanable: Mapping[TopicPartition, str],
     transactions: Iterable[Transaction],
+    groups: Iterable[tuple[str, str]],
     wall_ms: int,
 ) -> list[Problem]:
-    """The problems of disks, partitions, compaction and transactions, the worst first."""
+    """The problems of disks, partitions, compaction, transactions and groups, the worst first.
+    `groups`: each group that is not OK, with the sentence about it."""
     found: list[Problem] = []
     for directory in directories:
         if directory.failure:
@@ -58,6 +60,7 @@ async def find_problems(
             "transactions have been open for long",
             _open_transactions(transactions, wall_ms),
         ),
+        ("group_behind", "groups are not OK", map(_group, groups)),
     ):
         found += await with_pauses(_limited(name, text, problems))
     return found
@@ -99,6 +102,11 @@ def _not_compacted(uncleanable: Mapping[TopicPartition, str]) -> Iterator[Proble
             wire.PARTITION,
             f"{name}-{index}",
         )
+
+
+def _group(found: tuple[str, str]) -> Problem:
+    group_id, text = found
+    return _problem("group_behind", f"group {group_id!r} is {text}", wire.GROUP, group_id)
 
 
 def _partitions(count: int) -> str:

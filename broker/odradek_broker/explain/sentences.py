@@ -270,7 +270,10 @@ class EventKind(Enum):
         "{partitions}: offsets {start} to {offset}[; {behind} records behind the source, which ended at"
         " {end} when the mirror reported this {told} ago]"
     )
-    NOW_VERDICT = "{verdict}: {reason}[; most of them in {partitions}][, and {more} more]"
+    NOW_VERDICT = (
+        "{verdict}: {reason}[: {why}][ of transactional id {transactional_id}][ for {user}][, {detail}]"
+        "[; its {client}][; in {partitions}][, and {more} more]"
+    )
     NOW_LAG = (
         "the oldest record that it has not read has an age of {age}[ {bound}][, in {partitions}]"
     )

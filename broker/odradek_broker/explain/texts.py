@@ -46,6 +46,10 @@ class Rights:
         self.transactional_id = right(Operation.DESCRIBE, transactional_id)
         self._cluster = right(Operation.DESCRIBE, lambda _: CLUSTER)
 
+    def cluster(self) -> bool:
+        """True if the client may DESCRIBE the cluster."""
+        return self._cluster("")
+
     def to_subject(self, subject_type: int, subject: str) -> bool:
         """True if DescribeHistory would not refuse this subject to the client."""
         if subject_type == wire.TRANSACTIONAL_ID:
@@ -62,7 +66,7 @@ class Rights:
         if name is not None and not self.transactional_id(str(name)):
             return False
         if name is None and not event.partitions:
-            return self._cluster("")
+            return self.cluster()
         return all(self.read(where) for where, _ in event.partitions)
 
 
@@ -86,6 +90,12 @@ def event_values(event: RecordedEvent, rights: Rights) -> dict[str, Any]:
 def state_text(now: SubjectState, rights: Rights) -> wire.State:
     """The text of a state, with only those names that the client has the right to see."""
     fields = {**now.fields, **_partition_names(now.partitions, 0, rights)}
+    name = fields.get("transactional_id")
+    if name is not None and not rights.transactional_id(str(name)):
+        del fields["transactional_id"]
+        fields.pop("client", None)
+    if "user" in fields and not rights.cluster():
+        del fields["user"]
     return wire.State(**_texts(now.kind, fields))
 
 

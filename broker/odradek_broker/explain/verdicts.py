@@ -1,21 +1,25 @@
-"""Verdicts about consumer groups without thresholds, after the rules of Burrow: OK, WARNING,
-STALLED or STOPPED.
+"""Verdicts about consumer groups without thresholds: OK, WARNING, STALLED or STOPPED.
 
-Every ten seconds a sample of each committed offset is compared with the end of its partition. A
-group is behind in a partition if its committed offset is below the end that the partition had at
-the previous sample, so records that were added after that sample do not count. For each
-partition in which a group is behind, a window keeps the last ten commits that samples found. The
-verdict about the partition is the first in this list whose condition is true:
+Every ten seconds a sample of each committed offset is compared with the end of its partition, which
+is the last stable offset, or the high watermark if the offset is above the last stable one. Offsets
+without a record for consumers (markers, compacted records, records before the log start) do not
+count. A group is behind in a partition if its committed offset is below the end that the partition
+had at the previous sample. It is held back if it has read everything up to the last stable offset,
+which has not moved since the previous sample although there were records after it. For each
+partition in which a group is behind or held back, a window keeps the last ten commits with another
+offset than the commit before. The verdict about the partition is the first in this list whose
+condition is true:
 
-- OK: at least one of the last ten samples found that the group was not behind.
-- STOPPED: no sample of the last ten found a new commit, and the time since the last commit is
-  longer than the time between the first and the last commit of the window. If the window has only
-  one commit, a group with members is STOPPED only after ten minutes without another commit.
-- STALLED: the window is full, and all of its commits have the same offset.
+- STALLED: the group has been held back for a minute at the same offset.
+- For a minute no sample found another offset, and the time since the last commit of the window is
+  more than twice the longest time between two of its commits: STALLED if the group has committed
+  the same offset again within a minute, otherwise STOPPED.
 - WARNING: the window is full, and the lag did not fall from any commit to the next.
 - OK otherwise.
 
-The verdict about a group is the worst of its partitions.
+The verdict about a group is the worst of its partitions. The rules are Burrow's, with a shorter
+patience, because a broker sees both offsets at the same time. `causes.py` makes a sentence of a
+verdict, and names the cause.
 """
 
 from __future__ import annotations
@@ -24,20 +28,23 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import IntEnum
+from itertools import pairwise
 from typing import Protocol
 
-from odradek_broker.explain.history import LIST_MAX, SubjectState
-from odradek_broker.explain.sentences import EventKind, duration_text
+from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.lazy_tuple import NamedTuple
 
 SAMPLE_INTERVAL_MS = 10_000
-#: The limit of the commits of a window. It is also the number of consecutive samples at which a
-#: group has to be behind for a verdict other than OK.
+#: The limit of the commits of a window.
 WINDOW = 10
-#: A group with members is STOPPED after this many samples without a new commit, if its window has
-#: only one commit, and therefore no interval.
-SLOW_SAMPLES = 60
+#: A group is STOPPED or held back after this many samples without progress: a minute.
+PATIENCE = 6
+#: The first record after a new commit is looked up if the lag is no larger than this; after a
+#: commit that the sample before found too, it is looked up in any case.
+NEAR_RECORDS = 10
 #: The number of committed offsets that are sampled in one step.
 STEP_OFFSETS = 1_000
 #: The limit of the windows of all groups. Each group has a window for each partition in which it is
@@ -63,34 +70,38 @@ class CommittedOffset(Protocol):
 
 
 class Window:
-    """The last commits of a group in a partition where the group is behind, each as (time, offset,
-    lag in records). `behind`: the number of consecutive samples at which the group was behind;
-    `quiet`: the number of samples since the last new commit.
+    """The last commits of a group in a partition where the group is behind or held back, each as
+    (time, offset, lag in records). `quiet`: the number of samples since the last of them;
+    `committed_ms`: the time of the last commit, perhaps of the same offset; `held`: the number of
+    consecutive samples at which the group was held back.
     """
 
-    __slots__ = ("_commits", "behind", "lag", "quiet")
+    __slots__ = ("_commits", "committed_ms", "held", "lag", "position", "quiet")
 
     def __init__(self) -> None:
         self._commits = array("q")
-        self.behind = 0
         self.quiet = 0
+        self.committed_ms = 0
+        self.held = 0
         #: The lag in records at the last sample.
         self.lag = 0
+        #: The offset of the first record at or after that of the last commit; -1 if not known.
+        self.position = -1
 
     def __len__(self) -> int:
         return len(self._commits) // _NUMBERS
 
-    def sample(self, commit_ms: int, offset: int, lag: int) -> None:
-        """Add a sample at which the group is behind."""
+    def sample(self, commit_ms: int, offset: int, lag: int, *, held: bool = False) -> None:
+        """Add a sample at which the group is behind, or `held` back."""
         commits = self._commits
         if commits and offset < commits[-2]:
             # The group was reset to an older offset, so its earlier commits are dropped.
             del commits[:]
-            self.behind = 0
-        self.behind += 1
         self.quiet += 1
+        self.held = self.held + 1 if held else 0
         self.lag = lag
-        if commits and commits[-3] == commit_ms:
+        self.committed_ms = commit_ms
+        if commits and commits[-2] == offset:
             return
         self.quiet = 0
         commits.extend((commit_ms, offset, lag))
@@ -98,31 +109,29 @@ class Window:
             del commits[:_NUMBERS]
 
     @property
-    def times(self) -> array[int]:
-        return self._commits[0::_NUMBERS]
+    def offset(self) -> int:
+        """The offset of the last commit."""
+        return self._commits[-2]
 
     @property
-    def offsets(self) -> array[int]:
-        return self._commits[1::_NUMBERS]
+    def times(self) -> array[int]:
+        return self._commits[0::_NUMBERS]
 
     @property
     def lags(self) -> array[int]:
         return self._commits[2::_NUMBERS]
 
-    def verdict(self, now_ms: int, members: int) -> Verdict:
+    def verdict(self, now_ms: int) -> Verdict:
         """The verdict about the partition. `now_ms`: wall time, like the timestamps of commits."""
-        if self.behind < WINDOW:
-            return Verdict.OK
-        times = self.times
-        patience = SLOW_SAMPLES if members and len(times) == 1 else WINDOW
-        if self.quiet >= patience and now_ms - times[-1] > times[-1] - times[0]:
-            return Verdict.STOPPED
-        if len(times) < WINDOW:
-            return Verdict.OK
-        offsets, lags = self.offsets, self.lags
-        if offsets[0] == offsets[-1]:
+        if self.held >= PATIENCE:
             return Verdict.STALLED
-        if all(lags[at] <= lags[at + 1] for at in range(len(lags) - 1)):
+        times = self.times
+        if not self.held and self.quiet >= PATIENCE:
+            longest_ms = max((after - before for before, after in pairwise(times)), default=0)
+            if now_ms - times[-1] > 2 * longest_ms:
+                commits = now_ms - self.committed_ms < PATIENCE * SAMPLE_INTERVAL_MS
+                return Verdict.STALLED if commits else Verdict.STOPPED
+        if len(times) == WINDOW and all(before <= after for before, after in pairwise(self.lags)):
             return Verdict.WARNING
         return Verdict.OK
 
@@ -130,37 +139,45 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
     """The verdict about a group. `worst`: the partitions with this verdict, the largest lag first;
-    `window`: the window of the first of these partitions.
+    `window`: the window of the first of these partitions; `lag`: the records that wait in all of
+    them. A group that is not behind anywhere has no window.
     """
 
     verdict: Verdict
-    behind: int = 0
     worst: list[TopicPartition] = field(default_factory=list)
     window: Window | None = None
+    lag: int = 0
+
+
+class _Ends(NamedTuple):
+    """The offsets of a partition at a sample."""
+
+    start: int = 0
+    stable: int = 0
+    high: int = 0
 
 
 class GroupVerdicts:
     """The windows of all groups. The owner calls `step` about once a second.
 
     `group_ids` returns the groups that have committed offsets; `commits` returns the commits of a
-    group; `end_offset` returns the end of a partition for consumers, None if there is no such
-    partition.
+    group; `log_of` returns the log of a partition, None if there is no such partition.
     """
 
     def __init__(
         self,
         group_ids: Callable[[], Iterable[str]],
         commits: Callable[[str], Mapping[TopicPartition, CommittedOffset]],
-        end_offset: Callable[[str, int], int | None],
+        log_of: Callable[[TopicPartition], PartitionLog | None],
     ) -> None:
         self._group_ids = group_ids
         self._commits = commits
-        self._end_offset = end_offset
+        self._log_of = log_of
         self._windows: dict[str, dict[TopicPartition, Window]] = {}
         self._next: dict[str, dict[TopicPartition, Window]] = {}
         self._count = 0
-        self._ends_before: dict[TopicPartition, int] = {}
-        self._ends: dict[TopicPartition, int] = {}
+        self._ends_before: dict[TopicPartition, _Ends] = {}
+        self._ends: dict[TopicPartition, _Ends] = {}
         self._round: Iterator[None] | None = None
         self._next_round_ms = 0
         #: The number of partitions that got no window in the last round, because of WINDOWS_MAX.
@@ -201,63 +218,59 @@ class GroupVerdicts:
     def _sample(
         self, partition: TopicPartition, commit: CommittedOffset, window: Window | None
     ) -> Window | None:
-        """The partition's window including this sample; None if the group is not behind."""
-        end = self._ends.get(partition)
-        if end is None:
-            end = self._end_offset(*partition)
-            if end is None:
-                return None
-            self._ends[partition] = end
-        if self._ends_before.get(partition, 0) <= commit.offset:
+        """The partition's window including this sample; None if the group is neither behind nor
+        held back."""
+        log = self._log_of(partition)
+        if log is None:
             return None
+        now = self._ends.get(partition)
+        if now is None:
+            # Reading the last stable offset of a log that is not open would open it.
+            stable = log.last_stable_offset if log.loaded else log.high_watermark
+            now = self._ends[partition] = _Ends(log.log_start_offset, stable, log.high_watermark)
+        before = self._ends_before.get(partition, _Ends())
+        stays = window is not None and window.offset == commit.offset
+        position = window.position if window is not None and stays else -1
+        offset = max(commit.offset, now.start, position)
+        is_near = now.stable - offset <= NEAR_RECORDS or now.stable < now.high
+        if position < 0 and offset < now.stable and (stays or is_near):
+            offset = position = _next_record(log, offset, now.high)
+        held = offset == now.stable == before.stable < min(before.high, now.high)
+        end = before.stable if offset < now.stable else before.high
+        if not held and (offset == now.stable or end <= offset <= now.high):
+            return None
+        lag = (now.stable if offset < now.stable else now.high) - offset
         window = window or Window()
-        window.sample(commit.commit_timestamp, commit.offset, end - commit.offset)
+        window.sample(commit.commit_timestamp, commit.offset, max(lag, 0), held=held)
+        window.position = position
         return window
 
-    def verdict(self, group_id: str, now_ms: int, members: int) -> GroupVerdict:
-        """The verdict about a group that has `members` members, at the wall time `now_ms`."""
+    def behind(self) -> list[str]:
+        """The groups that were behind or held back in a partition at the last sample."""
+        return list(self._windows)
+
+    def verdict(self, group_id: str, now_ms: int) -> GroupVerdict:
+        """The verdict about a group at the wall time `now_ms`."""
         windows = self._windows.get(group_id)
         if not windows:
             return GroupVerdict(Verdict.OK)
         judged = [
-            (window.verdict(now_ms, members), window.lag, partition, window)
+            (window.verdict(now_ms), window.lag, partition, window)
             for partition, window in windows.items()
         ]
         verdict = max(each[0] for each in judged)
         worst = sorted(
             (each for each in judged if each[0] is verdict), key=lambda each: (-each[1], each[2])
         )
-        return GroupVerdict(verdict, len(judged), [each[2] for each in worst], worst[0][3])
+        lag = sum(each[1] for each in worst)
+        return GroupVerdict(verdict, [each[2] for each in worst], worst[0][3], lag)
 
 
-def state_of_verdict(found: GroupVerdict, offsets: int, now_ms: int, members: int) -> SubjectState:
-    """The verdict and a sentence about it, for people. `offsets`: the number of committed
-    offsets."""
-    return SubjectState.of(
-        EventKind.NOW_VERDICT,
-        partitions=found.worst[:LIST_MAX],
-        verdict=found.verdict.name,
-        reason=_reason(found, offsets, now_ms, members),
-        more=max(len(found.worst) - LIST_MAX, 0) or None,
-    )
-
-
-def _reason(found: GroupVerdict, offsets: int, now_ms: int, members: int) -> str:
-    window = found.window
-    if window is None:
-        return f"it keeps up in all {offsets} partitions" if offsets != 1 else "it keeps up"
-    wait = f"{window.lag} records wait"
-    if found.verdict is Verdict.OK:
-        return f"it is behind in {found.behind} of {offsets} partitions, but not for long, or moves"
-    if found.verdict is Verdict.STOPPED:
-        who = f"{members} members" if members > 1 else "one member" if members else "no members"
-        since = duration_text(max(now_ms - window.times[-1], 0))
-        return f"it has committed nothing for {since}, and {wait}; it has {who}"
-    times = window.times
-    during = f"its last {WINDOW} commits, of {duration_text(max(times[-1] - times[0], 0))},"
-    if found.verdict is Verdict.STALLED:
-        return f"{during} are all of offset {window.offsets[-1]}, and {wait}"
-    return (
-        f"with {during} it never came nearer to the end: {window.lags[0]} records were left,"
-        f" {window.lags[-1]} are now"
-    )
+def _next_record(log: PartitionLog, offset: int, end: int) -> int:
+    """The offset of the first record for consumers at or after `offset`; `end` if there is none,
+    and `offset` if it is not known."""
+    try:
+        batch = log.unread_batch(offset)
+    except StorageError:
+        return offset
+    return end if batch is None else max(batch.header.base_offset, offset)

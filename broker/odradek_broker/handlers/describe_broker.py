@@ -13,10 +13,12 @@ from heapq import merge
 from itertools import islice
 
 from odradek_broker.coordinator.transactions.transaction import TransactionState
+from odradek_broker.explain.causes import Judge
 from odradek_broker.explain.connections import matches
 from odradek_broker.explain.history import History, RecordedEvent
 from odradek_broker.explain.problems import find_problems
-from odradek_broker.explain.texts import Rights, event_values
+from odradek_broker.explain.texts import Rights, event_values, state_text
+from odradek_broker.explain.verdicts import Verdict
 from odradek_broker.metrics.broker import BUCKETS_US, SAMPLED
 from odradek_broker.node import Node
 from odradek_broker.request import Peer, RequestContext
@@ -83,6 +85,7 @@ async def handle(
             (partition.log for _, _, partition in node.replicas.partitions()),
             node.cleaner.statistics.uncleanable,
             node.transactions.transactions(),
+            await with_pauses(_groups_behind(node, rights)),
             node.clock.wall_ms(),
         )
         answer.problems = [
@@ -110,6 +113,20 @@ def _groups_by_state(node: Node) -> Generator[None, None, dict[str, int]]:
         groups[listing.state.value] = groups.get(listing.state.value, 0) + 1
         yield
     return groups
+
+
+def _groups_behind(node: Node, rights: Rights) -> Generator[None, None, list[tuple[str, str]]]:
+    """Each group that is not OK, with the sentence about it."""
+    judge = Judge(node)
+    found: list[tuple[str, str]] = []
+    for group_id in node.verdicts.behind():
+        yield
+        if len(found) > LISTED_MAX or not rights.group(group_id):
+            continue
+        state = yield from judge.state_of(group_id)
+        if state.fields["verdict"] != Verdict.OK.name:
+            found.append((group_id, state_text(state, rights).text))
+    return found
 
 
 def _counters(

@@ -23,6 +23,7 @@ from odradek_broker.explain.blocking_transaction import (
     state_of_blocked,
     state_of_everything_stable,
 )
+from odradek_broker.explain.causes import Judge
 from odradek_broker.explain.groups import states_of_group
 from odradek_broker.explain.history import RecordedEvent, Ring, SubjectState
 from odradek_broker.explain.lag import oldest_unread, state_of_lag
@@ -39,7 +40,6 @@ from odradek_broker.explain.share_groups import (
 )
 from odradek_broker.explain.texts import Rights, event_values, state_text
 from odradek_broker.explain.transactions import state_of_owner, state_of_transaction
-from odradek_broker.explain.verdicts import state_of_verdict
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
@@ -52,9 +52,8 @@ from odradek_broker.security.authorizer import (
     transactional_id,
 )
 from odradek_broker.share_state import ShareKey
-from odradek_broker.slices import paced
+from odradek_broker.slices import paced, with_pauses
 from odradek_broker.storage.errors import StorageError
-from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_history as wire
@@ -172,21 +171,10 @@ async def _group(question: _Question) -> DescribeHistoryResponse:
             node.share_partitions.statistics.partitions.get,
         )
     elif offsets:
-        members = sum(len(each.members) for each in (classic, modern) if each)
-        now += await _lag(node, committed)
-        now_ms = node.clock.wall_ms()
-        found = node.verdicts.verdict(name, now_ms, members)
-        now.append(state_of_verdict(found, offsets, now_ms, members))
+        unread = await oldest_unread(committed, node.log_of, node.clock.wall_ms())
+        now += [] if unread is None else [state_of_lag(unread)]
+        now.append(await with_pauses(Judge(node).state_of(name)))
     return await question.answered(history, now)
-
-
-async def _lag(node: Node, committed: dict[TopicPartition, int]) -> list[SubjectState]:
-    def log_of(where: TopicPartition) -> PartitionLog | None:
-        partition = node.partition(*where)
-        return None if partition is None else partition.log
-
-    unread = await oldest_unread(committed, log_of, node.clock.wall_ms())
-    return [] if unread is None else [state_of_lag(unread)]
 
 
 # --- Partitions ---

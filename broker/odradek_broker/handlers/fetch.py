@@ -107,6 +107,9 @@ async def _handle_in_slices(
 
 _Reply = FetchResponse | list[codec.Buffer]
 
+#: The maximum number of partitions of a connection whose last error is kept.
+ERRORS_KEPT_MAX = 100
+
 #: Separate constants, because access to a member of an enumeration for each partition is slow.
 _NONE, _UNKNOWN_TOPIC_ID = ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID
 #: Compiled for speed, because a response may have thousands of partitions.
@@ -131,6 +134,7 @@ class Fetch:
         "_missing",
         "_node",
         "_partitions",
+        "_peer",
         "_plan",
         "_remaining",
         "_request",
@@ -151,6 +155,10 @@ class Fetch:
         #: The request, if it has the common shape; otherwise None.
         self._request = request if isinstance(request, OneFetch) else None
         self._committed = request.isolation_level == READ_COMMITTED
+        self._peer = node.connections.peers.get(context.connection_id)
+        if self._peer is not None:
+            self._peer.fetched_ms = node.clock.monotonic_ms()
+            self._peer.read_committed = self._committed
         max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
         if node.quotas.fetch is not None:
             # The quota would never allow a larger answer (Q-08).
@@ -427,18 +435,32 @@ class Fetch:
                 # The topic was deleted while this fetch was parked.
                 partition, error = None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition is None:
+                self._note_error(requested, error)
                 missing = _unknown(requested, error)
                 is_unnamed = missing.error_code == _UNKNOWN_TOPIC_ID
                 (self._unnamed if is_unnamed else self._missing).append((requested, missing))
                 continue
             if error is not _NONE:
+                self._note_error(requested, error)
                 answers.append((requested, _failed(requested, error)))
                 continue
             answer = self._read_partition(requested, partition, remaining, remaining == limit)
             if answer.records:
                 remaining -= len(answer.records)
+            elif answer.error_code:
+                self._note_error(requested, ErrorCode(answer.error_code))
             answers.append((requested, answer))
         self._remaining = remaining
+
+    def _note_error(self, requested: RequestedPartition, error: ErrorCode) -> None:
+        """Note the error of a partition, for explanations; the oldest is forgotten."""
+        if self._peer is not None:
+            errors = self._peer.fetch_errors
+            errors.pop((requested.topic, requested.partition), None)
+            if len(errors) >= ERRORS_KEPT_MAX:
+                del errors[next(iter(errors))]
+            now_ms = self._node.clock.monotonic_ms()
+            errors[requested.topic, requested.partition] = error, now_ms
 
     def _in_answer_order(self) -> Answers:
         """The answers; those of topics without a name, and then those of other missing ones, come

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from odradek_broker.coordinator.groups.partitions import named
 from odradek_broker.coordinator.groups.share.group import SHARE_TYPE
+from odradek_broker.explain.causes import Judge, owners_of
 from odradek_broker.explain.lag import timestamp_in_header
 from odradek_broker.metrics.families import PAUSE, Counter, Families, Gauge, labels_text
 from odradek_broker.node import Node
@@ -21,14 +21,10 @@ from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.reading import BatchInLog
 from odradek_broker.storage.segment_scanner import SegmentCorrupt
-from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_TIMESTAMP
 from odradek_protocol.lazy_dataclass import dataclass
-from odradek_protocol.primitives import DecodeError
 from odradek_protocol.records.batch import BatchError, BatchHeader, verify_crc
 from odradek_protocol.records.record import read_columns
-from odradek_protocol.stored.assignment import decode_assignment
-from odradek_protocol.stored.subscription import PROTOCOL_TYPE
 
 #: The maximum number of offsets that one scrape looks up.
 LOOKUPS_MAX = 5_000
@@ -49,9 +45,6 @@ _PARTITION = [*_GROUP, "topic", "partition", "member_host", "consumer_id", "clie
 
 #: Topic id, partition, committed offset, and the offset up to which the log was compacted.
 _Key = tuple[bytes, int, int, int]
-#: The labels of the member that owns a partition: its host, its id and its client's id.
-_Owner = tuple[str, str, str]
-_NO_OWNER = ("", "", "")
 
 
 @dataclass(slots=True)
@@ -171,29 +164,6 @@ class _Lags:
         self.longest[group_id] = max(self.longest.get(group_id, 0.0), seconds)
 
 
-def _find_owners(node: Node, group_id: str, owners: dict[TopicPartition, _Owner]) -> Families:
-    """Note the labels of the member that owns each partition. Only groups of consumers are read:
-    members of streams groups have tasks, and classic groups may be of another protocol type."""
-    consumers = node.groups.consumer_group(group_id)
-    if consumers is not None:
-        for each in list(consumers.members.values()):
-            yield PAUSE
-            owner = each.client_host, each.member_id, each.client_id
-            owners |= dict.fromkeys(named(each.assigned, node.metadata), owner)
-        return
-    classic = node.groups.group(group_id)
-    if classic is None or classic.protocol_type != PROTOCOL_TYPE:
-        return
-    for member in list(classic.members.values()):
-        yield PAUSE
-        owner = member.client_host, member.member_id, member.client_id
-        try:
-            given = decode_assignment(classic.assignment(member.member_id)).assigned_partitions
-        except DecodeError:
-            continue
-        owners |= {(part.topic, index): owner for part in given for index in part.partitions}
-
-
 def lag_families(node: Node, times: UnreadTimes) -> Families:
     """Lag in seconds by partition, and the longest lag of each group. A group that has read all
     records has a lag of 0."""
@@ -205,16 +175,17 @@ def lag_families(node: Node, times: UnreadTimes) -> Families:
         if group.protocol_type == SHARE_TYPE:
             continue
         group_id = group.group_id
-        owners: dict[TopicPartition, _Owner] = {}
-        if group.members:
-            yield from _find_owners(node, group_id, owners)
+        owners = (yield from owners_of(node, group_id)) if group.members else {}
         for (topic, index), offset in node.groups.committed(group_id).items():
             yield PAUSE
             partition = node.partition(topic, index)
             if partition is None:
                 continue
-            log, owner = partition.log, owners.get((topic, index), _NO_OWNER)
-            place = labels_text(_PARTITION, [node.cluster_id, group_id, topic, str(index), *owner])
+            log, owner = partition.log, owners.get((topic, index))
+            labels = [node.cluster_id, group_id, topic, str(index), "", "", ""]
+            if owner is not None:
+                labels[4:] = owner.client_host, owner.member_id, owner.client_id
+            place = labels_text(_PARTITION, labels)
             if offset >= log.high_watermark:
                 lags.add(group_id, place, _NOTHING_UNREAD)
                 continue
@@ -251,23 +222,25 @@ def verdict_families(node: Node) -> Families:
     these groups that has committed offsets. The generation grows with every rebalance."""
     status = Gauge(
         "kafka_consumergroup_status",
-        "1 for the status of a consumer group: OK, WARNING, STALLED or STOPPED.",
-        labels=["consumergroup", "status"],
+        "1 for the status of a consumer group: OK, WARNING, STALLED or STOPPED. The label cause is"
+        " empty unless a group is not OK.",
+        labels=["consumergroup", "status", "cause"],
     )
     generation = Gauge(
         "odradek_consumergroup_generation",
         "Generation of a consumer group, or its epoch.",
         labels=["consumergroup"],
     )
-    now_ms = node.clock.wall_ms()
+    judge = Judge(node)
     for group in node.groups.groups():
         yield PAUSE
         if group.protocol_type == SHARE_TYPE:
             continue
         generation.add_metric([group.group_id], group.generation)
         if group.offsets:
-            found = node.verdicts.verdict(group.group_id, now_ms, group.members)
-            status.add_metric([group.group_id, found.verdict.name], 1)
+            fields = (yield from judge.state_of(group.group_id)).fields
+            labels = [group.group_id, str(fields["verdict"]), str(fields.get("cause", ""))]
+            status.add_metric(labels, 1)
     yield from (status, generation)
     yield Gauge(
         "odradek_consumergroup_unwatched_partitions",

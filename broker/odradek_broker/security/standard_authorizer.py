@@ -218,6 +218,8 @@ log = structlog.get_logger("odradek.authorizer")
 _DENIED_LINES_MAX = 200
 #: The maximum number of log lines per minute that report permissions; all clients share it.
 _ALLOWED_LINES_MAX = 6_000
+#: The maximum number of resources whose last denial is kept.
+_DENIALS_MAX = 1_000
 
 
 class AuditLog:
@@ -231,6 +233,10 @@ class AuditLog:
         )
         self._allowed = RepeatedLines(log, _ALLOWED_LINES_MAX, lambda: now_ms() / 1000)
         self._logs_allowed = logs_allowed
+        self._now_ms = now_ms
+        #: The last denial for each resource, such as GROUP:billing: (monotonic ms, principal,
+        #: operation, request).
+        self.denials: dict[str, tuple[float, str, str, str]] = {}
 
     @property
     def tells_allowed(self) -> bool:
@@ -240,6 +246,10 @@ class AuditLog:
         self, principal: str, host: str, operation: str, resource: str, rule: str, request: str
     ) -> None:
         decision = (principal, host, operation, _cut(resource), rule)
+        self.denials.pop(resource, None)
+        if len(self.denials) >= _DENIALS_MAX:
+            del self.denials[next(iter(self.denials))]
+        self.denials[resource] = self._now_ms(), principal, operation, request
         self._denied.say("info", "denied", decision, _details(*decision, request), principal)
 
     def allowed(

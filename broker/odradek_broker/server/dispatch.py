@@ -489,6 +489,8 @@ class Dispatcher:
         peer = in_flight.peer
         peer.throttle_ms = max(peer.throttle_ms, throttle_ms)
         self._node.metrics.throttled(in_flight.context.throttled_by, throttle_ms)
+        peer.throttled_by = in_flight.context.throttled_by
+        peer.throttled_until_ms = self._node.clock.monotonic_ms() + throttle_ms
         kind: Any = type(reply)
         if isinstance(reply, Message) and _carries_throttle_time(kind, in_flight.version):
             reply.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]

@@ -159,6 +159,8 @@ class FakeGroups:
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         return {("t", 0): 4, ("t", 1): 20, ("gone", 0): 1} if group_id == "g" else {}
 
+    commits = committed
+
     def consumer_group(self, group_id: str) -> None:
         """Return None: there are no consumer groups."""
 
@@ -200,7 +202,7 @@ def test_topics_and_groups_have_kafka_exporters_names_and_labels() -> None:
     assert found["odradek_consumergroup_state", state] == 1
     assert found["odradek_consumergroup_generation", labelled(consumergroup="g")] == 7
     statuses = [labels for name, labels in found if name == "kafka_consumergroup_status"]
-    assert statuses == [labelled(consumergroup="g", status="OK")]
+    assert statuses == [labelled(consumergroup="g", status="OK", cause="")]
 
 
 def test_partitions_of_internal_topics_are_shown_if_offline_or_enabled() -> None:

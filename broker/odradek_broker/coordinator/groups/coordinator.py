@@ -38,6 +38,7 @@ from odradek_broker.coordinator.groups.consumer.pattern_subscriptions import (
     match,
     unmatched,
 )
+from odradek_broker.coordinator.groups.deadlines import GroupTimer, GroupTimerName
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion, unobserved
 from odradek_broker.coordinator.groups.modern.group import ModernGroupState
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall
@@ -557,6 +558,14 @@ class GroupCoordinator:
         """The streams group, for reading only; None if this broker does not have it."""
         core = self.shards.core(group_id)
         return None if core is None else core.streams.get(group_id)
+
+    def session_end_ms(self, group_id: str, member_id: str) -> int | None:
+        """The monotonic time at which a silent member is removed; None if it is not known."""
+        core = self.shards.core(group_id)
+        kinds = (GroupTimer.SESSION, GroupTimer.MEMBER_SESSION)
+        names = (GroupTimerName(kind, group_id, member_id) for kind in kinds)
+        ends = [] if core is None else [core.timers.deadline(name) for name in names]
+        return next((end for end in ends if end is not None), None)
 
     def commits(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
         """The committed offsets of a group as they are stored; empty if this broker does not have
