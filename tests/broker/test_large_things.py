@@ -13,9 +13,12 @@ from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.request import Peer
 from odradek_broker.share.share_partition import AcknowledgeType
+from odradek_broker.share_state import ShareKey, ShareState, StateBatch
 from odradek_protocol.common_structs import (
     AcknowledgementBatch,
     InternalTopicInfo,
+    ReadPartition,
+    ReadTopic,
     StreamsProperty,
     StreamsSubtopology,
     StreamsTaskIds,
@@ -31,6 +34,7 @@ from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
 from odradek_protocol.schemas.end_txn import EndTxnRequest
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
+from odradek_protocol.schemas.read_share_group_state import ReadShareGroupStateRequest
 from odradek_protocol.schemas.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -278,6 +282,31 @@ def test_n57_no_first_use_of_the_share_state_by_many_holds_the_loop() -> None:
     assert _share_fetch(broker, 0).error_code == E.NONE
     broker.wait(1_000)
     assert broker.world.node.metadata.partition_count(SHARE_STATE_TOPIC)
+    assert broker.longest <= STEPS_MAX
+
+
+def test_n57_no_read_of_a_large_state_of_a_share_partition_holds_the_loop() -> None:
+    broker = LargeTopic(OFFSETS_TOPIC, SHARE_STATE_TOPIC)
+    epoch = _member(broker, 0).member_epoch
+    for _ in range(20):
+        broker.wait(100)
+        epoch = _member(broker, epoch).member_epoch
+    batches = tuple(StateBatch(2 * n, 2 * n, 2, 1) for n in range(2_000))
+    key = ShareKey(GROUP, broker.topic_id, 0)
+    states = broker.world.node.share_state
+    broker.do(lambda: states.write(key, ShareState(0, -1, -1, 0, batches=batches)))
+    broker.wait(100)
+    broker.longest = 0
+    request = ReadShareGroupStateRequest(
+        group_id=GROUP,
+        topics=[ReadTopic(topic_id=broker.topic_id, partitions=[ReadPartition(partition=0)])],
+    )
+    (topic,) = broker.ask(request).results
+    assert len(topic.partitions[0].state_batches) == len(batches)
+    assert _share_fetch(broker, 0).error_code == E.NONE
+    broker.wait(1_000)
+    led = broker.world.node.share_partitions.led(key)
+    assert led is not None and led.state is not None and len(led.state.in_flight.batches) > 1_000
     assert broker.longest <= STEPS_MAX
 
 

@@ -22,21 +22,21 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_214
+CORE_LINES_MAX = 120_226
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
     "odradek_broker": 5_443,
     "odradek_broker.config": 4_354,
     "odradek_broker.coordinator": 17_110,
-    "odradek_broker.explain": 3_499,
-    "odradek_broker.handlers": 9_174,
+    "odradek_broker.explain": 3_500,
+    "odradek_broker.handlers": 9_176,
     "odradek_broker.metadata": 4_556,
     "odradek_broker.metrics": 1_673,
     "odradek_broker.platform": 1_287,
     "odradek_broker.security": 1_883,
     "odradek_broker.server": 5_368,
-    "odradek_broker.share": 4_067,
+    "odradek_broker.share": 4_076,
     "odradek_broker.storage": 13_427,
     "odradek_broker.telemetry": 1_176,
     "odradek_cli": 12_128,

@@ -13,6 +13,7 @@ from odradek_broker.share.led_partition import LedPartition
 from odradek_broker.share.share_partition import InvalidState, SharePartition
 from odradek_broker.share.statistics import PartitionStatistics
 from odradek_broker.share_state import ShareKey, ShareState
+from odradek_broker.slices import with_pauses
 from odradek_broker.storage.log import PartitionLog
 
 _K = EventKind
@@ -75,7 +76,7 @@ def states_of_share_partitions(
     ]
 
 
-def state_of_share_record(
+async def state_of_share_record(
     offset: int,
     log: PartitionLog,
     led: LedPartition | None,
@@ -85,7 +86,7 @@ def state_of_share_record(
 ) -> SubjectState:
     """The present state of one record. `led`: the share partition in memory; None if no member has
     a session, and then `stored` is used. `now_ms`: the leader's monotonic time."""
-    state = _restored(stored) if led is None else led.state
+    state = await _restored(stored) if led is None else led.state
     run = None if state is None else state.run_at(offset)
     count: int | None = None
     member: str | None = None
@@ -113,13 +114,13 @@ def state_of_share_record(
     )
 
 
-def _restored(stored: ShareState | None) -> SharePartition | None:
+async def _restored(stored: ShareState | None) -> SharePartition | None:
     """A share partition made from a stored state; None if the stored state is missing, invalid
     or without a start offset."""
     if stored is None or stored.start_offset < 0:
         return None
     try:
-        return SharePartition.restored(stored.start_offset, 0, stored.batches)
+        return await with_pauses(SharePartition.restored(stored.start_offset, 0, stored.batches))
     except InvalidState:
         return None
 

@@ -7,7 +7,7 @@ answer has the result of the last one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from odradek_broker.coordinator.share.coordinator import ShareCoordinator
@@ -57,7 +57,7 @@ class Answer(NamedTuple, Generic[T]):
     doing: str
     topic: Callable[..., T]
     partition: Callable[..., Any]
-    state: Callable[[ShareState], dict[str, Any]] = lambda _: {}
+    state: Callable[[ShareState], Awaitable[dict[str, Any]]] | None = None
     needs_partitions: bool = True
 
 
@@ -78,7 +78,7 @@ async def ask_each(
                 partition=index,
                 error_code=result.error,
                 error_message=result.message,
-                **(answer.state(result.state) if result.state is not None else {}),
+                **(await answer.state(result.state) if answer.state and result.state else {}),
             )
             async for index, result in paced(results.items())
         ]

@@ -252,7 +252,7 @@ async def _share_record(question: _Question) -> DescribeHistoryResponse:
         return _failed(_E.GROUP_ID_NOT_FOUND, f"there is no share group {name[:249]!r}")
     stored = (await node.share_state.read_summary(key, 0)).state
     settings, now_ms = leader.settings(name), node.clock.monotonic_ms()
-    now = state_of_share_record(offset, found.log, leader.led(key), stored, settings, now_ms)
+    now = await state_of_share_record(offset, found.log, leader.led(key), stored, settings, now_ms)
     return await question.answered(history, [now], history.story(key, offset), key)
 
 

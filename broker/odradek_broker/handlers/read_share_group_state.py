@@ -8,6 +8,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._share_state import Answer, ShareStateParts, ask_each
 from odradek_broker.request import RequestContext
 from odradek_broker.share_state import ShareKey, ShareState, StateResult
+from odradek_broker.slices import in_pieces
 from odradek_protocol.common_structs import ReadPartition, ShareStateBatch
 from odradek_protocol.schemas.read_share_group_state import (
     ReadPartitionResult,
@@ -30,7 +31,7 @@ async def handle(
     return ReadShareGroupStateResponse(results=results)
 
 
-def _state(state: ShareState) -> dict[str, Any]:
+async def _state(state: ShareState) -> dict[str, Any]:
     batches = [
         ShareStateBatch(
             first_offset=each.first_offset,
@@ -38,7 +39,8 @@ def _state(state: ShareState) -> dict[str, Any]:
             delivery_state=each.delivery_state,
             delivery_count=each.delivery_count,
         )
-        for each in state.batches
+        async for some in in_pieces(state.batches)
+        for each in some
     ]
     fields = {"state_epoch": state.state_epoch, "start_offset": state.start_offset}
     return {**fields, "state_batches": batches}

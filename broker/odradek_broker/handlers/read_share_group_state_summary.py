@@ -31,7 +31,7 @@ async def handle(
     return ReadShareGroupStateSummaryResponse(results=results)
 
 
-def _state(state: ShareState) -> dict[str, Any]:
+async def _state(state: ShareState) -> dict[str, Any]:
     return {
         "state_epoch": state.state_epoch,
         "leader_epoch": state.leader_epoch,

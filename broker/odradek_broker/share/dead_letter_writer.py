@@ -412,6 +412,8 @@ def with_letters(
     stored: Iterable[StateBatch], letters: Letters, start_offset: int
 ) -> tuple[list[StateBatch], list[StateBatch]]:
     """The batches of a state after these records are archived, and the batches that were added."""
+    if not letters:
+        return list(stored), []
     result: list[StateBatch] = []
     added: list[StateBatch] = []
     left = sorted((offset for offset in letters if offset >= start_offset), reverse=True)

@@ -59,7 +59,7 @@ from odradek_broker.share_state import (
     StateBatch,
     StateResult,
 )
-from odradek_broker.slices import in_pieces
+from odradek_broker.slices import in_pieces, with_pauses
 from odradek_broker.storage.errors import StorageError, ThreadBusy
 from odradek_broker.storage.large_batches import search
 from odradek_protocol.errors import ErrorCode
@@ -287,7 +287,12 @@ class SharePartitions:
                 if led.error is not _E.NONE:
                     return
             batches, added = with_letters(stored.batches, letters, start_offset)
-            led.state = SharePartition.restored(start_offset, stored.state_epoch, batches)
+            state = await with_pauses(
+                SharePartition.restored(start_offset, stored.state_epoch, batches)
+            )
+            if led.error is not _E.NONE:
+                return
+            led.state = state
         except ThreadBusy:
             # Share consumers fetch again after this error, but fail at that of ThreadBusy.
             self._drop(led, _E.OFFSET_NOT_AVAILABLE)

@@ -17,7 +17,7 @@ afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import groupby
 
@@ -136,8 +136,9 @@ class SharePartition:
     @classmethod
     def restored(
         cls, start_offset: int, state_epoch: int, stored: Sequence[StateBatch]
-    ) -> SharePartition:
-        """The share partition of a stored state (H-151, H-164). Raises InvalidState."""
+    ) -> Generator[None, None, SharePartition]:
+        """The share partition of a stored state (H-151, H-164), which may have thousands of
+        batches: a step for each. Raises InvalidState."""
         partition = cls(start_offset, state_epoch)
         expected, gap = start_offset, -1
         for first, last, state, count in stored:
@@ -154,6 +155,7 @@ class SharePartition:
             run = InFlightRun(first, last, RecordState(state), count)
             partition.in_flight.add(Batch(run))
             partition._recount(run, finished_before=False)
+            yield
         if stored:
             partition.end_offset = expected - 1
             partition._look_for_available = True

@@ -55,13 +55,15 @@ class Told(ShareWorld):
 
     def now(self, offset: int) -> str:
         led = self.leader.led(KEY)
-        state = state_of_share_record(
-            offset,
-            self.the_partition.log,
-            led,
-            self.states.states.get(KEY),
-            self.settings,
-            self.clock.monotonic_ms(),
+        state = at_once(
+            state_of_share_record(
+                offset,
+                self.the_partition.log,
+                led,
+                self.states.states.get(KEY),
+                self.settings,
+                self.clock.monotonic_ms(),
+            )
         )
         return sentence(state.kind, state.fields)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from handler_calls import finished
 from many_cases import looped
 from odradek_broker.share.acquisition import AcquisitionLimits, LogBatch, acquire
 from odradek_broker.share.in_flight import (
@@ -45,7 +46,7 @@ class World:
         self.aborted: list[LogBatch] = []
         self.settings = settings
         self.now_ms = 0
-        self.partition = SharePartition.restored(start, 0, stored or [])
+        self.partition = finished(SharePartition.restored(start, 0, stored or []))
 
     def fetch(
         self,
@@ -154,7 +155,7 @@ def test_h151_an_impossible_stored_state_is_refused() -> None:
         [StateBatch(5, 9, 1, 1)],
     ):
         with pytest.raises(InvalidState):
-            SharePartition.restored(5, 0, stored)
+            finished(SharePartition.restored(5, 0, stored))
 
 
 def test_h152_a_fetch_acquires_whole_batches_up_to_the_record_limit() -> None:

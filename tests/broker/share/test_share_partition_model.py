@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import budget
+from handler_calls import finished
 from odradek_broker.share.acquisition import AcquisitionLimits, LogBatch, acquire
 from odradek_broker.share.in_flight import FINISHED, RecordState, ShareLimits, StateChange
 from odradek_broker.share.share_partition import (
@@ -359,7 +360,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 stored[-1] = stored[-1]._replace(last_offset=number)
             else:
                 stored.append(StateBatch(number, number, state, count))
-        self.partition = SharePartition.restored(start, 0, stored)
+        self.partition = finished(SharePartition.restored(start, 0, stored))
         for number, record in list(self.records.items()):
             if number < start:
                 record.state = record.state if record.state in FINISHED else S.ARCHIVED
