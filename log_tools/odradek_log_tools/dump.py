@@ -128,7 +128,7 @@ def _journal_rows(file: File) -> Rows:
                     "partition": entry.partition,
                     "segment": entry.segment,
                     "position": entry.position,
-                    "size_bytes": None if entry.batches is None else len(entry.batches),
+                    "size_bytes": len(entry.batches),
                     "valid": entry.batches is not None,
                 }
 

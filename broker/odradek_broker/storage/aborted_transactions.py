@@ -330,7 +330,7 @@ class AbortedTransactions:
     def _filled(
         self, segment: Segment, broken: _Broken, index: TransactionIndex, problem: Exception | None
     ) -> None:
-        """Use the index that a worker has written, unless its segment was removed or truncated."""
+        """Use the index that a worker has written, unless its segment was removed."""
         wanted = self._broken.get(segment.base_offset) is broken
         if wanted and problem is None:
             try:
@@ -397,16 +397,6 @@ class AbortedTransactions:
         index = self._open.pop(segment.base_offset, None)
         if index is not None:
             index.close()
-
-    def truncate_to(self, segment: Segment, offset: int) -> None:
-        """Drop the transactions whose marker is at or above the offset (L-36)."""
-        if segment.base_offset not in self._broken:
-            with suppress(CorruptTransactionIndex):
-                self._opened(segment).truncate_to(offset)
-                return
-            self.close_index(segment)
-        # The batches that a worker reads, or has found damaged, have changed.
-        self._broken[segment.base_offset] = _Broken()
 
     def close(self) -> None:
         self._broken.clear()

@@ -43,7 +43,7 @@ class LeaderEpochs:
         return self.entries[at - 1][0], end
 
     def truncate_end(self, offset: int) -> None:
-        """Drop epochs that begin at `offset` or above (L-36)."""
+        """Drop epochs that begin at `offset` or above."""
         while self.entries and self.entries[-1][1] >= offset:
             self.entries.pop()
             self.latest = self.entries[-1][0] if self.entries else -1

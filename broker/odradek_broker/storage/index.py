@@ -258,7 +258,7 @@ class OffsetIndex(_IndexFile):
             raise InvalidIndex(f"{self._path} points outside its segment")
 
     def truncate_to(self, offset: int) -> None:
-        """Drop entries whose batch reaches `offset` or above (L-36)."""
+        """Drop entries whose batch reaches `offset` or above."""
         keep = bisect_left(self._offsets, min(offset - self.base_offset, RELATIVE_OFFSET_MAX))
         self._cut(keep)
         del self._offsets[keep:]
@@ -389,7 +389,7 @@ class TimeIndex(_IndexFile):
         self._cut_file(len(self), TIME_ENTRY_BYTES)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop entries at `offset` or above (L-36)."""
+        """Drop entries at `offset` or above."""
         keep = bisect_left(self._offsets, min(offset - self.base_offset, RELATIVE_OFFSET_MAX))
         self._cut(keep)
         del self._timestamps[keep:]

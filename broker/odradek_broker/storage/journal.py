@@ -98,7 +98,7 @@ class JournalTicket:
     journal: CommitJournal
     log: JournaledLog
     end_offset: int
-    truncations: int
+    restarts: int
     segment: Any
     position: int
     size_bytes: int
@@ -458,27 +458,6 @@ class CommitJournal:
             self.stop()
             self.on_failed(f"its commit journal failed: {problem}")
 
-    def forget(self, log: JournaledLog) -> None:
-        """Cancel the journal's entries of a log that is about to be truncated. Allowed only while
-        nothing is `unwritten` and the journal is not `crowded`. Waits for the disk. Raises OSError.
-        """
-        if self._file is None and self._files.exists(self._path):
-            # The last run has left this journal. The logs need it until all of them have been
-            # recovered; after that the segment files have all of its records.
-            if self._request is None:
-                raise OSError(errno.EBUSY, f"{self._path} is still needed")
-            self.remove()
-        if self._file is None or not log.journaled:
-            return
-        self._end_block()
-        if self._current.used_bytes + ALIGN_BYTES > self._part_bytes and not self._next_part():
-            raise OSError(errno.ENOSPC, f"{self._path} has no room")
-        for part in (*self._full, self._current):
-            part.logs.pop(log, None)
-        self._logs.pop(log, None)
-        position, number = self._place(ALIGN_BYTES)
-        self.write(position, number, [JournalEntry(log.topic_id, log.partition, 0, 0, None)])
-
     # ---- checkpoints
 
     def checkpoint(self) -> None:
@@ -504,7 +483,6 @@ class CommitJournal:
                 self._logs[log] -= 1
         if not self._logs[log]:
             del self._logs[log]
-        # Oldest first: a part with a cancelled entry must be freed before the part that cancels it.
         while self._full and not self._full[0].logs:
             self._free.append(self._full.popleft())
 

@@ -28,7 +28,6 @@ _BLOCK_MAGIC = b"ODRB"
 ALIGN_BYTES = BLOCK_BYTES
 #: The limit of a part: a damaged header must not make a reader allocate more.
 PART_BYTES_MAX = 256 * 1024 * 1024
-TOPIC_ID_BYTES = 16
 
 HEADER = c.Struct(
     "magic" / c.Const(JOURNAL_MAGIC),
@@ -57,8 +56,7 @@ ENTRY = c.Struct(
     "position" / c.Int64sb,
     "size_bytes" / c.Int32sb,
 )
-"""Batches of `size_bytes` at `position` of the segment with the base offset `segment`. A size of -1
-makes earlier entries of the partition void."""
+"""Batches of `size_bytes` at `position` of the segment with the base offset `segment`."""
 
 _HEADER = struct.Struct(">4sH16sII")
 _BLOCK = struct.Struct(">4sI16sQII")
@@ -66,7 +64,6 @@ _ENTRY = struct.Struct(">16siqqi")
 HEADER_BYTES = _HEADER.size
 BLOCK_HEADER_BYTES = _BLOCK.size
 ENTRY_HEADER_BYTES = _ENTRY.size
-VOID = -1
 _CRC_END = 8
 
 
@@ -86,15 +83,13 @@ class JournalHeader(NamedTuple):
 
 
 class JournalEntry(NamedTuple):
-    """Batches as they are in a segment file. An entry without batches cancels the partition's
-    earlier entries.
-    """
+    """Batches as they are in a segment file."""
 
     topic_id: bytes
     partition: int
     segment: int
     position: int
-    batches: Buffer | None
+    batches: Buffer
 
 
 class JournalBlock(NamedTuple):
@@ -141,13 +136,9 @@ def encode_block(incarnation: bytes, number: int, entries: Sequence[JournalEntry
     parts: list[Buffer] = [b""]
     size_bytes = BLOCK_HEADER_BYTES
     for entry in entries:
-        batches = entry.batches
-        length = VOID if batches is None else len(batches)
-        parts.append(_ENTRY.pack(*entry[:4], length))
-        size_bytes += ENTRY_HEADER_BYTES
-        if batches is not None:
-            parts.append(batches)
-            size_bytes += length
+        length = len(entry.batches)
+        parts += (_ENTRY.pack(*entry[:4], length), entry.batches)
+        size_bytes += ENTRY_HEADER_BYTES + length
     header = _BLOCK.pack(_BLOCK_MAGIC, 0, incarnation, number, size_bytes, len(entries))
     crc = crc32c(header[_CRC_END:])
     for part in parts:
@@ -175,10 +166,6 @@ def decode_block(content: memoryview, incarnation: bytes) -> tuple[JournalBlock,
             return None
         topic_id, partition, segment, at, length = _ENTRY.unpack_from(content, position)
         position += ENTRY_HEADER_BYTES
-        if length == VOID:
-            entry = JournalEntry(topic_id, partition, segment, at, None)
-            entries.append((entry, position))
-            continue
         if length < 0 or position + length > size_bytes:
             return None
         batches = content[position : position + length]

@@ -50,9 +50,6 @@ class JournalReplay:
     def _take(self, block: JournalBlock, at: int) -> None:
         for entry, offset in block.entries:
             key = entry.topic_id, entry.partition
-            if entry.batches is None:
-                self._found.pop(key, None)
-                continue
             entries = self._found.setdefault(key, {}).setdefault(entry.segment, [])
             entries.append(_Found(entry.position, len(entry.batches), at + offset))
 

@@ -79,8 +79,8 @@ class FlushTicket:
     """
 
     end_offset: int
-    truncations: int
-    """`LogDurability.truncations` when the ticket was made. If that has changed, the outcome says
+    restarts: int
+    """`LogDurability.restarts` when the ticket was made. If that has changed, the outcome says
     nothing of the bytes that are in the log afterwards."""
     segments: list[tuple[Segment, int]]
     """(segment, its size when the ticket was made)."""
@@ -115,8 +115,8 @@ class LogDurability:
     `JournaledLog`).
 
     `durable_offset`: everything below is on disk, in the segment files or in the journal.
-    `synced_offset`: everything below is on disk in the segment files. `truncations`: how often the
-    log was truncated; records that were read before a truncation may have been removed. `start`:
+    `synced_offset`: everything below is on disk in the segment files. `restarts`: how often the
+    log was started again; records that were read before may have been removed. `start`:
     how the last process, or the last `close`, left the log. `journaled`: a journal may have records
     of this log.
     `gap_end_offset`: the end of the last batch that has unused offsets before it; flushes up to
@@ -134,9 +134,9 @@ class LogDurability:
         "durable_offset",
         "gap_end_offset",
         "journaled",
+        "restarts",
         "start",
         "synced_offset",
-        "truncations",
     )
 
     def __init__(
@@ -148,7 +148,7 @@ class LogDurability:
         self.start = start
         self.durable_offset = start.log_end_offset
         self.synced_offset = start.log_end_offset
-        self.truncations = 0
+        self.restarts = 0
         self.journaled = False
         self.gap_end_offset = 0
         self._files_flushing = 0
@@ -180,7 +180,7 @@ class LogDurability:
         (L-32)."""
         return self._gaps_known or self.start.clean
 
-    # ---- opening, closing, truncation
+    # ---- opening, closing
 
     def opened(self, end_offset: int) -> None:
         """Called when the files are open, and everything in them is on disk."""
@@ -225,11 +225,6 @@ class LogDurability:
             self.start.cleaned,
         )
 
-    def truncated(self, end_offset: int) -> None:
-        """Called when the log was truncated at an offset, and the rest was synced."""
-        self.durable_offset = min(self.durable_offset, end_offset)
-        self.synced_offset = end_offset
-
     # ---- flushing the files
 
     def begin_flush(self) -> FlushTicket | None:
@@ -254,7 +249,7 @@ class LogDurability:
             # deleted, because a power cut could undo the deletion.
             return FlushTicket(
                 self.durable_offset,
-                self.truncations,
+                self.restarts,
                 [],
                 [],
                 self._options.files,
@@ -283,7 +278,7 @@ class LogDurability:
             segment.sync_pins += 1
         segments.active.indexes.hint(end_offset, segments.active.size_bytes)
         self._files_flushing += 1
-        ticket = FlushTicket(end_offset, self.truncations, unsynced, handles, self._options.files)
+        ticket = FlushTicket(end_offset, self.restarts, unsynced, handles, self._options.files)
         if directory.dirty or producers.unsynced:
             ticket.paths = sorted(directory.take_unsynced_paths() | producers.unsynced)
             ticket.directories = directory.take_dirty()
@@ -302,7 +297,7 @@ class LogDurability:
             segment.unpin()
         if error is not None:
             log.go_offline(f"fsync failed: {error}")
-        if log.offline or not log.loaded or ticket.truncations != self.truncations:
+        if log.offline or not log.loaded or ticket.restarts != self.restarts:
             return
         for segment, size_bytes in ticket.segments:
             segment.synced_bytes = max(segment.synced_bytes, size_bytes)
@@ -373,7 +368,7 @@ class LogDurability:
             journal,
             self,
             log.log_end_offset,
-            self.truncations,
+            self.restarts,
             active,
             position,
             active.size_bytes - position,
@@ -394,7 +389,7 @@ class LogDurability:
         segment.unpin()
         if (error is not None or journal.crowded) and self._left_to_files(ticket, error):
             return
-        if log.offline or not log.loaded or ticket.truncations != self.truncations:
+        if log.offline or not log.loaded or ticket.restarts != self.restarts:
             return
         segment.durable_bytes = max(segment.durable_bytes, ticket.position + ticket.size_bytes)
         self.durable_offset = max(self.durable_offset, ticket.end_offset)
@@ -444,8 +439,8 @@ class LogDurability:
         is on disk now. A failure is ignored: the scan then takes longer."""
         log = self._log
         if not log.loaded or log.offline or recovery_point > self.synced_offset:
-            # The log was truncated below the recovery point: with a snapshot there a start would
-            # take unsynced bytes for flushed ones.
+            # With a snapshot below such a recovery point a start would take unsynced bytes for
+            # flushed ones.
             return
         try:
             self._files.segments.active.indexes.write()

@@ -1,5 +1,5 @@
-"""The removal of records from one log: DeleteRecords, retention, the cleaner's swap, truncation
-(L-11, L-20, L-27, L-36)."""
+"""The removal of records from one log: DeleteRecords, retention, the cleaner's swap (L-11,
+L-20, L-27)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Protocol, TypeVar
 from odradek_broker.storage.cleaner.job import GroupCleaned
 from odradek_broker.storage.cleaner.swap import SegmentSwap, remove_cleaned
 from odradek_broker.storage.errors import StorageError, no_room
-from odradek_broker.storage.journal import CommitJournal
 from odradek_broker.storage.log_durability import FlushedLog, LogDurability
 from odradek_broker.storage.log_files import LogFiles
 from odradek_broker.storage.log_options import LogOptions
@@ -20,9 +19,7 @@ from odradek_broker.storage.retention import (
     segments_to_delete,
 )
 from odradek_broker.storage.segment import Segment, SegmentList
-from odradek_broker.storage.segment_scanner import SegmentCorrupt
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records.batch import BatchError
 
 _Result = TypeVar("_Result")
 
@@ -43,7 +40,7 @@ class TrimmedLog(FlushedLog, Protocol):
 
 
 class LogTrimming:
-    """Removes records of one log, at its start, in its middle, and at its end."""
+    """Removes records of one log, at its start and in its middle."""
 
     __slots__ = ("_durability", "_files", "_log")
 
@@ -99,8 +96,10 @@ class LogTrimming:
         if offset <= log.log_end_offset:
             raise ValueError(f"{log.name} ends at {log.log_end_offset}, not before {offset}")
         if self.swapping:
-            raise self._busy("compacted")
-        self._durability.truncations += 1
+            raise StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is being compacted; try again"
+            )
+        self._durability.restarts += 1
         try:
             self._files.producers.forget_all(offset)
             log.roll_at(offset, now_ms)
@@ -119,11 +118,6 @@ class LogTrimming:
         self._durability.durable_offset = self._durability.synced_offset = offset
         self._move_log_start(offset)
         log.move_high_watermark(offset)
-
-    def _busy(self, doing: str) -> StorageError:
-        return StorageError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log.name} is being {doing}; try again"
-        )
 
     def _opened_segments(self, now_ms: int = 0) -> SegmentList:
         self._log.ensure_loaded(now_ms)
@@ -301,63 +295,3 @@ class LogTrimming:
         return StorageError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed for {self._log.name}: {problem}"
         )
-
-    # ---- truncation
-
-    def truncate_to(self, offset: int, now_ms: int) -> int:
-        """Drop the batch that has `offset` and all later batches; returns the new log end (L-36).
-        Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is swapped
-        in, or while the journal is being written or has no room."""
-        log, segments = self._log, self._opened_segments(now_ms)
-        offset = max(offset, log.log_start_offset)
-        if offset >= log.log_end_offset:
-            return log.log_end_offset
-        journal = self._log.options.journal
-        busy = "compacted" if self.swapping else ""
-        if not busy and journal is not None and (journal.unwritten or journal.crowded):
-            busy = "flushed"
-        if busy:
-            raise self._busy(busy)
-        if self._durability.journaled:
-            # The records that stay must be in the files, because the journal's entries will be
-            # cancelled.
-            self._durability.flush()
-        if journal is not None:
-            self._forget_in(journal, offset)
-        self._durability.truncations += 1
-        self._files.directory.dirty = True
-        producers = self._files.producers
-        try:
-            end, gone = segments.truncate_to(offset)
-            producers.remove_snapshots(lambda at: at > end)
-            self._files.snapshot_at = -1, 0
-            # The cut is synced immediately: after a power cut the removed records must not reappear
-            # at offsets of new records.
-            segments.active.file.sync()
-            self._files.directory.sync()
-            start = min(log.log_start_offset, end)
-            producers.truncate_to(end, segments.all, gone, start, now_ms)
-        except (OSError, SegmentCorrupt, BatchError) as problem:
-            raise self._not_cut(offset, problem) from problem
-        log.log_end_offset = end
-        log.log_start_offset = min(log.log_start_offset, end)
-        self._files.epochs.truncate_end(end)
-        self._files.write_epochs()
-        self._durability.truncated(end)
-        log.move_high_watermark(min(log.high_watermark, end), others_moved=True)
-        return end
-
-    def _forget_in(self, journal: CommitJournal, offset: int) -> None:
-        """Cancel the journal's entries of this log, so that a start does not restore the records
-        that a truncation to `offset` is about to remove. Raises StorageError, PartitionOffline."""
-        try:
-            journal.forget(self._durability)
-        except OSError as problem:
-            if no_room(problem):
-                journal.found_no_room()
-                raise self._busy("flushed") from problem
-            raise self._not_cut(offset, problem) from problem
-
-    def _not_cut(self, offset: int, problem: Exception) -> StorageError:
-        self._log.go_offline(f"truncating it to {offset} failed: {problem}")
-        return self._log.offline_error()

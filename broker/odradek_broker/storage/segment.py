@@ -17,7 +17,7 @@ from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.producers.snapshot import read_segment_state
 from odradek_broker.storage.segment_indexes import SegmentIndexes
-from odradek_broker.storage.segment_scanner import SegmentCorrupt, walk_batches
+from odradek_broker.storage.segment_scanner import SegmentCorrupt
 from odradek_broker.storage.segment_state import SegmentState
 from odradek_protocol.records.batch import BatchError, BatchHeader, read_header_alone
 from odradek_protocol.records.layout import HEADER_BYTES
@@ -268,7 +268,7 @@ class Segment:
         self.indexes.keep()
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Cut at a batch start; the offset there is `next_offset`. Raises OSError (L-36)."""
+        """Cut at a batch start; the offset there is `next_offset`. Raises OSError."""
         self.indexes.load()
         self.file.truncate(position)
         self.size_bytes = position
@@ -416,28 +416,6 @@ class SegmentList:
         cleaned.set_sealed(True)
         for source in sources:
             source.close()
-
-    def truncate_to(self, offset: int) -> tuple[int, list[Segment]]:
-        """Cut at the start of the batch that holds `offset` (L-36).
-
-        Returns the new end offset and the removed segments. Raises OSError, SegmentCorrupt.
-        """
-        gone = []
-        while len(self.all) > 1 and self.bases[-1] >= offset:
-            segment = self.all.pop()
-            self.bases.pop()
-            segment.close()
-            for suffix in SEGMENT_SUFFIXES:
-                self._files.remove(segment.path_of(suffix))
-            gone.append(segment)
-        active = self.active = self.all[-1]
-        active.set_sealed(False)
-        active.indexes.load()
-        position = active.indexes.position_of(offset)
-        first = next(walk_batches(active, position), None)
-        end = active.next_offset if first is None else min(first.base_offset, offset)
-        active.truncate(position, end)
-        return end, gone
 
     def close(self) -> None:
         """Close all files. Renamed files stay: the next opening of the log removes them."""

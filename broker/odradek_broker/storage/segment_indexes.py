@@ -87,7 +87,7 @@ class SegmentIndexes:
         self._max_timestamp_offset = segment.base_offset
         self._first_timestamp: int | None = None
         # Offset -> position of its batch, or of the end, for readers that continue their last read.
-        # Batches never move, so only truncation makes a hint wrong.
+        # Batches never move, so only a cut makes a hint wrong.
         self._hints: dict[int, int] = {}
 
     def _empty(self) -> tuple[OffsetIndex, TimeIndex]:
@@ -403,7 +403,7 @@ class SegmentIndexes:
         self.keep()
 
     def truncate(self, next_offset: int) -> None:
-        """Drop the index entries from `next_offset` on, where the segment was cut (L-36). Raises
+        """Drop the index entries from `next_offset` on, where the segment was cut. Raises
         OSError."""
         self._offsets.truncate_to(next_offset)
         self._times.truncate_to(next_offset)

@@ -188,15 +188,6 @@ class TransactionIndex:
         """All entries, in order."""
         return self._scan(0)
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries whose marker is at or above the offset (L-36)."""
-        kept = self._first_ending_at(offset)
-        if kept == len(self) or self._file is None:
-            return
-        self._file.truncate(kept * ENTRY_BYTES)
-        self._size_bytes = kept * ENTRY_BYTES
-        self._last_offset = next(self._scan(kept - 1)).last_offset if kept else -1
-
     def checksum(self) -> int:
         """CRC-32C of all entries. Raises CorruptTransactionIndex."""
         if self._file is None:

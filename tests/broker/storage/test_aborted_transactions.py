@@ -454,23 +454,6 @@ def test_l27_an_index_rebuild_starts_again_after_compaction(
     assert aborted(log) == ABORTED
 
 
-def test_l36_an_index_rebuild_starts_again_after_a_truncation(
-    log: PartitionLog, files: MemoryFiles
-) -> None:
-    workers = Workers(log)
-    ruin(log, files)
-    with pytest.raises(IndexesBeingRebuilt):
-        aborted(log)
-    end = workers.work()
-    log.trimming.truncate_to(5, NOW_MS)
-    append_marker(log, commit=True, producer_id=1)
-    end()
-    with pytest.raises(IndexesBeingRebuilt):
-        aborted(log)
-    workers.run()
-    assert aborted(log) == []
-
-
 # ---- missing or changed files
 
 

@@ -16,7 +16,7 @@ from journaled_logs import PATH, SMALL, World, values
 from logs import NOW_MS, append, append_marker, make_batch, read_all
 from odradek_broker.platform.machine import RealFiles
 from odradek_broker.platform.seams import BLOCK_BYTES
-from odradek_broker.storage.errors import AppendRejected, DataDirectoryError, StorageError
+from odradek_broker.storage.errors import AppendRejected, DataDirectoryError
 from odradek_broker.storage.journal_format import (
     ALIGN_BYTES,
     JOURNAL,
@@ -530,24 +530,6 @@ def test_l51_a_deletion_undone_by_a_crash_loses_no_record(world: World) -> None:
     assert values(found) == {1: b"kept"}
 
 
-def test_l52_truncated_records_are_not_restored(world: World) -> None:
-    log = world.create("t", IDS[0])
-    for count in range(4):
-        append(log, make_batch(1, value=bytes([count])))
-        world.flush(log)
-    log.trimming.truncate_to(3, NOW_MS)
-    world.restart()
-    found = world.logs.get("t", 0)
-    assert found is not None
-    assert values(found) == {1: b"\0", 2: b"\1"}
-    append(found, make_batch(1, value=b"another"))
-    world.flush(found)
-    world.restart()
-    found = world.logs.get("t", 0)
-    assert found is not None
-    assert values(found) == {1: b"\0", 2: b"\1", 3: b"another"}
-
-
 def test_l52_a_journal_of_a_later_version_is_refused(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log)
@@ -808,7 +790,6 @@ class Acknowledged:
         self.records: dict[tuple[bytes, int], dict[int, bytes]] = {}
         self.starts: dict[tuple[bytes, int], int] = {}
         self.gone: set[bytes] = set()
-        self.truncated: set[bytes] = set()
 
     def check(self, world: World) -> None:
         for log in world.logs:
@@ -819,7 +800,6 @@ class Acknowledged:
             for offset, value in self.records.get(key, {}).items():
                 if offset >= log.log_start_offset:
                     assert found.get(offset) == value, (log.name, offset)
-            assert not self.truncated & set(found.values())
             assert sorted(found) == list(found)
 
 
@@ -849,14 +829,6 @@ def run_workload(world: World, told: Acknowledged) -> None:
         if step == 30:
             world.logs.delete_records([(log, min(9, log.high_watermark))])
             log.trimming.apply_retention(NOW_MS)
-        if step == 40:
-            append(logs[2], make_batch(1, value=b"cut off"))
-            world.flush(logs[2])
-            if logs[2].high_watermark == logs[2].log_end_offset:
-                end = logs[2].log_end_offset
-                with contextlib.suppress(StorageError):
-                    logs[2].trimming.truncate_to(end - 1, NOW_MS)
-                    told.truncated.add(b"cut off")
         if step in (20, 45, 60):
             world.checkpoint()
         if step == 50:

@@ -128,21 +128,6 @@ def test_d5_a_failed_directory_sync_takes_the_partition_offline(
     assert log.high_watermark == 0
 
 
-def test_a_flush_of_truncated_bytes_makes_nothing_durable(log: PartitionLog) -> None:
-    append(log, make_batch(5))
-    log.durability.flush()
-    append(log, make_batch(5))
-    ticket = log.durability.begin_flush()
-    assert ticket is not None
-    log.trimming.truncate_to(5, NOW_MS)
-    append(log, make_batch(7))
-    ticket.sync()
-    log.durability.finish_flush(ticket, None)
-    assert (log.log_end_offset, log.durability.durable_offset, log.high_watermark) == (12, 5, 5)
-    log.durability.flush()
-    assert log.high_watermark == 12
-
-
 def test_a_flush_succeeds_though_retention_deletes_its_segment(
     log: PartitionLog, files: MemoryFiles
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import budget
 from logs import (
@@ -91,16 +91,6 @@ class LogMachine(RuleBasedStateMachine):
         if self.log.log_start_offset > self.start:
             assert self.log.size_bytes >= SETTINGS["retention_bytes"]
         self.start = self.log.log_start_offset
-
-    @precondition(lambda self: self.end > self.start)
-    @rule(part=st.floats(0, 1))
-    def truncate(self, part: float) -> None:
-        target = self.start + int((self.end - self.start) * part)
-        end = self.log.trimming.truncate_to(target, NOW_MS)
-        assert end <= target or end == self.end
-        self.end, self.durable = end, min(self.durable, end)
-        self.start = min(self.start, end)
-        del self.model[end:]
 
     @rule()
     def stop_and_start(self) -> None:

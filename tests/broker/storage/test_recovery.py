@@ -1,4 +1,4 @@
-"""Recovery at a start (L-30..L-36, P-25..P-28)."""
+"""Recovery at a start (L-30..L-35, P-25..P-28)."""
 
 from __future__ import annotations
 
@@ -436,45 +436,6 @@ def test_p25_a_forgotten_producer_may_continue(files: MemoryFiles) -> None:
         files.remove(path)
     log = after_crash(files, log_start_offset=5)
     assert append(log, make_batch(1, producer_id=1, sequence=9)).base_offset == 5
-
-
-# ---- truncation
-
-
-@pytest.mark.parametrize("offset", range(33))
-def test_l36_a_truncation_removes_records_epochs_and_producer_states(
-    files: MemoryFiles, offset: int
-) -> None:
-    log = make_log(files, segment_bytes=400, index_interval_bytes=100)
-    for at in range(10):
-        append(log, make_batch(3, producer_id=1, sequence=at * 3), leader_epoch=at // 4)
-    assert len(log.segments) > 2
-    end = log.trimming.truncate_to(offset, NOW_MS)
-    assert end == min(offset // 3 * 3, 30)
-    assert log.log_end_offset == log.high_watermark == end
-    assert [record.offset for record in records(read_all(log))] == list(range(end))
-    assert all(start < end for _, start in log.leader_epochs.entries)
-    snapshots = [path for path in files.paths() if path.endswith(".snapshot")]
-    assert all(int(path.split("/")[-1][:20]) <= end for path in snapshots)
-    entry = log.producers.entry(1)
-    assert (entry.last_sequence if entry else -1) == end - 1
-    append(log, make_batch(3, producer_id=1, sequence=end))
-    log = reopen(log, files, clean=False)
-    assert log.log_end_offset == end + 3
-
-
-def test_l36_a_truncation_removes_aborted_transactions(files: MemoryFiles) -> None:
-    log = make_log(files)
-    append(log, make_batch(2, producer_id=1, transactional=True))
-    append_marker(log, commit=False, producer_id=1)
-    append(log, make_batch(2, producer_id=1, sequence=2, transactional=True))
-    append_marker(log, commit=False, producer_id=1)
-    assert log.aborted_transactions(0, 100) == [(1, 0), (1, 3)]
-    log.trimming.truncate_to(5, NOW_MS)
-    assert log.aborted_transactions(0, 100) == [(1, 0)]
-    assert log.last_stable_offset == 3
-    append_marker(log, commit=False, producer_id=1)
-    assert log.aborted_transactions(0, 100) == [(1, 0), (1, 3)]
 
 
 # ---- crashes at any moment

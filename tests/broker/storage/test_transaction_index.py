@@ -66,7 +66,6 @@ def test_l04_the_file_appears_with_the_first_entry(files: Files) -> None:
     index = TransactionIndex(files, PATH)
     assert (len(index), index.last_offset, index.search(0, 100)) == (0, -1, ([], False))
     index.sync()
-    index.truncate_to(0)
     assert not files.exists(PATH)
     index.append(ENTRIES[0])
     assert files.exists(PATH)
@@ -155,18 +154,6 @@ def test_f09_a_search_agrees_with_a_plain_scan(
     if complete:
         assert all(first >= high for first in open_since.values())
     index.close()
-
-
-@pytest.mark.parametrize(("offset", "kept"), [(0, 0), (20, 0), (21, 1), (31, 2), (50, 3), (51, 4)])
-def test_l36_truncation_drops_markers_at_and_above(
-    index: TransactionIndex, files: Files, offset: int, kept: int
-) -> None:
-    index.truncate_to(offset)
-    assert list(index.entries()) == ENTRIES[:kept]
-    assert index.last_offset == (ENTRIES[kept - 1].last_offset if kept else -1)
-    index.append(AbortedTxn(9, 60, 61, 62))
-    index.close()
-    assert list(TransactionIndex(files, PATH).entries())[:-1] == ENTRIES[:kept]
 
 
 @pytest.mark.parametrize(

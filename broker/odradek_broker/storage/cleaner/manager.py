@@ -62,13 +62,13 @@ class CleanerSettings:
 
 @dataclass(slots=True)
 class _Run:
-    """A log that is being cleaned. `truncations`: how often the log had been truncated when the
+    """A log that is being cleaned. `restarts`: how often the log had been started again when the
     cleaning began. `waits_for_room`: a step of its swap has found no room on the disk."""
 
     key: TopicPartition
     log: PartitionLog
     to_clean: LogToClean
-    truncations: int
+    restarts: int
     began_ms: int
     bytes_before: int
     waits_for_room: bool = False
@@ -202,7 +202,7 @@ class LogCleaner:
             (log.topic, log.partition),
             log,
             chosen,
-            log.durability.truncations,
+            log.durability.restarts,
             self._clock.monotonic_ms(),
             chosen.clean_bytes + chosen.cleanable_bytes,
         )
@@ -323,14 +323,14 @@ class LogCleaner:
 
     def _lost(self, run: _Run) -> bool:
         """Give up the cleaning and return True if the log was removed, taken offline or
-        truncated; otherwise return False.
+        started again; otherwise return False.
         """
         log = run.log
         if (
             log.loaded
             and not log.offline
             and self._logs.get(*run.key) is log
-            and log.durability.truncations == run.truncations
+            and log.durability.restarts == run.restarts
         ):
             return False
         self._give_up(run)

@@ -219,23 +219,6 @@ class Producers:
         self.state.map_end_offset = self.restored_to = end_offset
         self.state.high_watermark_moved(end_offset)
 
-    def truncate_to(
-        self,
-        end_offset: int,
-        segments: Sequence[Segment],
-        gone: Sequence[Segment],
-        log_start_offset: int,
-        now_ms: int,
-    ) -> None:
-        """Load the state as of `end_offset`, where the log was truncated. `segments`: the segments
-        that are left; `gone`: the removed segments (L-36). Raises OSError, SegmentCorrupt,
-        BatchError."""
-        for segment in gone:
-            self.aborted_transactions.forget(segment)
-        self.aborted_transactions.truncate_to(segments[-1], end_offset)
-        self.remove_snapshots(lambda at: at > end_offset)
-        self.load(segments, log_start_offset, end_offset, now_ms)
-
     def _load_snapshot(self, lowest: int, end_offset: int, *, keep_damaged: bool) -> int:
         """Load the newest undamaged snapshot; returns the offset from which batches must be
         replayed.

@@ -1,5 +1,5 @@
 """A partition's directory with one changed file: the start repairs or refuses it, and a started log
-accepts reads and appends (L-30 to L-36).
+accepts reads and appends (L-30 to L-35).
 
 The first byte chooses the file, the second byte how the log starts and what the rest is:
 
