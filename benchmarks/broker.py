@@ -47,7 +47,7 @@ from confluent_kafka.cimpl import Message, NewTopic
 
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 DURABILITIES = ("page-cache", "fsync")

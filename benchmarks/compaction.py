@@ -34,7 +34,7 @@ from odradek import Admin, NewTopic
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import ConfigResource
 from odradek_protocol.message import Message
-from odradek_protocol.records import simple_batch
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.schemas.metadata import MetadataRequest
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,

@@ -21,7 +21,7 @@ from benchmarks.support import Report, Target, odradek_broker, parser, percentil
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.message import Message
-from odradek_protocol.records import simple_batch
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from odradek_protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 

@@ -27,7 +27,7 @@ from odradek.broker import SubprocessBroker
 from odradek_protocol.compression import Codec
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.message import Message
-from odradek_protocol.records import BatchBuilder
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.schemas.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -22,9 +22,11 @@ from benchmarks.support import Report, best_us, parser, shown
 
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import Codec, compress, decompress
-from odradek_protocol.records import BatchBuilder, iter_batches, native, read_header, read_records
+from odradek_protocol.records import native
 from odradek_protocol.records.arrow import ArrowRows, chosen_columns
-from odradek_protocol.records.record import read_body
+from odradek_protocol.records.batch import iter_batches, read_header
+from odradek_protocol.records.builder import BatchBuilder
+from odradek_protocol.records.record import read_body, read_records
 
 Row = tuple[int, bytes | None, bytes, list[tuple[str, bytes | None]]]
 NOW = 1_700_000_000_000

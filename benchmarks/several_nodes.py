@@ -31,7 +31,7 @@ from benchmarks.waits import address_of
 from confluent_kafka import Producer
 
 from odradek_protocol import frames
-from odradek_protocol.records import simple_batch
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -36,7 +36,7 @@ from benchmarks.support import (
 from odradek_protocol import frames
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
-from odradek_protocol.records import BatchBuilder
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,

@@ -28,7 +28,8 @@ from odradek_broker.storage.validation import prepare
 from odradek_protocol import frames
 from odradek_protocol.compression import Codec
 from odradek_protocol.keys import api_of
-from odradek_protocol.records import BatchBuilder, native
+from odradek_protocol.records import native
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,

@@ -22,7 +22,7 @@ from benchmarks.waits import address_of, ask
 
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
-from odradek_protocol.records import simple_batch
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -18,13 +18,9 @@ from odradek_broker.storage.validation import DecompressionBudget, ValidatedBatc
 from odradek_protocol.constants import NO_LEADER_EPOCH, NO_OFFSET, NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import (
-    BatchError,
-    control_batch,
-    iter_batches,
-    read_records,
-    simple_batch,
-)
+from odradek_protocol.records.batch import BatchError, iter_batches
+from odradek_protocol.records.builder import control_batch, simple_batch
+from odradek_protocol.records.record import read_records
 from odradek_protocol.stored.control_marker import ControlType
 
 _LOAD_BYTES = 1024 * 1024

@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 
 from odradek_protocol.compression import Codec
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import HEADER_BYTES, EncodedRecords
 from odradek_protocol.records.aborted import AbortedBatches
 from odradek_protocol.records.batch import BatchHeader, iter_batches, verify_crc
+from odradek_protocol.records.builder import EncodedRecords
 from odradek_protocol.records.encoding import NO_HEADERS, encode_columns, encode_headers
+from odradek_protocol.records.layout import HEADER_BYTES
 from odradek_protocol.records.record import Headers, read_columns
 from odradek_protocol.schemas.fetch import AbortedTransaction
 

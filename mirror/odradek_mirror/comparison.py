@@ -16,8 +16,8 @@ from typing import Protocol
 
 from odradek_mirror.offset_map import MappedRun
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import HEADER_BYTES
 from odradek_protocol.records.batch import BatchHeader
+from odradek_protocol.records.layout import HEADER_BYTES
 from odradek_protocol.records.record import Headers, read_columns
 
 

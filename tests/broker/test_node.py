@@ -16,7 +16,8 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import METADATA_TOPIC, OFFSETS_TOPIC
 from odradek_broker.storage.checkpoints import encode_partition_metadata
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
-from odradek_protocol.records import iter_batches, simple_batch
+from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.records.layout import RECORD_COUNT_AT
 from odradek_protocol.stored.cluster_metadata import (
     ClientQuotaRecord,

@@ -18,7 +18,7 @@ from odradek_broker.platform.machine import ReadOnlyFiles
 from odradek_cli import layout
 from odradek_log_tools.file_names import parse_file
 from odradek_log_tools.record_decoders import decode_record
-from odradek_protocol.records import simple_batch
+from odradek_protocol.records.builder import simple_batch
 from written_directory import FRUIT, GROUPS, MONEY, SHARE_GROUP, WrittenData, data_directory_broker
 
 ODRADEK = Commands("127.0.0.1:1")

@@ -27,7 +27,7 @@ from odradek_broker.storage.producers.snapshot import decode_snapshot, encode_sn
 from odradek_log_tools.segment_file import SegmentFile
 from odradek_log_tools.verify.data_directories import DataDirectoriesCheck
 from odradek_log_tools.verify.findings import Finding, Findings, Severity
-from odradek_protocol.records import simple_batch
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.stored.cluster_metadata import TopicRecord, encode_record
 from waiting import wait_until
 from written_directory import FRUIT, MONEY, STAMPED, TRIMMED, WrittenData, data_directory_broker

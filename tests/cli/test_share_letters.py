@@ -13,7 +13,7 @@ from cli_runner import Commands
 from odradek.broker import SubprocessBroker
 from odradek_cli.records.share_letters import Letter, letter_of, told_apart
 from odradek_client.structs import ConsumerRecord
-from odradek_protocol.records import TimestampType
+from odradek_protocol.records.record import TimestampType
 
 _NUMBERS = count()
 #: Settings with which members get their assignment soon.

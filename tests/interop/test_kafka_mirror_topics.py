@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from kafka_cluster import KafkaCluster
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.append_mirror_records import (
     AppendMirrorRecordsRequest,
     MirroredPartition,

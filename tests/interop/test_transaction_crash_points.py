@@ -27,7 +27,7 @@ from foreign_transactions import committed_position, end_of_committed
 from odradek_broker.platform.fault_points import FaultPoint
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
 from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from odradek_mirror.batches import SMALL_BATCH_BYTES, ConsecutiveOffsets, Copied, copy_batches
 from odradek_protocol.compression import Codec
-from odradek_protocol.records import BatchBuilder
 from odradek_protocol.records.batch import (
     CorruptBatch,
     iter_batches,
@@ -19,10 +18,11 @@ from odradek_protocol.records.batch import (
     set_log_append_time,
     verify_crc,
 )
-from odradek_protocol.records.builder import control_batch, rewrite_batch
+from odradek_protocol.records.builder import BatchBuilder, control_batch
 from odradek_protocol.records.record import Record, read_records
 from odradek_protocol.schemas.fetch import AbortedTransaction
 from odradek_protocol.stored.control_marker import ControlType
+from rewritten_batches import rewrite_batch
 
 BIG = b"v" * SMALL_BATCH_BYTES
 OFFSET_HEADER = "source-offset"

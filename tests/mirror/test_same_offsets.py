@@ -22,7 +22,8 @@ from odradek_mirror.progress import Progress
 from odradek_mirror.same_offsets import SameOffsetsCopier, parts_of
 from odradek_mirror.source import FetchedPartition, SourceReadingEnded
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import iter_batches, simple_batch
+from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.schemas.append_mirror_records import (
     AppendMirrorRecordsRequest,
     AppendMirrorRecordsResponse,

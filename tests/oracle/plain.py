@@ -10,7 +10,8 @@ from typing import Any
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import ArrayOf, Message, Struct
 from odradek_protocol.primitives import WireType
-from odradek_protocol.records import BatchHeader, CorruptBatch, iter_batches, read_records
+from odradek_protocol.records.batch import BatchHeader, CorruptBatch, iter_batches
+from odradek_protocol.records.record import read_records
 
 Resolve = Callable[[Any], Any]
 

@@ -31,7 +31,8 @@ from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import Api
 from odradek_protocol.message import Message
-from odradek_protocol.records import BatchBuilder, read_header, update_crc
+from odradek_protocol.records.batch import read_header, update_crc
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.stored.assignment import (
     ConsumerAssignment,
     encode_assignment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import simple_batch
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.schemas.fetch import PartitionData
 from pyspark_odradek.errors import DataLoss, SourceError
 from pyspark_odradek.fetching import RangeReader, Then

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from odradek_protocol.compression import Codec
-from odradek_protocol.records import BatchBuilder, control_batch, simple_batch
 from odradek_protocol.records.arrow import arrow_schema, chosen_columns
 from odradek_protocol.records.batch import CorruptBatch, update_crc
+from odradek_protocol.records.builder import BatchBuilder, control_batch, simple_batch
 from odradek_protocol.records.layout import LAST_OFFSET_DELTA_AT
 from odradek_protocol.schemas.fetch import AbortedTransaction
 from odradek_protocol.stored.control_marker import ControlType

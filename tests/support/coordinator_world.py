@@ -124,6 +124,10 @@ class Topics:
     #: (group, setting) -> milliseconds
     group_settings: dict[tuple[str, str], int] = field(default_factory=dict)
 
+    def assignment_interval_ms(self, group_type: str) -> int:
+        interval_ms: int = getattr(self, f"{group_type}_assignment_interval_ms")
+        return interval_ms
+
     def group_setting_ms(self, group_id: str, name: str) -> int | None:
         return self.group_settings.get((group_id, name))
 

@@ -25,7 +25,8 @@ from odradek_broker.storage.log_durability import FlushTicket, LogDurability
 from odradek_broker.storage.startup import StartReport
 from odradek_protocol.constants import RESOURCE_GROUP, RESOURCE_TOPIC
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import Record, iter_batches, read_records
+from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.records.record import Record, read_records
 from odradek_protocol.stored.cluster_metadata import ConfigRecord
 from odradek_testkit.simulation.clock import StoppedTimer
 

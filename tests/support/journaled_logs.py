@@ -17,7 +17,8 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.startup import KnownTopics, StartReport
-from odradek_protocol.records import iter_batches, read_records
+from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.records.record import read_records
 from odradek_testkit.simulation.disk import Crashed, MemoryFiles
 
 PATH = f"data/{JOURNAL}"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from odradek_protocol import frames
 from odradek_protocol.keys import api_of
 from odradek_protocol.message import Message
-from odradek_protocol.records import BatchBuilder
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.schemas.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from odradek_protocol.records import BatchBuilder
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,

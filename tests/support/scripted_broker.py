@@ -19,7 +19,8 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.frames import decode_request_header, encode_response, skip_tags
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.message import Message
-from odradek_protocol.records import next_sequence, read_header, read_records, verify_crc
+from odradek_protocol.records.batch import next_sequence, read_header, verify_crc
+from odradek_protocol.records.record import read_records
 from odradek_protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
 from odradek_protocol.schemas.find_coordinator import Coordinator, FindCoordinatorResponse
 from odradek_protocol.schemas.init_producer_id import InitProducerIdResponse

@@ -15,7 +15,7 @@ from odradek_protocol.common_structs import LeaderIdAndEpoch
 from odradek_protocol.common_structs import LeaderIdAndEpoch as AcknowledgeLeader
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import read_header
-from odradek_protocol.records.builder import rewrite_batch, simple_batch
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.records.record import read_records
 from odradek_protocol.schemas.share_acknowledge import (
     AcknowledgedPartition,
@@ -30,6 +30,7 @@ from odradek_protocol.schemas.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from rewritten_batches import rewrite_batch
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = "available", "acquired", "acknowledged", "archived"
 LIMIT = 5

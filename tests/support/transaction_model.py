@@ -13,7 +13,7 @@ from typing import Any
 
 from odradek_protocol.common_structs import PartitionError, TopicErrors
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import read_header
+from odradek_protocol.records.batch import read_header
 from odradek_protocol.schemas.add_offsets_to_txn import AddOffsetsToTxnResponse
 from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -32,9 +32,6 @@ class GroupSetting(ConfigRow):
     most: Setting | None = None
 
 
-_NOT_SERVED = "Accepted for compatibility: groups of this kind are not served."
-
-
 def _like(broker: Setting, doc: str = "", **more: Any) -> GroupSetting:
     name = broker.name.removeprefix("group.")
     return GroupSetting.like(broker, name, doc, synonym=broker.name, broker=broker, **more)
@@ -52,15 +49,6 @@ def _share_alone(
     return GroupSetting(name, kind, default, doc, check, synonym=name)
 
 
-def _unserved(name: str, default: Value, check: Check) -> GroupSetting:
-    synonym = f"group.{name}"
-    return GroupSetting(
-        name, ConfigType.INT, default, _NOT_SERVED, check, synonym=synonym, effective=False
-    )
-
-
-_SESSION = between(45_000, 60_000)
-_HEARTBEAT = between(5_000, 15_000)
 _BY_DURATION = "by_duration:"
 
 

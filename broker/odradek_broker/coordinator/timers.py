@@ -36,11 +36,6 @@ class Timers(Generic[Name]):
     def __contains__(self, name: Name) -> bool:
         return name in self._deadlines
 
-    def deadline(self, name: Name) -> int | None:
-        """The deadline of a name; None if it is not set."""
-        found = self._deadlines.get(name)
-        return None if found is None else found[0]
-
     def set(self, name: Name, at_ms: int) -> None:
         """Set the deadline of `name` to `at_ms`; an earlier deadline of `name` is replaced."""
         entry = self._deadlines.get(name)
@@ -69,13 +64,6 @@ class Timers(Generic[Name]):
         del self._deadlines[name]
         self._rebuild_if_stale()
         return name
-
-    def due(self, now_ms: int) -> list[Name]:
-        """Remove and return all names that are due at `now_ms`, the earliest first."""
-        names = []
-        while (name := self.pop_due(now_ms)) is not None:
-            names.append(name)
-        return names
 
     def next_deadline(self) -> int | None:
         """The earliest deadline; None if nothing is set."""

@@ -36,7 +36,7 @@ from odradek_protocol import codec
 from odradek_protocol.constants import READ_COMMITTED, READ_UNCOMMITTED
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.fetch_frames import OneFetch
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.fetch import (
     OFFSET_NOT_AVAILABLE_SINCE,
     TOP_LEVEL_ERROR_SINCE,

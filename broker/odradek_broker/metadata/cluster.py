@@ -59,7 +59,6 @@ from odradek_protocol.stored.cluster_metadata import (
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UserScramCredentialRecord,
-    decode_record,
 )
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -331,20 +330,11 @@ class ClusterMetadata:
         """The rack of this broker, and so of all partitions; empty if the broker has no rack."""
         return self._static.broker_rack
 
-    @property
-    def consumer_assignment_interval_ms(self) -> int:
-        """The minimum interval between two assignments of a consumer group without its own."""
-        return self.config.group_consumer_assignment_interval_ms
-
-    @property
-    def share_assignment_interval_ms(self) -> int:
-        """The minimum interval between two assignments of a share group without its own."""
-        return self.config.group_share_assignment_interval_ms
-
-    @property
-    def streams_assignment_interval_ms(self) -> int:
-        """The minimum interval between two assignments of a streams group without its own."""
-        return self.config.group_streams_assignment_interval_ms
+    def assignment_interval_ms(self, group_type: str) -> int:
+        """The minimum interval between two assignments of a group without its own. `group_type`:
+        consumer, share, streams."""
+        interval_ms: int = getattr(self.config, f"group_{group_type}_assignment_interval_ms")
+        return interval_ms
 
     @property
     def share_groups_off(self) -> str:
@@ -527,10 +517,6 @@ class ClusterMetadata:
         return range(max(block.start, self._first_own_producer_id), block.stop)
 
     # --- Replay: the only place where state changes ---
-
-    def replay_bytes(self, value: bytes | memoryview) -> None:
-        """Replay an encoded record. Raises DecodeError if it is not valid."""
-        self.replay(decode_record(value))
 
     def replay(self, record: Message | PartitionRecords) -> None:
         """Apply one record to the state. Raises MetadataError if the record contradicts the

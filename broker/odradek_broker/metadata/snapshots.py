@@ -17,17 +17,12 @@ from odradek_broker.platform.seams import Buffer, Files
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import (
-    BatchError,
-    ControlType,
-    iter_batches,
-    read_records,
-    simple_batch,
-    verify_crc,
-)
-from odradek_protocol.records.builder import snapshot_control_batch
+from odradek_protocol.records.batch import BatchError, iter_batches, verify_crc
+from odradek_protocol.records.builder import simple_batch, snapshot_control_batch
+from odradek_protocol.records.record import read_records
 from odradek_protocol.stored.control_marker import (
     ControlMarkerError,
+    ControlType,
     decode_snapshot_header,
     decode_type,
 )

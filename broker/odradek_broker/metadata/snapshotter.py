@@ -88,11 +88,6 @@ class MetadataSnapshotter:
         self._busy = False
         self._problems: list[str] = []
 
-    @property
-    def snapshots(self) -> list[StoredSnapshot]:
-        """The usable snapshots, oldest first."""
-        return list(self._snapshots)
-
     def found(self, snapshots: list[StoredSnapshot], tail_bytes: int, last_record_ms: int) -> None:
         """Take over the state that a start has found: the snapshots (oldest first), the size of the
         records after the newest snapshot, and the timestamp of the last record."""

@@ -209,11 +209,6 @@ class ConnectionSession(asyncio.BufferedProtocol):
         return self.peer.listener
 
     @property
-    def connection_id(self) -> int:
-        """The number of the connection, unique while the broker runs."""
-        return self.peer.connection_id
-
-    @property
     def known(self) -> bool:
         """True if the peer is authenticated, or its listener needs no authentication."""
         return self._authentication is None or self._authentication.known

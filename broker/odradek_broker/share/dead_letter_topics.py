@@ -16,7 +16,8 @@ from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import BatchError, Record, iter_batches, iter_records
+from odradek_protocol.records.batch import BatchError, iter_batches
+from odradek_protocol.records.record import Record, iter_records
 
 #: The most bytes that are read at a time, and about as much of records. A record counts as so many
 #: bytes more than its key and value have.

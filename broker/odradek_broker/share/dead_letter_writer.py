@@ -46,7 +46,8 @@ from odradek_broker.storage.large_batches import in_thread
 from odradek_broker.storage.validation import DecompressionBudget
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import BatchBuilder, BatchError, BatchHeader, iter_batches
+from odradek_protocol.records.batch import BatchError, BatchHeader, iter_batches
+from odradek_protocol.records.builder import BatchBuilder
 
 log = structlog.get_logger("odradek.share")
 

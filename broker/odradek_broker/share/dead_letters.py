@@ -16,8 +16,9 @@ from typing import TypeVar
 from odradek_broker.share.in_flight import GivenUpBecause
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import BatchBuilder, BatchHeader, Record, iter_records
-from odradek_protocol.records.batch import Buffer
+from odradek_protocol.records.batch import BatchHeader, Buffer
+from odradek_protocol.records.builder import BatchBuilder
+from odradek_protocol.records.record import Record, iter_records
 
 R = TypeVar("R")
 

@@ -26,8 +26,8 @@ from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import iter_batches, read_records
-from odradek_protocol.records.batch import BatchHeader
+from odradek_protocol.records.batch import BatchHeader, iter_batches
+from odradek_protocol.records.record import read_records
 from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
 
 _E = ErrorCode

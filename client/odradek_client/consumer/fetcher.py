@@ -293,10 +293,6 @@ class Fetcher:
             node_id, request, None if by_id else TOPIC_IDS_SINCE - 1, wanted, names if by_id else {}
         )
 
-    def idle(self, node_id: int) -> bool:
-        """True if no fetch to the node is in flight."""
-        return node_id not in self._in_flight
-
     # --- answers ---
 
     def on_failure(self, plan: FetchPlan, now_ms: int) -> None:

@@ -32,7 +32,8 @@ from odradek_client.producer.batch import (
 )
 from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
-from odradek_protocol.records import HEADER_BYTES, EncodedRecords, record_upper_bound
+from odradek_protocol.records.builder import EncodedRecords, record_upper_bound
+from odradek_protocol.records.layout import HEADER_BYTES
 
 Headers = tuple[tuple[str, bytes | None], ...] | list[tuple[str, bytes | None]]
 LeaderOf = Callable[[str, int], int | None]

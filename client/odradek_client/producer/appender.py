@@ -29,8 +29,9 @@ from odradek_client.producer.partitioner import Partitioner, TopicQueues
 from odradek_client.producer.sender import Sender
 from odradek_client.producer.sender_loop import SenderLoop
 from odradek_client.producer.transaction_manager import TransactionManager
-from odradek_protocol.records import HEADER_BYTES, EncodedRecords, record_upper_bound
+from odradek_protocol.records.builder import EncodedRecords, record_upper_bound
 from odradek_protocol.records.from_arrow import UnwritablePartition
+from odradek_protocol.records.layout import HEADER_BYTES
 
 T = TypeVar("T")
 

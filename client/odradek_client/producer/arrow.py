@@ -20,8 +20,8 @@ from odradek_client.producer.partitioner import Partitioner, TopicQueues
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import EncodedRecords
 from odradek_protocol.records.arrow import pyarrow
+from odradek_protocol.records.builder import EncodedRecords
 from odradek_protocol.records.from_arrow import (
     ArrowRecords,
     Group,

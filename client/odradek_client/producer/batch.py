@@ -16,7 +16,8 @@ from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.records import BatchBuilder, EncodedRecords, next_sequence
+from odradek_protocol.records.batch import next_sequence
+from odradek_protocol.records.builder import BatchBuilder, EncodedRecords
 from odradek_protocol.records.place import Place
 
 

@@ -14,7 +14,7 @@ from odradek_client.producer.batch import EPOCH_MAX, NO_IDENTITY, ProducerBatch,
 from odradek_client.producer.transaction_states import ClientTxnState, IllegalTransition, step
 from odradek_client.structs import TopicPartition
 from odradek_protocol.constants import NO_SEQUENCE, NO_TRANSACTION_TIMEOUT_MS
-from odradek_protocol.records import next_sequence
+from odradek_protocol.records.batch import next_sequence
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 
 _SEQUENCES = 1 << 31
@@ -72,10 +72,6 @@ class Sequences:
         if sequences is None:
             sequences = self._partitions[tp] = PartitionSequences()
         return sequences
-
-    def in_flight(self, tp: TopicPartition) -> list[ProducerBatch]:
-        """The stamped batches without a final answer, in the order of sequences."""
-        return self.of(tp).in_flight
 
     def forget(self) -> None:
         """Restart all sequences at 0 for a new identity. To be called only while no batch is in

@@ -53,7 +53,7 @@ from odradek_client.structs import (
 from odradek_client.tasks import OfOneProcess, Waiter, require_running
 from odradek_client.timestamps import Time, as_ms
 from odradek_client.words import counted
-from odradek_protocol.records import EncodedRecords
+from odradek_protocol.records.builder import EncodedRecords
 from odradek_protocol.records.lines import LineRecords
 
 if TYPE_CHECKING:

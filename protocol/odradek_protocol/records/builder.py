@@ -44,7 +44,7 @@ from .layout import (
     PACKED_FRONT,
     TRANSACTIONAL_BIT,
 )
-from .record import Record, RecordColumns, parse_records, split_records
+from .record import RecordColumns, parse_records, split_records
 from .writer import NARROW_PAYLOAD_BYTES, SLOW_PATH, WIDEST_OVERHEAD_BYTES, batch_writer
 
 _pack_front = PACKED_FRONT.pack
@@ -467,24 +467,6 @@ def snapshot_control_batch(
     builder = BatchBuilder()
     builder.append(timestamp_ms, encode_key(kind), value)
     return builder.build(base_offset=base_offset, leader_epoch=leader_epoch, control=True)
-
-
-def rewrite_batch(
-    header: BatchHeader,
-    records: Sequence[Record],
-    *,
-    codec: Codec | None = None,
-    delete_horizon_ms: int | None = None,
-) -> bytearray:
-    """The batch of `header` with only the given records; see `rewrite_columns`."""
-    columns = RecordColumns(
-        [record.offset for record in records],
-        [record.timestamp for record in records],
-        [record.key for record in records],
-        [record.value for record in records],
-        [record.headers for record in records],
-    )
-    return rewrite_columns(header, (columns,), codec=codec, delete_horizon_ms=delete_horizon_ms)
 
 
 def rewrite_columns(

@@ -25,12 +25,6 @@ def zigzag_encode(number: int) -> bytes:
     return bytes(encoded)
 
 
-def zigzag_size(number: int) -> int:
-    """The number of bytes that `zigzag_encode` returns."""
-    rest = number << 1 if number >= 0 else (-number << 1) - 1
-    return max(1, (rest.bit_length() + 6) // 7)
-
-
 def zigzag(raw: int) -> int:
     """The signed number of a raw (unsigned) varint."""
     return raw >> 1 if not raw & 1 else ~(raw >> 1)

@@ -23,7 +23,7 @@ from odradek_broker.share.events import (
     ShareEvent,
 )
 from odradek_broker.share.in_flight import FINISHED
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_testkit.simulation.disk import DiskFailure
 from odradek_testkit.simulation.network import SimulatedTransport, Weather
 from odradek_testkit.simulation.shortage import LastBytes, ScarceRoom, Shortage

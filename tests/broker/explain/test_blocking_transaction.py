@@ -12,7 +12,7 @@ from odradek_broker.explain.blocking_transaction import BlockedPartition, state_
 from odradek_broker.explain.sentences import sentence
 from odradek_broker.security.authorizer import AllowEverything, Operation, ResourceType
 from odradek_client.producer.producer import Producer
-from odradek_protocol.records import simple_batch
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.schemas import describe_history as wire
 from raw_client import RawClient, produce_request
 from waiting import until

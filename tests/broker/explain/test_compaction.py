@@ -10,7 +10,7 @@ from broker_in_loop import RunningBroker, StartBroker
 from logs import append, make_batch
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import simple_batch
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.schemas import describe_history as wire
 from raw_client import RawClient, produce_request
 from waiting import until

@@ -16,7 +16,7 @@ from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.slices import Slices
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek_protocol.schemas.fetch import (
     FetchPartition,

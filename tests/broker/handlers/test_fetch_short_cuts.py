@@ -17,7 +17,8 @@ from fetch_worlds import FetchWorld
 from odradek_broker.quotas.client_quotas import QuotaKey, quota_entity
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
-from odradek_protocol.records import iter_batches, simple_batch
+from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.records.builder import simple_batch
 from odradek_protocol.schemas.fetch import (
     FetchPartition,
     FetchRequest,

@@ -17,7 +17,8 @@ from odradek_broker.slices import BESIDE_MAX
 from odradek_broker.storage.validation import AT_ONCE_BYTES
 from odradek_protocol.compression import Codec, compress
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import HEADER_BYTES, iter_batches, update_crc
+from odradek_protocol.records.batch import iter_batches, update_crc
+from odradek_protocol.records.layout import HEADER_BYTES
 from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

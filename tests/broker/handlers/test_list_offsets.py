@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import BatchBuilder
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.schemas.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

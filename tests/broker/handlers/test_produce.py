@@ -13,7 +13,8 @@ from odradek_broker.handlers import produce
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import iter_batches, read_records
+from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.records.record import read_records
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest

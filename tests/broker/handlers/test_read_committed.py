@@ -10,7 +10,8 @@ import pytest
 from broker_in_loop import RunningBroker, StartBroker
 from logs import NOW_MS, append, append_marker, make_batch
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import iter_batches, read_records
+from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.records.record import read_records
 from odradek_protocol.schemas.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

@@ -21,7 +21,7 @@ from odradek_protocol.common_structs import AcknowledgementBatch, PartitionsOfTo
 from odradek_protocol.common_structs import AcknowledgementBatch as Acknowledged
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,

@@ -248,7 +248,7 @@ def test_n53_feature_levels_survive_a_restart_and_a_snapshot() -> None:
     for values in (node.recorded, kept):
         again = FakeNode().metadata
         for value in values:
-            again.replay_bytes(value)
+            again.replay(decode_record(value))
         assert again.feature_levels == ALL | {"transaction.version": 1}
 
 

@@ -84,7 +84,7 @@ def replayed(node: FakeNode) -> ClusterMetadata:
     """The state after a restart: the recorded records, replayed into a new object."""
     metadata = ClusterMetadata(node.config, CountingRandomness())
     for value in node.recorded:
-        metadata.replay_bytes(value)
+        metadata.replay(decode_record(value))
     return metadata
 
 
@@ -741,7 +741,7 @@ def test_settings_of_groups_and_client_metrics_are_kept_and_replayed() -> None:
     assert metadata.group_setting_ms("h", "consumer.session.timeout.ms") is None
     again = FakeNode(group_consumer_max_session_timeout_ms="48000")
     for value in node.recorded:
-        again.metadata.replay_bytes(value)
+        again.metadata.replay(decode_record(value))
     found = again.metadata.group_setting_ms("g", "consumer.session.timeout.ms")
     assert found == 48_000, "within the broker's bounds, which have moved since"
 
@@ -763,7 +763,7 @@ def test_settings_that_fit_together_may_change_together_in_either_direction() ->
         assert node.metadata.config_problem == ""
     again = FakeNode()
     for value in node.recorded:
-        again.metadata.replay_bytes(value)
+        again.metadata.replay(decode_record(value))
     assert again.metadata.config == node.metadata.config
 
 
@@ -773,7 +773,7 @@ def test_dynamic_settings_that_no_longer_fit_do_not_stop_a_start() -> None:
     assert alter(node, RESOURCE_BROKER, "", SettingChange(least, AlterConfigOp.SET, "5000"))[0] == 0
     again = FakeNode(**{most.replace(".", "_"): "100"})
     for value in node.recorded:
-        again.metadata.replay_bytes(value)
+        again.metadata.replay(decode_record(value))
     assert least in again.metadata.config_problem
     assert again.metadata.config.log_cleaner_min_compaction_lag_ms == 0
 

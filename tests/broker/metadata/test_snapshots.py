@@ -36,7 +36,7 @@ from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.manager import LogManager
 from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.constants import RESOURCE_TOPIC
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.sasl.scram import ScramCredential, ScramMechanism
 from odradek_protocol.stored.cluster_metadata import (
     RECORD_TYPES,

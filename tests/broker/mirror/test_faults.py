@@ -13,8 +13,8 @@ from compaction import compact
 from logs import NOW_MS, headers
 from mirror_world import MirrorWorld, SourceLog, base_offsets, same_state
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import read_records
 from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.records.record import read_records
 from odradek_testkit.simulation.disk import Crashed, DiskFailure
 
 E = ErrorCode

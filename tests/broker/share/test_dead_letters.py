@@ -25,8 +25,8 @@ from odradek_broker.share_state import DeadLetterPosition
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import BatchBuilder, read_header
-from odradek_protocol.records.batch import set_create_time
+from odradek_protocol.records.batch import read_header, set_create_time
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_testkit.simulation.disk import DiskFailure
 
 LOCK_MS = 30_000

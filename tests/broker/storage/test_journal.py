@@ -32,7 +32,7 @@ from odradek_log_tools.segment_file import Damaged
 from odradek_log_tools.verify.data_directory import DataDirectoryCheck
 from odradek_log_tools.verify.findings import Finding, Findings
 from odradek_protocol.primitives import uuid_text
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_testkit.simulation.disk import Crashed, DiskFailure, MemoryFiles
 
 IDS = [bytes([number]) * 16 for number in range(1, 30)]

@@ -29,7 +29,7 @@ from odradek_broker.storage.checkpoints import (
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.retention import segment_facts
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_testkit.simulation.disk import MemoryFiles
 
 TOPICS = {

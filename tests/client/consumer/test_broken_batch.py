@@ -19,7 +19,7 @@ from odradek.broker import SubprocessBroker
 from odradek.testing import make_unique_topic
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.consumer.errors import CorruptRecord
-from odradek_protocol.records import update_crc
+from odradek_protocol.records.batch import update_crc
 from raw_client import RawClient, batch_of, produce_request
 
 DEADLINE_S = 30.0

@@ -23,7 +23,7 @@ from odradek_client.network.cluster import ClusterView
 from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import iter_batches
-from odradek_protocol.records.builder import control_batch, rewrite_batch, simple_batch
+from odradek_protocol.records.builder import control_batch, simple_batch
 from odradek_protocol.records.record import read_records
 from odradek_protocol.schemas.fetch import (
     AbortedTransaction,
@@ -38,6 +38,7 @@ from odradek_protocol.schemas.metadata import (
     MetadataResponseTopic,
 )
 from odradek_protocol.stored.control_marker import ControlType
+from rewritten_batches import rewrite_batch
 
 TOPIC_ID = bytes(range(16))
 

@@ -15,14 +15,6 @@ from odradek_client.consumer.fetcher import Fetcher, FetchSettings
 from odradek_client.consumer.subscription_state import SubscriptionState
 from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
-from odradek_protocol.records import (
-    BatchBuilder,
-    Record,
-    TimestampType,
-    control_batch,
-    read_header,
-    rewrite_batch,
-)
 from odradek_protocol.records.arrow import (
     COLUMNS,
     ArrowRows,
@@ -30,10 +22,13 @@ from odradek_protocol.records.arrow import (
     arrow_schema,
     chosen_columns,
 )
-from odradek_protocol.records.batch import update_crc
+from odradek_protocol.records.batch import read_header, update_crc
+from odradek_protocol.records.builder import BatchBuilder, control_batch
 from odradek_protocol.records.layout import LAST_OFFSET_DELTA_AT
+from odradek_protocol.records.record import Record, TimestampType
 from odradek_protocol.schemas.fetch import AbortedTransaction
 from odradek_protocol.stored.control_marker import ControlType
+from rewritten_batches import rewrite_batch
 
 pytestmark = pytest.mark.usefixtures("codec_twin")
 

@@ -13,7 +13,8 @@ from odradek_client.producer.accumulator import Accumulator, PartitionQueue
 from odradek_client.producer.batch import Delivery, ProducerBatch, ProducerIdAndEpoch
 from odradek_client.structs import TopicPartition
 from odradek_protocol.compression import Codec
-from odradek_protocol.records import HEADER_BYTES, BatchBuilder, EncodedRecords
+from odradek_protocol.records.builder import BatchBuilder, EncodedRecords
+from odradek_protocol.records.layout import HEADER_BYTES
 
 ME = ProducerIdAndEpoch(1, 0)
 

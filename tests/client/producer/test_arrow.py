@@ -26,7 +26,8 @@ from odradek_client.producer.arrow import ArrowDelivery
 from odradek_client.producer.partitioner import partition_for_key
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
-from odradek_protocol.records import native, read_header
+from odradek_protocol.records import native
+from odradek_protocol.records.batch import read_header
 from odradek_protocol.records.lines import LineRecords
 from odradek_protocol.schemas.produce import (
     BatchIndexAndErrorMessage,

@@ -32,7 +32,7 @@ def manager(identity: ProducerIdAndEpoch = ME) -> IdempotenceManager:
 
 def drained(tm: IdempotenceManager, count: int = 1, tp: TopicPartition = T0) -> ProducerBatch:
     made = batch(tp, count)
-    assert tm.may_drain(made) or tm.sequences.in_flight(tp)
+    assert tm.may_drain(made) or tm.sequences.of(tp).in_flight
     tm.drained(made)
     made.was_sent = True
     return made
@@ -282,7 +282,7 @@ def test_c25_parts_replace_the_split_batch_with_its_sequences() -> None:
     before, whole, behind = drained(tm, 1), drained(tm, 4), drained(tm, 1)
     parts = whole.split(whole.builder.estimated_bytes // 2)
     tm.sequences.replaced(whole, parts)
-    assert tm.sequences.in_flight(T0) == [before, *parts, behind]
+    assert tm.sequences.of(T0).in_flight == [before, *parts, behind]
     assert len(parts) >= 2
     assert [p.base_sequence for p in parts] == list(
         itertools.accumulate([1] + [p.record_count for p in parts[:-1]])

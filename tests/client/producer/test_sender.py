@@ -35,7 +35,8 @@ from odradek_client.producer.sender import (
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
-from odradek_protocol.records import read_header, read_records, verify_crc
+from odradek_protocol.records.batch import read_header, verify_crc
+from odradek_protocol.records.record import read_records
 from odradek_protocol.schemas.init_producer_id import InitProducerIdResponse
 from odradek_protocol.schemas.metadata import MetadataResponse
 from odradek_protocol.schemas.produce import (

@@ -124,7 +124,7 @@ class Bench:
             add = self.expect(AddPartitionsToTxnHandler)
             self.answer(add, add_partitions_response(add.message(self.tm.identity), _E.NONE))
         self.active = []
-        assert self.tm.may_drain(made) or self.tm.sequences.in_flight(tp)
+        assert self.tm.may_drain(made) or self.tm.sequences.of(tp).in_flight
         self.tm.drained(made)
         made.was_sent = True
         return made

@@ -16,7 +16,9 @@ from odradek_client.errors import IllegalState
 from odradek_client.producer.batch import ProducerBatch
 from odradek_protocol.compression import Codec
 from odradek_protocol.keys import ApiKey
-from odradek_protocol.records import HEADER_BYTES, BatchBuilder, EncodedRecords, read_header
+from odradek_protocol.records.batch import read_header
+from odradek_protocol.records.builder import BatchBuilder, EncodedRecords
+from odradek_protocol.records.layout import HEADER_BYTES
 from odradek_protocol.schemas.produce import ProduceRequest
 from scripted_broker import HANG_UP, ScriptedBroker
 

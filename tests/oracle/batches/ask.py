@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.oracle.batches.cases import DAY_MS, PARTITIONS, TOPICS, Case
 
-from odradek_protocol.records import BatchError, BatchHeader, read_columns, read_header, verify_crc
+from odradek_protocol.records.batch import BatchError, BatchHeader, read_header, verify_crc
+from odradek_protocol.records.record import read_columns
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.list_offsets import (
     ListOffsetsPartition,

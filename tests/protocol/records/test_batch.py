@@ -11,31 +11,34 @@ from hypothesis import strategies as st
 
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import Codec
-from odradek_protocol.records import (
-    BATCH_HEADER,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
+from odradek_protocol.records import layout
+from odradek_protocol.records.batch import (
     MAX_SEQUENCE,
-    BatchBuilder,
     BatchHeader,
     CorruptBatch,
     TruncatedBatch,
     UnsupportedMagic,
     iter_batches,
-    layout,
     next_sequence,
     peek,
     previous_sequence,
     read_header,
     read_header_alone,
-    read_records,
     set_create_time,
     set_log_append_time,
-    simple_batch,
     stamp,
     verify_crc,
 )
-from odradek_protocol.records.layout import PACKED_COVERED, PACKED_FRONT, PACKED_HEADER
+from odradek_protocol.records.builder import BatchBuilder, simple_batch
+from odradek_protocol.records.layout import (
+    BATCH_HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    PACKED_COVERED,
+    PACKED_FRONT,
+    PACKED_HEADER,
+)
+from odradek_protocol.records.record import read_records
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -9,23 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek_protocol.compression import Codec
-from odradek_protocol.records import (
-    BatchBuilder,
-    BuilderSealed,
+from odradek_protocol.records.batch import (
     CorruptBatch,
-    Record,
-    TimestampType,
     read_header,
-    read_records,
-    recompress,
-    record_upper_bound,
-    rewrite_batch,
     set_log_append_time,
-    simple_batch,
     update_crc,
     verify_crc,
 )
-from odradek_protocol.records.record import read_body
+from odradek_protocol.records.builder import (
+    BatchBuilder,
+    BuilderSealed,
+    recompress,
+    record_upper_bound,
+    simple_batch,
+)
+from odradek_protocol.records.record import Record, TimestampType, read_body, read_records
+from rewritten_batches import rewrite_batch
 
 pytestmark = pytest.mark.usefixtures("codec_twin")
 

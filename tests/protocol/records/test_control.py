@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from odradek_protocol.compression import Codec
-from odradek_protocol.records import ControlType, control_batch, read_header, read_records
-from odradek_protocol.records.batch import verify_crc
+from odradek_protocol.records.batch import read_header, verify_crc
+from odradek_protocol.records.builder import control_batch
+from odradek_protocol.records.record import read_records
 from odradek_protocol.stored.control_marker import (
     ControlMarkerError,
+    ControlType,
     EndTransactionMarker,
     decode_marker,
     decode_type,

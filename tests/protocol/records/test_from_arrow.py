@@ -17,15 +17,9 @@ import budget
 import record_codecs
 from odradek_protocol.compression import Codec
 from odradek_protocol.murmur2 import positive_murmur2
-from odradek_protocol.records import (
-    HEADER_BYTES,
-    BatchBuilder,
-    BuilderSealed,
-    native,
-    read_header,
-    read_records,
-    verify_crc,
-)
+from odradek_protocol.records import native
+from odradek_protocol.records.batch import read_header, verify_crc
+from odradek_protocol.records.builder import BatchBuilder, BuilderSealed
 from odradek_protocol.records.from_arrow import (
     ArrowRecords,
     PureColumns,
@@ -34,6 +28,8 @@ from odradek_protocol.records.from_arrow import (
     UnwritablePartition,
     UnwritableRow,
 )
+from odradek_protocol.records.layout import HEADER_BYTES
+from odradek_protocol.records.record import read_records
 
 NOW = 1_700_000_000_000
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -23,21 +23,17 @@ from kafka.record.memory_records import MemoryRecords as KpMemoryRecords
 
 import budget
 from odradek_protocol.compression import Codec
-from odradek_protocol.records import (
-    BatchBuilder,
-    ControlType,
-    Record,
-    RecordRules,
-    TimestampType,
-    control_batch,
+from odradek_protocol.records.batch import (
     iter_batches,
     read_header,
-    read_records,
     set_log_append_time,
     stamp,
-    validate_records,
     verify_crc,
 )
+from odradek_protocol.records.builder import BatchBuilder, control_batch
+from odradek_protocol.records.record import Record, TimestampType, read_records
+from odradek_protocol.records.validation import RecordRules, validate_records
+from odradek_protocol.stored.control_marker import ControlType
 
 pytestmark = pytest.mark.usefixtures("codec_twin")
 

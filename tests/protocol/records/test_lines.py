@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import record_codecs
 from odradek_protocol.compression import Codec
-from odradek_protocol.records import BatchBuilder, CorruptBatch, read_header, read_records
+from odradek_protocol.records.batch import CorruptBatch, read_header
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.records.from_arrow import RowTooLarge
 from odradek_protocol.records.lines import LineRecords, ValueLines, join_lines, split_lines
-from odradek_protocol.records.record import read_body
+from odradek_protocol.records.record import read_body, read_records
 
 pytestmark = pytest.mark.usefixtures("codec_twin")
 

@@ -75,7 +75,10 @@ def copy_of_the_package(folder: Path) -> Path:
 
 def described(protocol: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     code = (
-        "from odradek_protocol.records import native, BatchBuilder, read_records, read_header\n"
+        "from odradek_protocol.records import native\n"
+        "from odradek_protocol.records.batch import read_header\n"
+        "from odradek_protocol.records.builder import BatchBuilder\n"
+        "from odradek_protocol.records.record import read_records\n"
         "builder = BatchBuilder()\nbuilder.append(5, b'k', b'v')\nbatch = builder.build()\n"
         "assert read_records(batch, 0, read_header(batch))[0].value == b'v'\n"
         "print(native.describe(), native.IN_USE)\n"

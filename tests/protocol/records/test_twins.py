@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 import budget
 import record_codecs
-from odradek_protocol.records import BatchBuilder, CorruptBatch, native, record
+from odradek_protocol.records import native, record
 from odradek_protocol.records.arrow import PureRows, TimestampBeyondMicroseconds, _microseconds
+from odradek_protocol.records.batch import CorruptBatch
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.records.encoding import encode_headers, encode_rows
 from odradek_protocol.records.place import PurePlace
 from odradek_protocol.records.record import (

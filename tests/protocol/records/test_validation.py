@@ -5,21 +5,22 @@ from __future__ import annotations
 import pytest
 
 from odradek_protocol.compression import Codec, compress
-from odradek_protocol.records import (
-    BatchBuilder,
+from odradek_protocol.records import validation
+from odradek_protocol.records.batch import (
     BodyNotDecompressed,
     CorruptBatch,
-    RecordRules,
     read_header,
-    read_records,
-    rewrite_batch,
     set_log_append_time,
-    simple_batch,
-    validate_records,
-    validation,
 )
-from odradek_protocol.records.builder import seal
-from odradek_protocol.records.validation import MAX_RECORD_ERRORS, RecordsChecked
+from odradek_protocol.records.builder import BatchBuilder, seal, simple_batch
+from odradek_protocol.records.record import read_records
+from odradek_protocol.records.validation import (
+    MAX_RECORD_ERRORS,
+    RecordRules,
+    RecordsChecked,
+    validate_records,
+)
+from rewritten_batches import rewrite_batch
 
 pytestmark = pytest.mark.usefixtures("codec_twin")
 

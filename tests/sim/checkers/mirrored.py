@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from random import Random
 
 from odradek_broker.partition import Partition
-from odradek_protocol.records import iter_batches, read_records
-from odradek_protocol.records.batch import BatchHeader, stamp
+from odradek_protocol.records.batch import BatchHeader, iter_batches, stamp
 from odradek_protocol.records.builder import BatchBuilder, control_batch
+from odradek_protocol.records.record import read_records
 from odradek_protocol.stored.control_marker import ControlType
 
 _TIME_MS = 1_700_000_000_000

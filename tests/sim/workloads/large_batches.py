@@ -16,7 +16,7 @@ from odradek_client.admin import Admin, NewTopic
 from odradek_protocol import frames
 from odradek_protocol.compression import Codec
 from odradek_protocol.keys import APIS, ApiKey
-from odradek_protocol.records import BatchBuilder
+from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -76,21 +76,8 @@ class GroupMetadata(Protocol):
         """The wall time at which a topic was made; 0 if it is not known."""
         ...
 
-    @property
-    def consumer_assignment_interval_ms(self) -> int:
-        """The present value of group.consumer.assignment.interval.ms, which may change at any
-        time."""
-        ...
-
-    @property
-    def share_assignment_interval_ms(self) -> int:
-        """The present value of group.share.assignment.interval.ms, which may change at any time."""
-        ...
-
-    @property
-    def streams_assignment_interval_ms(self) -> int:
-        """The present value of group.streams.assignment.interval.ms, which may change at any
-        time."""
+    def assignment_interval_ms(self, group_type: str) -> int:
+        """The present value of group.TYPE.assignment.interval.ms, which may change at any time."""
         ...
 
     def group_setting_ms(self, group_id: str, name: str) -> int | None:
@@ -119,8 +106,7 @@ def assignment_interval_ms(topics: GroupMetadata, group_id: str, group_type: str
     own_ms = topics.group_setting_ms(group_id, f"{group_type}.assignment.interval.ms")
     if own_ms is not None:
         return own_ms
-    of_broker_ms: int = getattr(topics, f"{group_type}_assignment_interval_ms")
-    return of_broker_ms
+    return topics.assignment_interval_ms(group_type)
 
 
 def may_assign_again(assigned_ms: int, interval_ms: int, wall_ms: int) -> bool:

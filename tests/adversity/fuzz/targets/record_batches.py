@@ -39,7 +39,7 @@ from odradek_protocol.records.batch import (
     update_crc,
     verify_crc,
 )
-from odradek_protocol.records.builder import rewrite_batch, seal
+from odradek_protocol.records.builder import seal
 from odradek_protocol.records.layout import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
@@ -49,6 +49,7 @@ from odradek_protocol.records.layout import (
 )
 from odradek_protocol.records.record import read_body, read_records, scan_records
 from odradek_protocol.schemas.fetch import AbortedTransaction
+from rewritten_batches import rewrite_batch
 
 _BODY_BYTES_MAX = MEGABYTE
 _TAKES_MAX = 10_000

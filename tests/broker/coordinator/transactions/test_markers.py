@@ -13,7 +13,8 @@ from fake_verifier import FakeVerifier
 from odradek_broker.coordinator.transactions.completion import MarkerRequest
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import iter_batches, read_records
+from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.records.record import read_records
 from odradek_protocol.schemas.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek_protocol.schemas.list_offsets import (
     ListOffsetsPartition,

@@ -11,7 +11,7 @@ from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_protocol.constants import MAX_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

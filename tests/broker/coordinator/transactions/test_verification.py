@@ -16,7 +16,7 @@ from odradek_broker.coordinator.transactions import verification
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_broker.storage.producers import verifications
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import iter_batches
+from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest
 from raw_client import RawClient
 from raw_transactions import (
