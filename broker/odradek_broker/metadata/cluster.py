@@ -522,13 +522,44 @@ class ClusterMetadata:
         """Apply one record to the state. Raises MetadataError if the record contradicts the
         state."""
         check_record(record, self)
-        _REPLAY[type(record)](self, record)
-
-    def _replay_topic(self, record: TopicRecord) -> None:
-        self.topics_version += 1
-        self.topics[record.name] = Topic(record.name, record.topic_id)
-        self._names_by_id[record.topic_id] = record.name
-        self._names_by_metric_name.setdefault(metric_name(record.name), []).append(record.name)
+        match record:
+            case PartitionRecord():
+                self._replay_partition(record)
+            case PartitionRecords():
+                self._replay_partitions(record)
+            case TopicRecord():
+                self.topics_version += 1
+                self.topics[record.name] = Topic(record.name, record.topic_id)
+                self._names_by_id[record.topic_id] = record.name
+                alike = self._names_by_metric_name.setdefault(metric_name(record.name), [])
+                alike.append(record.name)
+            case RemoveTopicRecord():
+                self._replay_remove_topic(record)
+            case ConfigRecord():
+                self._replay_config(record)
+            case ClientQuotaRecord():
+                self._replay_client_quota(record)
+            case UserScramCredentialRecord():
+                self._replay_scram_credential(record)
+            case RemoveUserScramCredentialRecord():
+                self._replay_remove_scram_credential(record)
+            case AccessControlEntryRecord():
+                self.acls.add(record.id, acl_of(record))
+                # The ACL may change which topics the regular expressions of groups match (A-67).
+                self.topics_version += 1
+            case RemoveAccessControlEntryRecord():
+                self.acls.remove(record.id)
+                self.topics_version += 1
+            case DelegationTokenRecord():
+                self._replay_token(record)
+            case RemoveDelegationTokenRecord():
+                self.delegation_tokens.remove(record.token_id)
+            case FeatureLevelRecord():
+                self.feature_levels[record.name] = record.feature_level
+            case ProducerIdsRecord():
+                self._next_producer_id = record.next_producer_id
+            case _:
+                raise TypeError(f"no metadata record: {record!r}")
 
     def _replay_partition(self, record: PartitionRecord) -> None:
         name = self._names_by_id[record.topic_id]
@@ -609,18 +640,6 @@ class ClusterMetadata:
         if not credentials:
             del self.scram_credentials[record.name]
 
-    def _replay_feature_level(self, record: FeatureLevelRecord) -> None:
-        self.feature_levels[record.name] = record.feature_level
-
-    def _replay_acl(self, record: AccessControlEntryRecord) -> None:
-        self.acls.add(record.id, acl_of(record))
-        # The ACL may change which topics the regular expressions of groups match (A-67).
-        self.topics_version += 1
-
-    def _replay_remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
-        self.acls.remove(record.id)
-        self.topics_version += 1
-
     def _replay_token(self, record: DelegationTokenRecord) -> None:
         self.delegation_tokens.put(
             TokenInformation(
@@ -633,9 +652,6 @@ class ClusterMetadata:
                 record.expiration_timestamp,
             )
         )
-
-    def _replay_remove_token(self, record: RemoveDelegationTokenRecord) -> None:
-        self.delegation_tokens.remove(record.token_id)
 
     def _use_dynamic_settings(self) -> None:
         """Combine static and dynamic settings. If the combination is inconsistent, `config` stays
@@ -654,25 +670,3 @@ class ClusterMetadata:
             self.config_problem = str(problem)
         else:
             self.config_problem = ""
-
-    def _replay_producer_ids(self, record: ProducerIdsRecord) -> None:
-        self._next_producer_id = record.next_producer_id
-
-
-_Replay = Callable[[ClusterMetadata, Message | PartitionRecords], None]
-_REPLAY: dict[type[Message | PartitionRecords], _Replay] = {
-    TopicRecord: ClusterMetadata._replay_topic,  # type: ignore[dict-item]
-    PartitionRecord: ClusterMetadata._replay_partition,  # type: ignore[dict-item]
-    PartitionRecords: ClusterMetadata._replay_partitions,  # type: ignore[dict-item]
-    ConfigRecord: ClusterMetadata._replay_config,  # type: ignore[dict-item]
-    RemoveTopicRecord: ClusterMetadata._replay_remove_topic,  # type: ignore[dict-item]
-    ClientQuotaRecord: ClusterMetadata._replay_client_quota,  # type: ignore[dict-item]
-    FeatureLevelRecord: ClusterMetadata._replay_feature_level,  # type: ignore[dict-item]
-    ProducerIdsRecord: ClusterMetadata._replay_producer_ids,  # type: ignore[dict-item]
-    UserScramCredentialRecord: ClusterMetadata._replay_scram_credential,  # type: ignore[dict-item]
-    RemoveUserScramCredentialRecord: ClusterMetadata._replay_remove_scram_credential,  # type: ignore[dict-item]
-    AccessControlEntryRecord: ClusterMetadata._replay_acl,  # type: ignore[dict-item]
-    RemoveAccessControlEntryRecord: ClusterMetadata._replay_remove_acl,  # type: ignore[dict-item]
-    DelegationTokenRecord: ClusterMetadata._replay_token,  # type: ignore[dict-item]
-    RemoveDelegationTokenRecord: ClusterMetadata._replay_remove_token,  # type: ignore[dict-item]
-}

@@ -63,10 +63,45 @@ class MetadataImage:
         """Apply one record that the metadata has accepted; `values`: the encoded record, or each of
         the `PartitionRecords`."""
         self.apply_changes(_CHANGES_PER_RECORD + len(values))
-        if isinstance(record, PartitionRecords):
-            self._replay_partitions(record, values)
-        else:
-            _REPLAY[type(record)](self, record, *values)
+        value = values[0] if values else b""
+        match record:
+            case PartitionRecords():
+                self._replay_partitions(record, values)
+            case PartitionRecord(topic_id=topic_id, partition_id=index):
+                # All keys of a topic share one bytes object, to save memory: each id read from a
+                # log is a new object.
+                self._put((self._topics[topic_id][0], index), value)
+            case TopicRecord():
+                self._topics[record.topic_id] = record.topic_id, record.name
+                self._put(record.topic_id, value)
+            case RemoveTopicRecord():
+                self._remove_topic(record.topic_id)
+            case ConfigRecord():
+                key = record.resource_type, record.resource_name
+                self._set(key, record.name, None if record.value is None else value)
+            case ClientQuotaRecord():
+                entity = quota_entity(
+                    (each.entity_type, each.entity_name) for each in record.entity
+                )
+                self._set(("quotas", entity), record.key, None if record.remove else value)
+            case UserScramCredentialRecord():
+                self._set(("scram", record.name), str(record.mechanism), value)
+            case RemoveUserScramCredentialRecord():
+                self._set(("scram", record.name), str(record.mechanism), None)
+            case AccessControlEntryRecord():
+                self._put(("ACL", record.id), value)
+            case RemoveAccessControlEntryRecord():
+                self._put(("ACL", record.id), None)
+            case DelegationTokenRecord():
+                self._put(("token", record.token_id), value)
+            case RemoveDelegationTokenRecord():
+                self._put(("token", record.token_id), None)
+            case FeatureLevelRecord():
+                self._put(("feature", record.name), value)
+            case ProducerIdsRecord():
+                self._put(_PRODUCER_IDS, value)
+            case _:
+                raise TypeError(f"no metadata record: {record!r}")
 
     def values(self) -> Iterator[bytes]:
         """The encoded records of the present state. Changes that are replayed while the iterator is
@@ -107,16 +142,6 @@ class MetadataImage:
         else:
             self._entries[key] = entry
 
-    def _replay_topic(self, record: TopicRecord, value: bytes) -> None:
-        self._topics[record.topic_id] = record.topic_id, record.name
-        self._put(record.topic_id, value)
-
-    def _replay_partition(self, record: PartitionRecord, value: bytes) -> None:
-        # All keys of a topic share one bytes object, to save memory: each id read from a log is a
-        # new object.
-        topic_id = self._topics[record.topic_id][0]
-        self._put((topic_id, record.partition_id), value)
-
     def _replay_partitions(self, records: PartitionRecords, values: Sequence[bytes]) -> None:
         topic_id = self._topics[records.first.topic_id][0]
         keys = [(topic_id, index) for index in records.indexes]
@@ -126,8 +151,8 @@ class MetadataImage:
         for key, value in zip(keys, values, strict=True):
             self._put(key, value)
 
-    def _replay_remove_topic(self, record: RemoveTopicRecord, value: bytes) -> None:
-        topic_id, name = self._topics.pop(record.topic_id)
+    def _remove_topic(self, topic_id: bytes) -> None:
+        topic_id, name = self._topics.pop(topic_id)
         self._put(topic_id, None)
         self._put((RESOURCE_TOPIC, name), None)
         index = 0  # Partitions are numbered without gaps.
@@ -138,37 +163,6 @@ class MetadataImage:
             self._put((topic_id, index), None)
             index += 1
 
-    def _replay_config(self, record: ConfigRecord, value: bytes) -> None:
-        key = record.resource_type, record.resource_name
-        self._set(key, record.name, None if record.value is None else value)
-
-    def _replay_client_quota(self, record: ClientQuotaRecord, value: bytes) -> None:
-        entity = quota_entity((each.entity_type, each.entity_name) for each in record.entity)
-        self._set(("quotas", entity), record.key, None if record.remove else value)
-
-    def _replay_scram_credential(self, record: UserScramCredentialRecord, value: bytes) -> None:
-        self._set(("scram", record.name), str(record.mechanism), value)
-
-    def _replay_remove_scram_credential(
-        self, record: RemoveUserScramCredentialRecord, value: bytes
-    ) -> None:
-        self._set(("scram", record.name), str(record.mechanism), None)
-
-    def _replay_acl(self, record: AccessControlEntryRecord, value: bytes) -> None:
-        self._put(("ACL", record.id), value)
-
-    def _replay_remove_acl(self, record: RemoveAccessControlEntryRecord, value: bytes) -> None:
-        self._put(("ACL", record.id), None)
-
-    def _replay_token(self, record: DelegationTokenRecord, value: bytes) -> None:
-        self._put(("token", record.token_id), value)
-
-    def _replay_remove_token(self, record: RemoveDelegationTokenRecord, value: bytes) -> None:
-        self._put(("token", record.token_id), None)
-
-    def _replay_feature_level(self, record: FeatureLevelRecord, value: bytes) -> None:
-        self._put(("feature", record.name), value)
-
     def _set(self, key: object, name: str, value: bytes | None) -> None:
         """Set one setting of the entry `key`; a value of None removes the setting."""
         settings = cast(dict[str, bytes], self._get(key) or {})
@@ -176,9 +170,6 @@ class MetadataImage:
         if value is not None:
             kept[name] = value
         self._put(key, kept or None)
-
-    def _replay_producer_ids(self, record: ProducerIdsRecord, value: bytes) -> None:
-        self._put(_PRODUCER_IDS, value)
 
 
 class _Frozen(Iterator[bytes]):
@@ -211,21 +202,3 @@ def _flat(entries: Iterable[_Entry]) -> Iterator[bytes]:
             yield from entry.values()
         else:
             yield entry
-
-
-_Replay = Callable[[MetadataImage, Message, bytes], None]
-_REPLAY: dict[type[Message], _Replay] = {
-    TopicRecord: MetadataImage._replay_topic,  # type: ignore[dict-item]
-    PartitionRecord: MetadataImage._replay_partition,  # type: ignore[dict-item]
-    ClientQuotaRecord: MetadataImage._replay_client_quota,  # type: ignore[dict-item]
-    ConfigRecord: MetadataImage._replay_config,  # type: ignore[dict-item]
-    RemoveTopicRecord: MetadataImage._replay_remove_topic,  # type: ignore[dict-item]
-    FeatureLevelRecord: MetadataImage._replay_feature_level,  # type: ignore[dict-item]
-    ProducerIdsRecord: MetadataImage._replay_producer_ids,  # type: ignore[dict-item]
-    UserScramCredentialRecord: MetadataImage._replay_scram_credential,  # type: ignore[dict-item]
-    RemoveUserScramCredentialRecord: MetadataImage._replay_remove_scram_credential,  # type: ignore[dict-item]
-    AccessControlEntryRecord: MetadataImage._replay_acl,  # type: ignore[dict-item]
-    RemoveAccessControlEntryRecord: MetadataImage._replay_remove_acl,  # type: ignore[dict-item]
-    DelegationTokenRecord: MetadataImage._replay_token,  # type: ignore[dict-item]
-    RemoveDelegationTokenRecord: MetadataImage._replay_remove_token,  # type: ignore[dict-item]
-}

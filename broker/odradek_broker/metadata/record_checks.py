@@ -8,7 +8,7 @@ for each record that is replayed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from odradek_broker.config.client_metrics_settings import METRICS_SETTINGS
@@ -71,9 +71,35 @@ class Known(Protocol):
 
 def check_record(record: Message | PartitionRecords, known: Known) -> None:
     """Raise MetadataError if a record contradicts the state."""
-    check = _CHECKS.get(type(record))
-    if check is not None:
-        check(record, known)
+    match record:
+        case PartitionRecord(topic_id=topic_id) if known.topic_name(topic_id) is None:
+            raise MetadataError(f"a partition of the unknown topic {topic_id.hex()}")
+        case PartitionRecords():
+            check_record(record.first, known)
+        case TopicRecord(name=name, topic_id=topic_id):
+            if known.has_topic(name) or known.topic_name(topic_id) is not None:
+                raise MetadataError(f"topic {name} is created twice")
+        case RemoveTopicRecord(topic_id=topic_id) if known.topic_name(topic_id) is None:
+            raise MetadataError(f"the unknown topic {topic_id.hex()} is removed")
+        case ClientQuotaRecord(key=key) if key not in _QUOTA_KEYS:
+            raise MetadataError(f"a quota of the unknown kind {key!r}")
+        case UserScramCredentialRecord():
+            scram_mechanism(record.mechanism)
+        case RemoveUserScramCredentialRecord(name=name):
+            if not known.has_credential(name, scram_mechanism(record.mechanism)):
+                raise MetadataError(f"a credential that {name!r} does not have is removed")
+        case FeatureLevelRecord():
+            _check_feature_level(record)
+        case AccessControlEntryRecord():
+            acl = acl_of(record)
+            if known.acl(record.id) is not None or known.has_acl(acl):
+                raise MetadataError(f"the ACL {acl} is created twice")
+        case RemoveAccessControlEntryRecord() if known.acl(record.id) is None:
+            raise MetadataError(f"the unknown ACL {record.id.hex()} is removed")
+        case RemoveDelegationTokenRecord(token_id=token_id) if not known.has_token(token_id):
+            raise MetadataError(f"the unknown delegation token {token_id!r} is removed")
+        case ProducerIdsRecord(next_producer_id=end) if end <= known.producer_ids_end:
+            raise MetadataError(f"producer ids go back to {end}")
 
 
 def check_all(records: Sequence[MetadataRecord], known: Known) -> None:
@@ -102,41 +128,31 @@ class _Ahead:
 
     def note(self, record: MetadataRecord) -> None:
         """Note the effect of a record that was checked."""
-        note = _NOTES.get(type(record))
-        if note is not None:
-            note(self, record)
-
-    def _note_topic(self, record: TopicRecord) -> None:
-        self._changes["topic", record.name] = True
-        self._changes["id", record.topic_id] = record.name
-
-    def _note_remove_topic(self, record: RemoveTopicRecord) -> None:
-        self._changes["topic", self.topic_name(record.topic_id)] = None
-        self._changes["id", record.topic_id] = None
-
-    def _note_acl(self, record: AccessControlEntryRecord) -> None:
-        acl = acl_of(record)
-        self._changes["ACL id", record.id] = acl
-        self._changes["ACL", acl] = True
-
-    def _note_remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
-        self._changes["ACL", self.acl(record.id)] = None
-        self._changes["ACL id", record.id] = None
-
-    def _note_token(self, record: DelegationTokenRecord) -> None:
-        self._changes["token", record.token_id] = True
-
-    def _note_remove_token(self, record: RemoveDelegationTokenRecord) -> None:
-        self._changes["token", record.token_id] = None
-
-    def _note_credential(self, record: UserScramCredentialRecord) -> None:
-        self._changes["credential", (record.name, scram_mechanism(record.mechanism))] = True
-
-    def _note_remove_credential(self, record: RemoveUserScramCredentialRecord) -> None:
-        self._changes["credential", (record.name, scram_mechanism(record.mechanism))] = None
-
-    def _note_producer_ids(self, record: ProducerIdsRecord) -> None:
-        self.producer_ids_end = record.next_producer_id
+        changes = self._changes
+        match record:
+            case TopicRecord():
+                changes["topic", record.name] = True
+                changes["id", record.topic_id] = record.name
+            case RemoveTopicRecord():
+                changes["topic", self.topic_name(record.topic_id)] = None
+                changes["id", record.topic_id] = None
+            case AccessControlEntryRecord():
+                acl = acl_of(record)
+                changes["ACL id", record.id] = acl
+                changes["ACL", acl] = True
+            case RemoveAccessControlEntryRecord():
+                changes["ACL", self.acl(record.id)] = None
+                changes["ACL id", record.id] = None
+            case DelegationTokenRecord():
+                changes["token", record.token_id] = True
+            case RemoveDelegationTokenRecord():
+                changes["token", record.token_id] = None
+            case UserScramCredentialRecord():
+                changes["credential", (record.name, scram_mechanism(record.mechanism))] = True
+            case RemoveUserScramCredentialRecord():
+                changes["credential", (record.name, scram_mechanism(record.mechanism))] = None
+            case ProducerIdsRecord():
+                self.producer_ids_end = record.next_producer_id
 
     def has_topic(self, name: str) -> bool:
         found = self._changes.get(("topic", name), self)
@@ -196,25 +212,6 @@ def scram_mechanism(number: int) -> ScramMechanism:
     return mechanism
 
 
-def _check_topic(record: TopicRecord, known: Known) -> None:
-    if known.has_topic(record.name) or known.topic_name(record.topic_id) is not None:
-        raise MetadataError(f"topic {record.name} is created twice")
-
-
-def _check_partition(record: PartitionRecord, known: Known) -> None:
-    if known.topic_name(record.topic_id) is None:
-        raise MetadataError(f"a partition of the unknown topic {record.topic_id.hex()}")
-
-
-def _check_partitions(records: PartitionRecords, known: Known) -> None:
-    _check_partition(records.first, known)
-
-
-def _check_remove_topic(record: RemoveTopicRecord, known: Known) -> None:
-    if known.topic_name(record.topic_id) is None:
-        raise MetadataError(f"the unknown topic {record.topic_id.hex()} is removed")
-
-
 def _check_setting(record: ConfigRecord) -> None:
     """Raise MetadataError if a start could not read a setting. Not called for records that are
     replayed, because an older version may have written such a value, which a later record then
@@ -227,76 +224,10 @@ def _check_setting(record: ConfigRecord) -> None:
             raise MetadataError(f"a setting of {record.resource_name}: {problem}") from problem
 
 
-def _check_client_quota(record: ClientQuotaRecord, _: Known) -> None:
-    if record.key not in _QUOTA_KEYS:
-        raise MetadataError(f"a quota of the unknown kind {record.key!r}")
-
-
-def _check_scram_credential(record: UserScramCredentialRecord, _: Known) -> None:
-    scram_mechanism(record.mechanism)
-
-
-def _check_remove_scram_credential(record: RemoveUserScramCredentialRecord, known: Known) -> None:
-    if not known.has_credential(record.name, scram_mechanism(record.mechanism)):
-        raise MetadataError(f"a credential that {record.name!r} does not have is removed")
-
-
-def _check_feature_level(record: FeatureLevelRecord, _: Known) -> None:
+def _check_feature_level(record: FeatureLevelRecord) -> None:
     levels = FEATURES.get(record.name)
     if levels is None or not levels.lowest <= record.feature_level <= levels.highest:
         raise MetadataError(
             f"the feature {record.name!r} is at level {record.feature_level}, which this version of"
             " the broker does not have"
         )
-
-
-def _check_acl(record: AccessControlEntryRecord, known: Known) -> None:
-    acl = acl_of(record)
-    if known.acl(record.id) is not None or known.has_acl(acl):
-        raise MetadataError(f"the ACL {acl} is created twice")
-
-
-def _check_remove_acl(record: RemoveAccessControlEntryRecord, known: Known) -> None:
-    if known.acl(record.id) is None:
-        raise MetadataError(f"the unknown ACL {record.id.hex()} is removed")
-
-
-def _check_remove_token(record: RemoveDelegationTokenRecord, known: Known) -> None:
-    if not known.has_token(record.token_id):
-        raise MetadataError(f"the unknown delegation token {record.token_id!r} is removed")
-
-
-def _check_producer_ids(record: ProducerIdsRecord, known: Known) -> None:
-    if record.next_producer_id <= known.producer_ids_end:
-        raise MetadataError(f"producer ids go back to {record.next_producer_id}")
-
-
-_Record = Message | PartitionRecords
-_Check = Callable[[_Record, Known], None]
-_CHECKS: dict[type[_Record], _Check] = {
-    TopicRecord: _check_topic,  # type: ignore[dict-item]
-    PartitionRecord: _check_partition,  # type: ignore[dict-item]
-    PartitionRecords: _check_partitions,  # type: ignore[dict-item]
-    RemoveTopicRecord: _check_remove_topic,  # type: ignore[dict-item]
-    ClientQuotaRecord: _check_client_quota,  # type: ignore[dict-item]
-    UserScramCredentialRecord: _check_scram_credential,  # type: ignore[dict-item]
-    RemoveUserScramCredentialRecord: _check_remove_scram_credential,  # type: ignore[dict-item]
-    FeatureLevelRecord: _check_feature_level,  # type: ignore[dict-item]
-    AccessControlEntryRecord: _check_acl,  # type: ignore[dict-item]
-    RemoveAccessControlEntryRecord: _check_remove_acl,  # type: ignore[dict-item]
-    RemoveDelegationTokenRecord: _check_remove_token,  # type: ignore[dict-item]
-    ProducerIdsRecord: _check_producer_ids,  # type: ignore[dict-item]
-}
-
-_Note = Callable[[_Ahead, _Record], None]
-_NOTES: dict[type[_Record], _Note] = {
-    TopicRecord: _Ahead._note_topic,  # type: ignore[dict-item]
-    RemoveTopicRecord: _Ahead._note_remove_topic,  # type: ignore[dict-item]
-    AccessControlEntryRecord: _Ahead._note_acl,  # type: ignore[dict-item]
-    RemoveAccessControlEntryRecord: _Ahead._note_remove_acl,  # type: ignore[dict-item]
-    DelegationTokenRecord: _Ahead._note_token,  # type: ignore[dict-item]
-    RemoveDelegationTokenRecord: _Ahead._note_remove_token,  # type: ignore[dict-item]
-    UserScramCredentialRecord: _Ahead._note_credential,  # type: ignore[dict-item]
-    RemoveUserScramCredentialRecord: _Ahead._note_remove_credential,  # type: ignore[dict-item]
-    ProducerIdsRecord: _Ahead._note_producer_ids,  # type: ignore[dict-item]
-}
