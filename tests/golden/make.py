@@ -40,155 +40,104 @@ VERSIONS = {api.name: api.versions for api in APIS.values()}
 VARIANTS = ("full", "sparse", "long")
 
 
-def _fields(**types: Any) -> list[dict[str, Any]]:
-    """Field definitions in Kafka's form, from types; the type of an array is a list of its
-    fields."""
+def _fields(text: str, **arrays: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Field definitions in Kafka's form, from `name type` lines; the fields of the array `[]` are
+    those of `arrays`. A type with `?` is nullable."""
     made = []
-    for name, kind in types.items():
-        field: dict[str, Any] = {"name": name, "versions": "0+", "type": kind}
-        if isinstance(kind, list):
-            field |= {"type": "[]", "fields": kind}
+    for name, kind in (line.split() for line in re.split(r"[,\n]", text) if line.strip()):
+        field: dict[str, Any] = {"name": name, "versions": "0+", "type": kind.rstrip("?")}
+        if kind == "[]":
+            field["fields"] = arrays[name]
         elif kind.endswith("?"):
-            field |= {"type": kind[:-1], "nullableVersions": "0+"}
+            field["nullableVersions"] = "0+"
         made.append(field)
     return made
 
 
-_DETAILS = _fields(Name="string", Value="string")
+_DETAILS = _fields("Name string, Value string")
 _EVENT = _fields(
-    TimeMs="int64",
-    LastTimeMs="int64",
-    Times="int32",
-    Name="string",
-    Text="string",
+    "TimeMs int64, LastTimeMs int64, Times int32, Name string, Text string, Details []",
     Details=_DETAILS,
 )
-_STATE = _fields(Name="string", Text="string", Details=_DETAILS)
+_STATE = _fields("Name string, Text string, Details []", Details=_DETAILS)
+_ERROR = "ThrottleTimeMs int32, ErrorCode int16, ErrorMessage string?,"
 #: The messages that are not Kafka's: (request, response), all flexible and only of version 0.
 PRIVATE = {
     "DescribeHistory": (
-        _fields(SubjectType="int8", Subject="string", Limit="int32"),
+        _fields("SubjectType int8, Subject string, Limit int32"),
         _fields(
-            ThrottleTimeMs="int32",
-            ErrorCode="int16",
-            ErrorMessage="string?",
-            NowMs="int64",
-            StartedMs="int64",
-            CompleteSinceMs="int64",
-            Dropped="int64",
+            _ERROR
+            + """NowMs int64, StartedMs int64, CompleteSinceMs int64, Dropped int64,
+            Events [], States []""",
             Events=_EVENT,
             States=_STATE,
         ),
     ),
     "DescribeBroker": (
-        _fields(Sections="[]int8", Limit="int32", Offset="int32", Filter="string", After="int64"),
+        _fields("Sections []int8, Limit int32, Offset int32, Filter string, After int64"),
         _fields(
-            ThrottleTimeMs="int32",
-            ErrorCode="int16",
-            ErrorMessage="string?",
-            NowMs="int64",
-            StartedMs="int64",
-            NodeId="int32",
-            Version="string",
-            ConsoleUrl="string?",
-            Counters=_fields(Name="string", Value="float64"),
-            BoundsUs="[]int64",
+            _ERROR
+            + """NowMs int64, StartedMs int64, NodeId int32, Version string,
+            ConsoleUrl string?, Counters [], BoundsUs []int64, Requests [], ConnectionsTotal int32,
+            Connections [], Problems [], NextAfter int64, Events []""",
+            Counters=_fields("Name string, Value float64"),
             Requests=_fields(
-                Name="string", Requests="int64", Errors="int64", SumUs="int64", Counts="[]int64"
+                "Name string, Requests int64, Errors int64, SumUs int64, Counts []int64"
             ),
-            ConnectionsTotal="int32",
             Connections=_fields(
-                ConnectionId="int64",
-                Listener="string",
-                Host="string",
-                User="string",
-                ClientId="string?",
-                SoftwareName="string",
-                SoftwareVersion="string",
-                OpenedMs="int64",
-                Requests="int64",
-                ApiName="string",
+                """ConnectionId int64, Listener string, Host string, User string, ClientId string?,
+                SoftwareName string, SoftwareVersion string, OpenedMs int64, Requests int64,
+                ApiName string"""
             ),
-            Problems=_fields(Name="string", Text="string", SubjectType="int8", Subject="string"),
-            NextAfter="int64",
-            Events=_fields(Number="int64", SubjectType="int8", Subject="string") + _EVENT,
+            Problems=_fields("Name string, Text string, SubjectType int8, Subject string"),
+            Events=_fields("Number int64, SubjectType int8, Subject string") + _EVENT,
         ),
     ),
     "DescribeClientTelemetry": (
-        _fields(ClientInstanceId="uuid", After="uuid", First="int32", Limit="int32"),
+        _fields("ClientInstanceId uuid, After uuid, First int32, Limit int32"),
         _fields(
-            ThrottleTimeMs="int32",
-            ErrorCode="int16",
-            ErrorMessage="string?",
+            _ERROR + "Clients [], Metrics [], More bool",
             Clients=_fields(
-                ClientInstanceId="uuid",
-                ClientId="string",
-                SoftwareName="string",
-                SoftwareVersion="string",
-                Host="string",
-                Port="string",
-                User="string",
-                Gone="bool",
-                Subscribed="[]string",
-                PushIntervalMs="int32",
-                Pushes="int64",
-                LastPushAgeMs="int64",
-                LastPushBytes="int32",
-                Series="int32",
-                LeftOut="int32",
+                """ClientInstanceId uuid, ClientId string, SoftwareName string,
+                SoftwareVersion string, Host string, Port string, User string, Gone bool,
+                Subscribed []string, PushIntervalMs int32, Pushes int64, LastPushAgeMs int64,
+                LastPushBytes int32, Series int32, LeftOut int32"""
             ),
             Metrics=_fields(
-                Name="string",
-                Source="string",
-                Kind="string",
+                "Name string, Source string, Kind string, Labels [], Value float64",
                 Labels=_DETAILS,
-                Value="float64",
             ),
-            More="bool",
         ),
     ),
     "AppendMirrorRecords": (
         _fields(
-            TimeoutMs="int32",
+            "TimeoutMs int32, Topics []",
             Topics=_fields(
-                Name="string",
-                TopicId="uuid",
-                Source="string",
+                "Name string, TopicId uuid, Source string, Partitions []",
                 Partitions=_fields(
-                    PartitionIndex="int32",
-                    ExpectedEndOffset="int64",
-                    FetchOffset="int64",
-                    SourceLeaderEpoch="int32",
-                    SourceLogStartOffset="int64",
-                    SourceHighWatermark="int64",
-                    Records="records?",
+                    """PartitionIndex int32, ExpectedEndOffset int64, FetchOffset int64,
+                    SourceLeaderEpoch int32, SourceLogStartOffset int64,
+                    SourceHighWatermark int64, Records records?"""
                 ),
             ),
         ),
         _fields(
-            ThrottleTimeMs="int32",
+            "ThrottleTimeMs int32, Topics []",
             Topics=_fields(
-                Name="string",
+                "Name string, Partitions []",
                 Partitions=_fields(
-                    PartitionIndex="int32",
-                    ErrorCode="int16",
-                    ErrorMessage="string?",
-                    LogStartOffset="int64",
-                    LogEndOffset="int64",
-                    LastLeaderEpoch="int32",
+                    """PartitionIndex int32, ErrorCode int16, ErrorMessage string?,
+                    LogStartOffset int64, LogEndOffset int64, LastLeaderEpoch int32"""
                 ),
             ),
         ),
     ),
     "PromoteMirrorTopics": (
-        _fields(TimeoutMs="int32", Topics="[]string"),
+        _fields("TimeoutMs int32, Topics []string"),
         _fields(
-            ThrottleTimeMs="int32",
+            "ThrottleTimeMs int32, Topics []",
             Topics=_fields(
-                Name="string",
-                ErrorCode="int16",
-                ErrorMessage="string?",
-                AbortedTransactions="int32",
+                "Name string, ErrorCode int16, ErrorMessage string?, AbortedTransactions int32"
             ),
         ),
     ),
@@ -406,6 +355,22 @@ class KioValues(Values):
         return self.value(kind, {"name": name})
 
 
+def _json(line: dict[str, Any]) -> str:
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+
+
+def _line(direction: str, version: int, variant: str, data: bytes, meant: Any) -> str:
+    return _json(
+        {
+            "direction": direction,
+            "version": version,
+            "variant": variant,
+            "hex": data.hex(),
+            "value": meant,
+        }
+    )
+
+
 def kio_lines_of(name: str) -> list[str]:
     """The lines of an API that kio has and kafka-python does not."""
     lines = []
@@ -418,14 +383,7 @@ def kio_lines_of(name: str) -> list[str]:
                 entity, meant = KioValues(version, variant).entity(cls)
                 buffer = io.BytesIO()
                 serial.entity_writer(cls)(buffer, entity)
-                line = {
-                    "direction": direction,
-                    "version": version,
-                    "variant": variant,
-                    "hex": buffer.getvalue().hex(),
-                    "value": meant,
-                }
-                lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+                lines.append(_line(direction, version, variant, buffer.getvalue(), meant))
     return lines
 
 
@@ -451,14 +409,7 @@ def judged_lines_of(name: str) -> tuple[list[str], list[str]]:
                 if data in seen:
                     continue
                 seen.add(data)
-                line = {
-                    "direction": direction,
-                    "version": version,
-                    "variant": variant,
-                    "hex": data.hex(),
-                    "value": meant,
-                }
-                lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+                lines.append(_line(direction, version, variant, data, meant))
     return lines, troubles
 
 
@@ -507,14 +458,7 @@ def private_lines_of(name: str) -> list[str]:
     for direction, fields in zip(("request", "response"), PRIVATE[name], strict=True):
         for variant in VARIANTS:
             given, meant = Values(0, variant).message(fields)
-            line = {
-                "direction": direction,
-                "version": 0,
-                "variant": variant,
-                "hex": flexible_bytes(fields, given).hex(),
-                "value": meant,
-            }
-            lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+            lines.append(_line(direction, 0, variant, flexible_bytes(fields, given), meant))
     return lines
 
 
@@ -673,7 +617,7 @@ class Recorder:
                     "hex": frame.hex(),
                     "value": meaning(decoded),
                 }
-                lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+                lines.append(_json(line))
         return lines
 
 
