@@ -166,7 +166,6 @@ class Partition:
 
     @property
     def next_offset(self) -> int:
-        """The offset of the next record that is appended."""
         return self.log.log_end_offset
 
     def check_leader_epoch(self, epoch: int) -> ErrorCode:

@@ -127,7 +127,6 @@ class ReplicaManager:
         return partition
 
     def lead(self, log: PartitionLog, leader_epoch: int) -> Partition:
-        """Create the partition of a log, with this leader epoch."""
         log.watch = self._watch
         return Partition(log, leader_epoch, self._request_flush, self._later)
 

@@ -512,7 +512,6 @@ class Slices:
                 return
 
     def _next(self) -> Work[Any] | None:
-        """The work that has the next slice."""
         while (
             self._later
             and self._long_requests < LONG_AT_ONCE

@@ -123,7 +123,6 @@ class LastingTask:
         self._ended(failure)
 
     def stop(self) -> None:
-        """Cancel the task."""
         self._stopped = True
         self._task.cancel()
         if self._again is not None:
@@ -169,6 +168,5 @@ class Waiter(asyncio.Future[None]):
     """A future that may be completed after its event loop was closed, when nobody waits for it."""
 
     def set_result(self, result: None, /) -> None:
-        """Wake the waiting task."""
         if not self.get_loop().is_closed():
             super().set_result(result)

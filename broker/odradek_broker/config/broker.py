@@ -168,7 +168,6 @@ class BrokerConfig(BrokerSettings):
         return value
 
     def tls_settings(self, listener: str) -> TlsSettings:
-        """The settings of TLS of a listener."""
         names = [name for name in PER_LISTENER if name.startswith("ssl.")]
         values = {name.replace(".", "_"): self.listener_value(listener, name) for name in names}
         if any(each.name == listener and each.protocol.is_sasl for each in self.broker_listeners):

@@ -474,9 +474,7 @@ class OffsetPartition(InternalPartition, Protocol):
     """A partition that knows its next offset."""
 
     @property
-    def next_offset(self) -> int:
-        """The offset of the next record that is appended."""
-        ...
+    def next_offset(self) -> int: ...
 
 
 class OffsetCore(Core, Protocol):

@@ -34,7 +34,6 @@ class CompactionRecorder:
         )
 
     def failed(self, where: TopicPartition, problem: str) -> None:
-        """Record that a cleaning has failed."""
         self._history.record(
             f"{where[0]}-{where[1]}", EventKind.CLEANING_FAILED, partitions=(where,), reason=problem
         )

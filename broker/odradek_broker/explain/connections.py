@@ -25,7 +25,6 @@ class ConnectionPeers:
         self._subjects: dict[int, str] = {}
 
     def opened(self, peer: Peer) -> None:
-        """Add a connection to the open connections."""
         peer.opened_ms = self._wall_ms()
         self.peers[peer.connection_id] = peer
 

@@ -205,7 +205,6 @@ class GroupRecorder:
         self._settings = settings
 
     def record(self, event: GroupEvent) -> None:
-        """Record an event, with its reason as text."""
         add, settings = self._history.record, self._settings
         match event:
             case RecordReplayed():

@@ -168,7 +168,6 @@ class Ring(Generic[S, E]):
         return len(self._events)
 
     def last_of(self, subject: S) -> E | None:
-        """The newest event of a subject."""
         history = self._subjects.get(subject)
         if history is None or not history.numbers:
             return None
@@ -189,7 +188,6 @@ class Ring(Generic[S, E]):
             self._drop_oldest()
 
     def about(self, subject: S) -> SubjectHistory[E]:
-        """The events of a subject."""
         history = self._subjects.get(subject)
         since_ms = max(self.started_ms, self._dropped_ms)
         if history is None:

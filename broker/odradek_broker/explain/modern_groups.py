@@ -134,7 +134,6 @@ def _partitions(held: Partitions | HeldTasks, topics: GroupMetadata) -> list[Top
 
 
 def _progress(group: Group, member: Member) -> str:
-    """The progress of a member towards its target."""
     if isinstance(member, ShareMember):
         if member.epoch != group.epoch:
             return "until there is a new assignment"

@@ -59,7 +59,6 @@ class ProducerRecorder:
         self.on_new_producer: Callable[[int], None] = lambda _: None
 
     def duplicate(self, where: TopicPartition, header: BatchHeader, original: Duplicate, /) -> None:
-        """Record a duplicate batch."""
         self._history.record(
             str(header.producer_id),
             EventKind.DUPLICATE_BATCH,
@@ -73,7 +72,6 @@ class ProducerRecorder:
     def refused(
         self, where: TopicPartition, header: BatchHeader, rejected: AppendRejected, /
     ) -> None:
-        """Record a refused batch or marker."""
         self._history.record(
             str(header.producer_id),
             EventKind.MARKER_REFUSED if header.is_control else EventKind.BATCH_REFUSED,

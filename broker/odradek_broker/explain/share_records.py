@@ -349,7 +349,6 @@ class _Story:
 
 
 def _kind_of(acknowledgements: Iterable[ShareAcknowledgementBatch], offset: int) -> int | None:
-    """The type of the acknowledgement of an offset."""
     for each in acknowledgements:
         if each.first_offset <= offset <= each.last_offset:
             types = each.types

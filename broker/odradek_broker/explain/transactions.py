@@ -53,7 +53,6 @@ class TransactionRecorder:
         self._producers = producers
 
     def record(self, event: TransactionEvent) -> None:
-        """Record an event, with its reason as text."""
         add = partial(self._transactions.record, event.transactional_id)
         match event:
             case StepDecided():

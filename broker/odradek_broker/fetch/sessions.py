@@ -264,7 +264,6 @@ _Named = tuple[str, bytes, FetchPartition | OneFetch]
 
 
 def _named(request: _AnyFetch) -> Iterable[_Named]:
-    """The partitions that a request asks for."""
     if isinstance(request, OneFetch):
         topic = request.topic
         if not topic:

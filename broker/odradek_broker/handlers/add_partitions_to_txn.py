@@ -185,7 +185,6 @@ async def _results(
 
 
 async def _each_once(topics: Sequence[AddPartitionsToTxnTopic]) -> list[AddPartitionsToTxnTopic]:
-    """The topics that have partitions, each partition once."""
     found: dict[str, dict[int, None]] = {}
     async for asked in paced(topics):
         if asked.partitions:

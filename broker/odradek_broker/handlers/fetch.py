@@ -296,7 +296,6 @@ class Fetch:
         return self._answer_bytes() >= self.min_bytes
 
     def available_bytes(self, requested: RequestedPartition) -> int:
-        """See `LargeFetch`."""
         partition, error = self._partitions[requested]
         available = self._available(requested, partition, error)
         if available <= requested.max_bytes or partition is None:
@@ -582,12 +581,10 @@ def _divergence(requested: RequestedPartition, partition: Partition) -> EpochEnd
 
 
 def _named(partitions: Iterable[RequestedPartition]) -> list[str]:
-    """The topics of partitions whose name is known."""
     return [each.topic for each in partitions if each.error is not _UNKNOWN_TOPIC_ID]
 
 
 def _failed(requested: RequestedPartition, error: ErrorCode) -> PartitionData:
-    """The error answer for a partition that exists."""
     return PartitionData(
         partition_index=requested.partition,
         error_code=error,

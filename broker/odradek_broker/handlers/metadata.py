@@ -125,7 +125,6 @@ class _Answer:
         return recorded
 
     def _create(self, names: Iterable[str], quota: TakeQuota) -> list[MetadataRecord]:
-        """The records of new topics."""
         metadata = self._node.metadata
         records: list[MetadataRecord] = []
         new: list[RequestedTopic] = []

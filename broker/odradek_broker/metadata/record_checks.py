@@ -127,7 +127,6 @@ class _Ahead:
         self.producer_ids_end = known.producer_ids_end
 
     def note(self, record: MetadataRecord) -> None:
-        """Note the effect of a record that was checked."""
         changes = self._changes
         match record:
             case TopicRecord():

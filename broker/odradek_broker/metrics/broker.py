@@ -208,7 +208,6 @@ class BrokerMetrics:
         self.times[name].observe(self.now_us() - started_us)
 
     def throttled(self, quota: str, throttle_ms: int) -> None:
-        """Count a request that a quota throttles."""
         self.throttled_requests[quota] = self.throttled_requests.get(quota, 0) + 1
         self.throttle_time_ms[quota] = self.throttle_time_ms.get(quota, 0) + throttle_ms
 

@@ -141,8 +141,6 @@ class UnreadTimes:
 
 
 class _Lags:
-    """The samples of one scrape."""
-
     def __init__(self, node: Node, times: UnreadTimes) -> None:
         self._times = times
         self._now_ms = node.clock.wall_ms()

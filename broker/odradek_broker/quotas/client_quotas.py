@@ -155,7 +155,6 @@ class ClientQuotas(Generic[U]):
         return Applied(inf, user, client_id if (True, True) in self._kinds else ANY)
 
     def usage(self, applied: Applied, now_ms: int) -> U:
-        """The usage of the user and client id in `applied`."""
         key = applied.user, applied.client_id
         entry = self._usages.pop(key, None)
         if entry is None:

@@ -156,7 +156,6 @@ class QuotaManagers:
         return lambda mutations: manager.take(context, mutations, strict=strict)
 
     def in_use(self) -> Iterator[RateQuota]:
-        """The managers with a quota."""
         for manager in (self.produce, self.fetch, self.request):
             if manager is not None:
                 yield manager

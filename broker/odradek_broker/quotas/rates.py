@@ -52,7 +52,6 @@ class SampledRate:
         sample.last_ms = now_ms
 
     def per_second(self, now_ms: int) -> float:
-        """The present rate."""
         span_ms = self._span_ms(now_ms)
         return sum(sample.total for sample in self._samples) / (span_ms / 1000)
 

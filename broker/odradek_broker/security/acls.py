@@ -219,12 +219,10 @@ class AclIndex:
         self._types[acl.resource_type].remove(acl)
 
     def buckets(self, kind: AclResourceType, name: str) -> Iterator[Bucket]:
-        """The ACLs that apply to a resource."""
         found = self._types.get(kind)
         return iter(()) if found is None else found.buckets(name)
 
     def of_principal(self, kind: AclResourceType, principal: str) -> Iterable[Acl]:
-        """All ACLs of a principal on resources of one type."""
         found = self._types.get(kind)
         return () if found is None else found.by_principal.get(principal, ())
 

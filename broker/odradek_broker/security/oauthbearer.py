@@ -55,7 +55,6 @@ class OAuthBearerMechanism:
         self._validator = validator
 
     def begin(self, host: str) -> SaslServer:
-        """Begin the exchange of one client."""
         return _OAuthBearerExchange(self._validator)
 
 

@@ -187,7 +187,6 @@ class PlainMechanism:
         self._users = users
 
     def begin(self, host: str) -> SaslServer:
-        """Begin the exchange of one client."""
         return _PlainExchange(self._users, host)
 
 

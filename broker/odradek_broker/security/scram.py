@@ -118,7 +118,6 @@ class ScramUsers:
         self.new_nonce = new_nonce
 
     def begin(self, host: str) -> SaslServer:
-        """Begin the exchange of one client."""
         return _ScramExchange(self)
 
     def credential(self, user: str) -> ScramCredential | None:

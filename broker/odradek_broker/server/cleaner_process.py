@@ -49,15 +49,12 @@ class CleanerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process; None without a process."""
         return None if self._process is None else self._process.pid
 
     def begin(self, job: CleaningJob, done: CleaningDone) -> None:
-        """See `CleanerRunner`."""
         self._ask(job, done)
 
     def go_on(self, done: CleaningDone) -> None:
-        """See `CleanerRunner`."""
         self._ask(None, done)
 
     def _ask(self, job: CleaningJob | None, done: CleaningDone) -> None:
@@ -79,7 +76,6 @@ class CleanerProcess:
             self._kill()
 
     def close(self) -> None:
-        """See `CleanerRunner`."""
         self._closed = True
         self.give_up()
         self._kill()

@@ -169,7 +169,6 @@ class _InFlight:
 
 @lru_cache(maxsize=512)
 def _carries_throttle_time(response: Any, version: int) -> bool:
-    """True if a response has a throttle time in this version."""
     return any(
         spec.name == "throttle_time_ms" and version in spec.versions for spec in response.fields
     )
@@ -313,7 +312,6 @@ class Dispatcher:
         frame: memoryview,
         position: int,
     ) -> EncodedReply:
-        """Answer a request with many elements."""
         version = context.api_version
         try:
             request = await with_pauses(

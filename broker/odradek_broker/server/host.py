@@ -103,9 +103,7 @@ class BoundListener(Protocol):
         """Begin to accept connections, with TLS if `tls` is given. Raises OSError."""
         ...
 
-    def close(self) -> None:
-        """Release the address."""
-        ...
+    def close(self) -> None: ...
 
 
 class Background(Protocol):
@@ -182,8 +180,6 @@ class Host(Protocol):
 
 
 class _Socket:
-    """A `BoundListener` with a socket."""
-
     def __init__(self, listener: socket.socket) -> None:
         self._socket = listener
 

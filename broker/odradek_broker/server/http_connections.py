@@ -115,7 +115,6 @@ class HttpConnections:
         return bound[0], bound[1]
 
     async def close(self) -> None:
-        """Close all connections immediately."""
         if self._acceptor is not None:
             self._acceptor.close()
         for task, writer in list(self._open.items()):

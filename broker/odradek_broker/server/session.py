@@ -205,7 +205,6 @@ class ConnectionSession(asyncio.BufferedProtocol):
 
     @property
     def listener(self) -> str:
-        """The name of the listener that accepted the connection."""
         return self.peer.listener
 
     @property
@@ -340,7 +339,6 @@ class ConnectionSession(asyncio.BufferedProtocol):
         self._hang_up(f"its request did not arrive within {ARRIVAL_S:g} s, and memory is short")
 
     def abort(self) -> None:
-        """Close the connection immediately."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -40,9 +40,7 @@ class Receiving(Protocol):
 class Answering(Protocol):
     """A connection with a response that may be written."""
 
-    def write_ready(self) -> None:
-        """Write the responses that are ready."""
-        ...
+    def write_ready(self) -> None: ...
 
 
 #: The most responses that are written in a turn of the event loop for requests that have waited.

@@ -143,7 +143,6 @@ class Acquisition:
         self._acquired: list[Acquired] = []
 
     def run(self, fetch_offset: int) -> list[Acquired]:
-        """Acquire the available records."""
         partition = self._partition
         read_from = base = self._batches[0].base_offset
         if fetch_offset < base:

@@ -98,7 +98,6 @@ class ShareFetch:
 
     @property
     def led(self) -> Mapping[SessionPartition, LedPartition]:
-        """The share partitions that this broker leads."""
         return self._led
 
     @property

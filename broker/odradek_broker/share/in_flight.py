@@ -438,5 +438,4 @@ class InFlight:
         del self.batches[:number]
 
     def clear(self) -> None:
-        """Drop all batches."""
         self.batches.clear()

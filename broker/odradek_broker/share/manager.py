@@ -137,16 +137,13 @@ class SharePartitions:
         self.observer(event)
 
     def loaded(self) -> Iterator[LedPartition]:
-        """The share partitions that are loaded."""
         return (led for led in self._led.values() if led.state is not None)
 
     def led(self, key: ShareKey) -> LedPartition | None:
-        """A share partition that is loaded."""
         led = self._led.get(key)
         return led if led is not None and led.state is not None else None
 
     def of_group(self, group_id: str) -> list[LedPartition]:
-        """The share partitions of a group that are loaded."""
         return [led for led in self._of(group_id) if led.state is not None]
 
     # --- Leading ---
@@ -206,7 +203,6 @@ class SharePartitions:
             self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
 
     def forget_topic(self, topic_id: bytes) -> None:
-        """Drop the share partitions of a deleted topic."""
         for led in self._of(topic_id):
             self._drop(led, _E.UNKNOWN_TOPIC_OR_PARTITION)
 

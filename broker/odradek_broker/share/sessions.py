@@ -211,7 +211,6 @@ class ShareSessions:
         self._end([_Member(group_id, member_id)], SessionEnd.CLOSED)
 
     def connection_closed(self, connection_id: int) -> None:
-        """End the sessions that began on a connection."""
         self._end(list(self._members_of.get(connection_id, ())), SessionEnd.DISCONNECTED)
 
     def clear(self) -> None:

@@ -182,7 +182,6 @@ class SharePartition:
         return any(run.due_ms is not None for batch in self.in_flight for run in batch.runs)
 
     def count_by_state(self) -> dict[RecordState, int]:
-        """The number of records in flight in each state."""
         counts = dict.fromkeys(RecordState, 0)
         for batch in self.in_flight:
             for run in batch.runs:

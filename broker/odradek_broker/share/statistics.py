@@ -96,7 +96,6 @@ class ShareStatistics:
         self.topics: OrderedDict[str, TopicStatistics] = OrderedDict()
 
     def count(self, event: ShareEvent) -> None:
-        """Count the records of an event."""
         if isinstance(event, RecordsAcquired):
             return
         if isinstance(event, RecordsAcknowledged):
@@ -145,7 +144,6 @@ class ShareStatistics:
                 self._of(event.key).archived[reason] += each.last_offset - each.first_offset + 1
 
     async def fetched(self, topics: Iterable[str], failed: Iterable[str]) -> None:
-        """Count a ShareFetch for each of `topics`, and an error for each of `failed`."""
         async for name in paced(set(topics)):
             self._of_topic(name).fetches += 1
         async for name in paced(set(failed)):

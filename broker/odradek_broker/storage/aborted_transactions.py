@@ -393,7 +393,6 @@ class AbortedTransactions:
         self.close_index(segment)
 
     def close_index(self, segment: Segment) -> None:
-        """Close the file of a segment's index."""
         index = self._open.pop(segment.base_offset, None)
         if index is not None:
             index.close()

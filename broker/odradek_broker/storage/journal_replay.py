@@ -54,7 +54,6 @@ class JournalReplay:
             entries.append(_Found(entry.position, len(entry.batches), at + offset))
 
     def __len__(self) -> int:
-        """The number of partitions in the journal."""
         return len(self._found)
 
     def behind(

@@ -56,7 +56,6 @@ class LogDirectories:
 
     @property
     def online(self) -> list[LogDirectory]:
-        """The directories that have not failed."""
         return [directory for directory in self.all if not directory.failure]
 
     @property

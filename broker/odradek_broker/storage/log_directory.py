@@ -148,7 +148,6 @@ class LogDirectory:
         self._node_id = 0
 
     def path_of(self, name: str) -> str:
-        """The path of a file or subdirectory."""
         return f"{self.path}/{name}"
 
     def new_log(
@@ -215,7 +214,6 @@ class LogDirectory:
         )
 
     def release(self) -> None:
-        """Unlock the directory."""
         release, self._release = self._release, _nothing
         release()
 

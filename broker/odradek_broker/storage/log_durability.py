@@ -51,9 +51,7 @@ class FlushedLog(Protocol):
     on_flush_wanted: Callable[[Any], None]
     on_flushed: Callable[[], None]
 
-    def go_offline(self, reason: str) -> None:
-        """Take the partition offline."""
-        ...
+    def go_offline(self, reason: str) -> None: ...
 
     def failed(self, doing: str, problem: OSError) -> StorageError:
         """The error for a failed operation, after which the partition may be offline."""

@@ -132,7 +132,6 @@ class LogManager:
 
     @property
     def metadata_directory(self) -> LogDirectory:
-        """The directory of the metadata log."""
         return self._directories.metadata
 
     @property
@@ -141,7 +140,6 @@ class LogManager:
         return self._directories.usable
 
     def directory_of(self, log: PartitionLog) -> LogDirectory:
-        """The directory of a log."""
         return self._directories.at(log.directory.rpartition("/")[0])
 
     def _directory_failed(self, directory: LogDirectory) -> None:
@@ -387,7 +385,6 @@ class LogManager:
         return report
 
     def apply_retention(self, now_ms: int) -> MaintenanceReport:
-        """Apply retention to all logs in one call."""
         self.begin_retention()
         return self.continue_retention(now_ms, len(self._logs))
 

@@ -321,7 +321,6 @@ class SegmentList:
         return sum(segment.size_bytes for segment in self.all)
 
     def starting_at(self, offset: int) -> list[Segment]:
-        """The segments from the one that has `offset` on."""
         return self.all[max(bisect_right(self.bases, offset) - 1, 0) :]
 
     def must_roll(

@@ -258,7 +258,6 @@ class SegmentIndexes:
 
     @property
     def size_bytes(self) -> int:
-        """The memory of both indexes."""
         return 8 * len(self._offsets) + 12 * len(self._times)
 
     def unload(self) -> None:

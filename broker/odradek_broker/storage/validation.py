@@ -316,7 +316,6 @@ class DecompressionBudget:
         self.is_in_thread = True
 
     def took(self, size_bytes: int) -> None:
-        """Count decompressed bytes."""
         self.left_bytes -= size_bytes
         self.at_once_bytes -= size_bytes
 
@@ -471,7 +470,6 @@ def _opened(
 
 
 def _fault_text(checked: RecordsChecked, header: BatchHeader) -> str:
-    """The fault in the records, as a text."""
     if checked.trouble:
         return f"some of {header.record_count} records break the topic's rules: {checked.trouble}"
     return (

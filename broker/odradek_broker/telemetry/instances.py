@@ -209,7 +209,6 @@ class ClientInstances:
             self._remove(next(iter(self._instances.values())))
 
     def connection_closed(self, connection_id: int) -> None:
-        """Remove the instances of a closed connection."""
         for instance_id in list(self._of_connection.get(connection_id, ())):
             self._remove(self._instances[instance_id])
 

@@ -249,7 +249,6 @@ class ClientTelemetry:
         )
 
     def connection_closed(self, connection_id: int) -> None:
-        """Remove the client instances of a closed connection."""
         self.instances.connection_closed(connection_id)
 
     def expire(self) -> None:

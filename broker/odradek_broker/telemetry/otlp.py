@@ -150,7 +150,6 @@ class _Reader:
         self._resource: dict[str, str] = {}
 
     def read(self) -> Points:
-        """The points of all resources."""
         for span in self._spans((0, len(self._data)), 1):
             self._read_resource(span)
         return Points(self._points, self._left_out)

@@ -71,7 +71,6 @@ class LogDir:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all replicas in the directory."""
         return sum(replica.size_bytes for replica in self.replicas.values())
 
 

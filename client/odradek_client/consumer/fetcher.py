@@ -177,7 +177,6 @@ class FetchSettings:
 
     @classmethod
     def from_config(cls, config: ConsumerConfig, reset_timestamp: int | None) -> FetchSettings:
-        """The settings for fetching, from the settings of the consumer."""
         return cls(
             min_bytes=config.fetch_min_bytes,
             max_wait_ms=config.fetch_max_wait_ms,

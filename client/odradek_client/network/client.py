@@ -141,7 +141,6 @@ class NetworkClient:
         return self.loop.time() * 1000
 
     def throttle_metrics(self, prefix: str) -> dict[str, float]:
-        """See `ThrottleTimes.metrics`."""
         now_ms = 0.0 if self._loop is None else self._loop.time() * 1000
         return self.connections.throttle_times.metrics(prefix, now_ms)
 

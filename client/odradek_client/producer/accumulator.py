@@ -140,7 +140,6 @@ class Accumulator:
 
     @property
     def active(self) -> Iterable[TopicPartition]:
-        """The partitions with waiting batches."""
         return self._active
 
     def limit_bytes(self, topic: str) -> int:

@@ -189,7 +189,6 @@ class Lines:
 
     @property
     def count(self) -> int:
-        """The number of lines to send."""
         return sum(group.end for group in self.groups)
 
     def place(self, partitioner: Partitioner, state: TopicQueues) -> None:
@@ -221,7 +220,6 @@ class PartitionedRows:
 
     @property
     def count(self) -> int:
-        """The number of rows to send."""
         return self.records.count
 
     def place(self, partitioner: Partitioner, state: TopicQueues) -> None:

@@ -302,7 +302,6 @@ class ProducerBatch:
         return type(self._error)(f"the record was refused: {reason}", code=code)
 
     def metadata_of(self, index: int) -> RecordMetadata:
-        """The metadata of a record of a finished batch."""
         if self._parts:
             part, inner = self._part_of(index)
             return part.metadata_of(inner)

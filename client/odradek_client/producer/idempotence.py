@@ -144,7 +144,6 @@ class Sequences:
         self.remove(batch)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """Remove a batch that has its final answer."""
         in_flight = self.of(batch.tp).in_flight
         if batch in in_flight:
             in_flight.remove(batch)
@@ -276,7 +275,6 @@ class IdempotenceManager:
         )
 
     def identity_given(self, identity: ProducerIdAndEpoch) -> None:
-        """Take the identity that the broker has given."""
         self.state = step(self.state, ClientTxnState.READY)
         self.identity = identity
         self.sequences.rewrite_bumped(identity)

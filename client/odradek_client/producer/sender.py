@@ -465,7 +465,6 @@ class Sender:
     # --- the identity -----------------------------------------------------------------------------
 
     def identity_answered(self, response: InitProducerIdResponse, now_ms: float) -> None:
-        """Take the answer to InitProducerId."""
         code = ErrorCode.of(response.error_code)
         if code is ErrorCode.NONE:
             assert isinstance(self._identity, IdempotenceManager)

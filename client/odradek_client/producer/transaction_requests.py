@@ -184,7 +184,6 @@ class TxnRequestHandler:
         return f"<{type(self).__name__} {self.key!r}>"
 
     def message(self, identity: ProducerIdAndEpoch) -> Message:
-        """The request, with the producer's identity."""
         raise NotImplementedError
 
     def check_version(self, version: int, api_name: str) -> None:
@@ -197,7 +196,6 @@ class TxnRequestHandler:
             )
 
     def finish(self, error: OdradekError | None = None) -> None:
-        """End the operation of the request."""
         if self.operation is not None:
             self.operation.finish(error)
 
@@ -207,7 +205,6 @@ class TxnRequestHandler:
         return {None: _E.of(response.error_code)}
 
     def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
-        """The exception for one of the codes."""
         if code is _E.INVALID_PRODUCER_EPOCH:
             # INVALID_PRODUCER_EPOCH is the older name of PRODUCER_FENCED (T-15).
             return ProducerFenced(str(error_for(_E.PRODUCER_FENCED)), code=code)

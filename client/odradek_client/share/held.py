@@ -44,7 +44,6 @@ class HeldRecords:
         self.on_renewals_refused: Callable[[OdradekError], None] = lambda error: None
 
     def add(self, record: ShareRecord) -> None:
-        """Add a record that is returned to the application."""
         self.lent_again(record.place, record.offset)
         self._records[(record.place, record.offset)] = record
         self._next_expiry_ms = min(self._next_expiry_ms, record.deadline_ms)

@@ -55,12 +55,10 @@ class ShareSessionHandler:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next request."""
         return self._epoch
 
     @property
     def partitions(self) -> Collection[TopicIdPartition]:
-        """The partitions in the session at the broker."""
         return self._partitions.keys()
 
     def fetch(

@@ -117,7 +117,6 @@ class ArrowRows:
 
     @property
     def count(self) -> int:
-        """The number of rows."""
         return int(self._rows.count)
 
     @property
@@ -264,7 +263,6 @@ class PureRows:
 
     @property
     def count(self) -> int:
-        """The number of rows."""
         return len(self._offsets)
 
     def add(
@@ -279,7 +277,6 @@ class PureRows:
         end: int,
         limit: int,
     ) -> int:
-        """See `ArrowRows.add`."""
         columns = placed_columns(
             data, count, base_offset, last_offset_delta, base_timestamp, append_time
         )

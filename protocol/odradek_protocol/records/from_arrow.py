@@ -334,8 +334,6 @@ class _Damaged(Exception):
 
 
 class _Entries:
-    """The entries of one column."""
-
     __slots__ = ("_data", "_ends", "_offset", "_valid")
 
     def __init__(self, cells: Cells, numbers: bool = False) -> None:

@@ -92,7 +92,6 @@ class LineRecords:
     def encode(
         self, start: int, end: int, limit_bytes: int, now_ms: int, codec: Codec
     ) -> EncodedRecords:
-        """See `ArrowRecords.encode`."""
         encoded = self._columns.encode(None, start, end, limit_bytes, now_ms)
         if encoded is None:
             raise ValueError(f"lines {start} to {end} of {self.count} cannot be records")
@@ -119,7 +118,6 @@ class ValueLines:
 
     @property
     def count(self) -> int:
-        """The number of lines."""
         return int(self._rows.count)
 
     @property

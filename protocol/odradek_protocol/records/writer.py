@@ -117,7 +117,6 @@ class PureBatchWriter:
         limit_bytes: int,
         /,
     ) -> int:
-        """See `BatchWriter`."""
         size = 1
         if value is not None:
             if value.__class__ is not bytes:
@@ -156,15 +155,12 @@ class PureBatchWriter:
         return index
 
     def body(self) -> bytes:
-        """See `BatchWriter`."""
         return encode_rows(self._rows, self._blocks, self.base_timestamp) if self._rows else b""
 
     def seal(self) -> bytes:
-        """See `BatchWriter`."""
         self._sealed = True
         self._narrow_from_ms = self._narrow_until_ms = 0
         return self.body()
 
     def timestamps(self) -> bytes:
-        """See `BatchWriter`."""
         return array("q", [row[0] for row in self._rows]).tobytes()

@@ -153,8 +153,6 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
 
 @message(key=GroupRecordType.TARGET, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue(Message):
-    """The target assignment of a member."""
-
     topic_partitions: list[PartitionsOfTopicId] = field(array(PartitionsOfTopicId))
 
 

@@ -87,8 +87,6 @@ class ShareGroupTargetAssignmentMetadataValue(Message):
 
 @message(key=ShareRecordType.TARGET, versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMemberValue(Message):
-    """The target assignment of a member."""
-
     topic_partitions: list[PartitionsOfTopicId] = field(array(PartitionsOfTopicId))
 
 

@@ -125,8 +125,6 @@ class StreamsGroupTargetAssignmentMetadataValue(Message):
 
 @message(key=StreamsRecordType.TARGET, versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMemberValue(Message):
-    """The target assignment of a member."""
-
     active_tasks: list[StreamsTaskIds] = field(array(StreamsTaskIds))
     standby_tasks: list[StreamsTaskIds] = field(array(StreamsTaskIds))
     warmup_tasks: list[StreamsTaskIds] = field(array(StreamsTaskIds))

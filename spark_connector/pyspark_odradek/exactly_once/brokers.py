@@ -104,7 +104,6 @@ class Brokers:
         await asyncio.gather(self._admin.start(), self._producer.start())
 
     async def close(self) -> None:
-        """Close all connections."""
         await asyncio.gather(
             self._admin.close(),
             self._network.close(),

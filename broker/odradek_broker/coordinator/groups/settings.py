@@ -54,9 +54,7 @@ class GroupMetadata(Protocol):
         """The version of the topics: a new number after every change."""
         ...
 
-    def topic_names(self) -> Iterable[str]:
-        """The names of all topics, including internal ones."""
-        ...
+    def topic_names(self) -> Iterable[str]: ...
 
     def partition_count(self, name: str) -> int:
         """The number of partitions of a topic; 0 if it does not exist."""

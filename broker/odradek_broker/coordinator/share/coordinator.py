@@ -276,7 +276,6 @@ class ShareCoordinator:
         )
 
     def read_summaries(self, keys: Iterable[ShareKey]) -> Deferred[Results]:
-        """`read_summary` for many share partitions."""
         return self._ask_all(
             keys, lambda shard, key, deferred, _: shard.read_summary(key, deferred)
         )

@@ -296,7 +296,6 @@ class ShareShard:
     # --- Deleted topics ---
 
     def of_topics(self, topic_ids: set[bytes]) -> list[ShareKey]:
-        """The share partitions of these topics."""
         return [key for key in self.partitions if key.topic_id in topic_ids]
 
     def without(self, keys: Sequence[ShareKey]) -> list[Record]:
@@ -306,13 +305,11 @@ class ShareShard:
     # --- Periodic work ---
 
     def loaded(self, now: Instant) -> CoreOutcome:
-        """See `runtime.Core`."""
         for name in (Periodic.SNAPSHOTS, Periodic.PRUNING):
             self._set_timer(name, now)
         return CoreOutcome()
 
     def on_timer(self, name: Periodic, now: Instant) -> CoreOutcome:
-        """See `runtime.Core`."""
         if name is Periodic.MORE_SNAPSHOTS:
             return self._snapshot_some(now)
         self._set_timer(name, now)

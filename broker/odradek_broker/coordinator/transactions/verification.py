@@ -179,7 +179,6 @@ class TransactionVerification:
 
     @property
     def waiting(self) -> int:
-        """The number of appends that wait for verification."""
         return sum(len(queue.waiting) for queue in self._queues.values())
 
     def may_append(

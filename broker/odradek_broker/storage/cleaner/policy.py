@@ -43,7 +43,6 @@ class LogToClean:
 
     @property
     def due(self) -> bool:
-        """True if the log is to be cleaned."""
         if not self.cleanable_bytes:
             return False
         return self.delay_ms > 0 or self.ratio > self.log.config.min_cleanable_dirty_ratio
@@ -84,7 +83,6 @@ def log_to_clean(log: PartitionLog, cleaned_to: int | None, now_ms: int) -> LogT
 
 
 def _overlapping(segments: Sequence[Segment], offset: int) -> list[Segment]:
-    """The segments that reach beyond an offset."""
     return [segment for segment in segments if segment.next_offset > offset]
 
 

@@ -80,12 +80,10 @@ class BackgroundCleaner:
         self._cleaning: Cleaning | None = None
 
     def begin(self, job: CleaningJob, done: CleaningDone) -> None:
-        """See `CleanerRunner`."""
         self._cleaning = clean(job, self._files)
         self.go_on(done)
 
     def go_on(self, done: CleaningDone) -> None:
-        """See `CleanerRunner`."""
         cleaning = self._cleaning
         if cleaning is None:
             return
@@ -98,9 +96,7 @@ class BackgroundCleaner:
         self._background(lambda: steps.append(next(cleaning)), finished)
 
     def give_up(self) -> None:
-        """See `CleanerRunner`."""
         self._cleaning = None
 
     def close(self) -> None:
-        """See `CleanerRunner`."""
         self.give_up()

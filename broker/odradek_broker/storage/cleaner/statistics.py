@@ -46,7 +46,6 @@ class CleanerStatistics:
     failures: int = 0
 
     def finished(self, step: CleaningFinished, took_ms: int) -> None:
-        """Count a cleaning that has ended."""
         self.map_used = step.map_used
         self.kept = step.bytes_kept / step.bytes_read if step.bytes_read else 0.0
         self.took_ms = took_ms

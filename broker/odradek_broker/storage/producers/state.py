@@ -249,7 +249,6 @@ class OpenTransactions:
         self._above_high_watermark: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """The number of open transactions."""
         return len(self._open)
 
     def begin(self, first_offset: int, producer_id: int) -> None:

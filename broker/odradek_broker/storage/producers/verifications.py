@@ -102,7 +102,6 @@ class Verifications(dict[int, Verification]):
                 del self[oldest]
 
     def remove_expired(self, oldest_ms: int) -> None:
-        """Remove the verifications that began at or before `oldest_ms`."""
         for producer_id, verification in list(self.items()):
             if verification.started_ms <= oldest_ms:
                 del self[producer_id]

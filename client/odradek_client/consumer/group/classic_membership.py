@@ -504,7 +504,6 @@ def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def _partition_counts(cluster: ClusterView, topics: Iterable[str]) -> dict[str, int]:
-    """The number of partitions of each existing topic."""
     counts = {}
     for topic in topics:
         partitions = cluster.partitions_of(topic)

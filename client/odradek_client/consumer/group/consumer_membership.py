@@ -62,7 +62,6 @@ class HeartbeatFields:
         self._sent: dict[str, object] = {}
 
     def send_all(self) -> None:
-        """Send every field in the next heartbeat."""
         self._sent.clear()
 
     @property

@@ -259,7 +259,6 @@ class GroupLoop(HeartbeatLoop):
 
     @property
     def listener(self) -> RebalanceListener | None:
-        """The application's RebalanceListener."""
         return self._rebalance.listener
 
     @listener.setter

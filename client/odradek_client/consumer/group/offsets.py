@@ -186,7 +186,6 @@ class GroupOffsets:
 
     @property
     def group_id(self) -> str:
-        """The group of the offsets."""
         return self._coordinator.group_id
 
     # --- committing -------------------------------------------------------------------------------

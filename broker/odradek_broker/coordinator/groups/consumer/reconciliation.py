@@ -306,7 +306,6 @@ class MemberUpdate:
     matches: Matches = NO_MATCHES
 
     def members(self) -> dict[str, ConsumerMember]:
-        """The members of the group after the update."""
         members = dict(self.group.members)
         if self.replaced is not None:
             members.pop(self.replaced.member_id, None)
@@ -314,7 +313,6 @@ class MemberUpdate:
         return members
 
     def targets(self) -> Mapping[str, Partitions]:
-        """The present targets of the members after the update."""
         targets = self.group.targets
         if self.replaced is not None:
             own = {self.member.member_id: self.group.target(self.replaced.member_id)}

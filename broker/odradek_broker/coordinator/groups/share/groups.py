@@ -127,7 +127,6 @@ class ShareGroups(ShareProtocol):
         return [make.states_record(group_id, note)] if note != group.states else []
 
     def with_states(self) -> list[str]:
-        """The groups that have states of share partitions."""
         return [group.group_id for group in self.groups.values() if group.states is not None]
 
     def without_missing_topics(self, group_id: str) -> list[Record]:

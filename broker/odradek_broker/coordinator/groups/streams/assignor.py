@@ -197,8 +197,6 @@ class _Quota:
 
 
 class _Assignment:
-    """An assignment under construction."""
-
     def __init__(
         self,
         subtopologies: Mapping[str, ConfiguredSubtopology],

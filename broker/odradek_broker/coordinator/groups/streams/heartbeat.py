@@ -438,7 +438,6 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
         ]
 
     def _inputs(self, tasks: Tasks, configured: ConfiguredTopology) -> list[PartitionsOfTopic]:
-        """The partitions of source topics that the tasks read."""
         return [
             PartitionsOfTopic(
                 topic=name,

@@ -76,7 +76,6 @@ class HeldTasks:
     epochs: TaskEpochs = field(default_factory=dict)
 
     def merge(self, other: HeldTasks) -> HeldTasks:
-        """The tasks of both sets."""
         mine, theirs = self.tasks, other.tasks
         return HeldTasks(
             TaskSet(

@@ -53,7 +53,6 @@ class Topology(NamedTuple):
 
     @property
     def input_topics(self) -> frozenset[str]:
-        """The topics that the tasks read."""
         parts = self.subtopologies.values()
         return frozenset(
             [
@@ -281,7 +280,6 @@ class _Counts:
         return count
 
     def decided(self, topic: InternalTopicInfo) -> int:
-        """The number of partitions that an internal topic is to have."""
         return topic.partitions or self._decided[topic.name]
 
     # --- Repartition topics ---
