@@ -9,8 +9,9 @@ from tests.sim.mutants.base import Mutant
 from tests.sim.mutants.metadata import committed_at_once
 
 from odradek_broker.handlers import describe_delegation_token
-from odradek_broker.metadata import delegation_tokens, image
+from odradek_broker.metadata import delegation_tokens
 from odradek_broker.metadata.delegation_tokens import TokenChange
+from odradek_broker.metadata.image import MetadataImage
 from odradek_broker.metadata.log import MetadataLog
 from odradek_broker.security.delegation_tokens import TokenInformation
 from odradek_broker.security.scram import ScramTokens
@@ -29,9 +30,18 @@ def _always(*_: Any) -> bool:
     return True
 
 
-def _put_once(self: image.MetadataImage, record: DelegationTokenRecord, value: bytes) -> None:
-    if self._get(("token", record.token_id)) is None:
-        self._put(("token", record.token_id), value)
+_replay = MetadataImage.replay
+
+
+def _keeping_the_first(self: MetadataImage, record: Any, *values: bytes) -> None:
+    known = getattr(record, "token_id", None)
+    if type(record) is not DelegationTokenRecord or self._get(("token", known)) is None:
+        _replay(self, record, *values)
+
+
+def _keeping_the_removed(self: MetadataImage, record: Any, *values: bytes) -> None:
+    if type(record) is not RemoveDelegationTokenRecord:
+        _replay(self, record, *values)
 
 
 def _valid_until_removed(self: ScramTokens, token_id: str) -> TokenInformation | None:
@@ -52,14 +62,14 @@ DELEGATION_TOKENS = (
         "snapshots keep the first expiry of a renewed delegation token",
         "delegation-tokens",
         6,
-        {(image, "_REPLAY"): {**image._REPLAY, DelegationTokenRecord: _put_once}},
+        {(MetadataImage, "replay"): _keeping_the_first},
         ("delegation-tokens: ",),
     ),
     Mutant(
         "snapshots keep a removed delegation token",
         "delegation-tokens",
         4,
-        {(image, "_REPLAY"): {**image._REPLAY, RemoveDelegationTokenRecord: _nothing}},
+        {(MetadataImage, "replay"): _keeping_the_removed},
         ("delegation-tokens: ",),
     ),
     Mutant(
