@@ -4,6 +4,9 @@ log and the client."""
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TypeVar
+
+Code = TypeVar("Code", bound=IntEnum)
 
 #: The name that stands for every resource of a type, and also for every user and every host.
 WILDCARD = "*"
@@ -69,3 +72,12 @@ class AclPermission(IntEnum):
     ANY = 1
     DENY = 2
     ALLOW = 3
+
+
+def of_code(kind: type[Code], code: int) -> Code:
+    """The member of `kind` with this number; UNKNOWN (0) for a number that only a later version of
+    Kafka knows."""
+    try:
+        return kind(code)
+    except ValueError:
+        return kind(0)

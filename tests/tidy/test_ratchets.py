@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_226
+CORE_LINES_MAX = 119_644
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -31,13 +31,13 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.coordinator": 17_110,
     "odradek_broker.explain": 3_500,
     "odradek_broker.handlers": 9_176,
-    "odradek_broker.metadata": 4_556,
+    "odradek_broker.metadata": 4_404,
     "odradek_broker.metrics": 1_673,
     "odradek_broker.platform": 1_287,
     "odradek_broker.security": 1_883,
     "odradek_broker.server": 5_368,
     "odradek_broker.share": 4_076,
-    "odradek_broker.storage": 13_427,
+    "odradek_broker.storage": 13_229,
     "odradek_broker.telemetry": 1_176,
     "odradek_cli": 12_128,
     "odradek_client": 2_661,
@@ -50,7 +50,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_console": 6_907,
     "odradek_demo": 518,
     "odradek_log_tools": 3_162,
-    "odradek_mirror": 6_901,
+    "odradek_mirror": 6_902,
     "odradek_protocol": 15_773,
     "odradek_records": 2_984,
     "odradek_testkit": 9_196,
@@ -65,9 +65,9 @@ HOMONYMS_MAX = 29
 LONG_CONSTRUCTORS_MAX = 30
 LONG_CONSTRUCTOR_ARGUMENTS = 7
 #: The reads of the product's private members in tests.
-PRIVATE_READS_OF_TESTS_MAX = 359
+PRIVATE_READS_OF_TESTS_MAX = 356
 #: Places of six lines in the product that have the shape of another place, for each 100 files.
-TWINS_PER_100_FILES_MAX = 891
+TWINS_PER_100_FILES_MAX = 886
 TWIN_LINES = 6
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.handlers._config_changes import change_configs
 from odradek_broker.handlers._parts import ConfigChangeParts
-from odradek_broker.metadata.config_changes import AlterConfigOp, ResourceChanges, SettingChange
+from odradek_broker.metadata.config_changes import ResourceChanges, SettingChange
 from odradek_broker.request import RequestContext
 from odradek_broker.slices import paced
 from odradek_protocol.common_structs import AlterConfigsResourceResponse
@@ -12,6 +12,7 @@ from odradek_protocol.schemas.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
 )
+from odradek_protocol.schemas.incremental_alter_configs import ConfigOperation
 
 
 async def handle(
@@ -23,7 +24,7 @@ async def handle(
             resource.resource_type,
             resource.resource_name,
             [
-                SettingChange(entry.name, AlterConfigOp.SET, entry.value)
+                SettingChange(entry.name, ConfigOperation.SET, entry.value)
                 async for entry in paced(resource.configs)
             ],
             replaces=True,

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from enum import IntEnum
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.errors import AdminError
@@ -17,6 +16,7 @@ from odradek_protocol.acls import (
     AclPermission,
     AclResourceType,
     PatternType,
+    of_code,
 )
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -26,8 +26,6 @@ from odradek_protocol.stored.cluster_metadata import (
     AccessControlEntryRecord,
     MetadataRecord,
 )
-
-Code = TypeVar("Code", bound=IntEnum)
 
 
 class FilterData(Protocol):
@@ -40,14 +38,6 @@ class FilterData(Protocol):
     host_filter: str | None
     operation: int
     permission_type: int
-
-
-def of_code(kind: type[Code], code: int) -> Code:
-    """The member of `kind` with this number, or UNKNOWN (number 0) if no member has the number."""
-    try:
-        return kind(code)
-    except ValueError:
-        return kind(0)
 
 
 def is_unknown(data: FilterData) -> bool:

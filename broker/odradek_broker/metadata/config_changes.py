@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from enum import IntEnum
 
 from odradek_broker.config.types import (
     BrokerConfigError,
@@ -18,21 +17,12 @@ from odradek_broker.metadata.config_resources import ResourceKind, check_name_li
 from odradek_broker.metadata.errors import AdminError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.schemas.incremental_alter_configs import ConfigOperation
 from odradek_protocol.settings import trim
 from odradek_protocol.stored.cluster_metadata import ConfigRecord, MetadataRecord
 
-
-class AlterConfigOp(IntEnum):
-    """Kafka's AlterConfigOp."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
 #: A separate constant, because a request may have very many changes.
-_DELETE = int(AlterConfigOp.DELETE)
+_DELETE = int(ConfigOperation.DELETE)
 
 
 @dataclass(frozen=True)
@@ -109,7 +99,7 @@ def _alter_one(
             ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}"
         )
     null = sorted(
-        c.name for c in changes.changes if c.value is None and c.operation != AlterConfigOp.DELETE
+        c.name for c in changes.changes if c.value is None and c.operation != ConfigOperation.DELETE
     )
     if null:
         raise AdminError(
@@ -152,13 +142,13 @@ def _alter_one(
 def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: SettingChange) -> str:
     """The setting's text after a change that does not remove it."""
     try:
-        operation = AlterConfigOp(change.operation)
+        operation = ConfigOperation(change.operation)
     except ValueError:
         raise AdminError(
             ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation} for {change.name}."
         ) from None
     assert change.value is not None
-    if operation is AlterConfigOp.SET:
+    if operation is ConfigOperation.SET:
         return change.value
     present = kind.present_list(metadata, name, change.name)
     if present is None:
@@ -169,7 +159,7 @@ def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Set
     items = read_value(change.name, present, ConfigType.LIST)
     assert isinstance(items, tuple)
     given = _parts(change.value)
-    if operation is AlterConfigOp.SUBTRACT:
+    if operation is ConfigOperation.SUBTRACT:
         gone = frozenset(given)
         return ",".join([item for item in items if item not in gone])
     return ",".join(dict.fromkeys((*items, *given)))

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from odradek_protocol.errors import ErrorCode
+from odradek_protocol.errors import CodedError
 
 
-class AdminError(Exception):
+class AdminError(CodedError):
     """The error for a refused entry of an admin request, with an error code and a message."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
 
 
 class MetadataError(RuntimeError):

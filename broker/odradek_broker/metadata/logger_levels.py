@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
 from odradek_broker.metadata.config_changes import (
-    AlterConfigOp,
     ChangeResult,
     ResourceChanges,
     SettingChange,
@@ -21,6 +20,7 @@ from odradek_broker.metadata.errors import AdminError
 from odradek_broker.platform.loggers import LEVELS, ROOT, LogLevels
 from odradek_protocol.constants import RESOURCE_BROKER_LOGGER
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.incremental_alter_configs import ConfigOperation
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
@@ -99,16 +99,16 @@ def _level(present: Mapping[str, str], change: SettingChange) -> str | None:
     is not possible."""
     name = change.name
     try:
-        operation = AlterConfigOp(change.operation)
+        operation = ConfigOperation(change.operation)
     except ValueError:
         _refuse(ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation} for {name}.")
-    if operation not in (AlterConfigOp.SET, AlterConfigOp.DELETE):
+    if operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
         _refuse(ErrorCode.INVALID_REQUEST, f"{name} has one level: {operation.name} means nothing.")
-    if operation is AlterConfigOp.SET and change.value is None:
+    if operation is ConfigOperation.SET and change.value is None:
         _refuse(ErrorCode.INVALID_REQUEST, f"Null value not supported for {name}.")
     if name not in present:
         _refuse(ErrorCode.INVALID_CONFIG, f"There is no logger {name!r}.")
-    if operation is AlterConfigOp.DELETE:
+    if operation is ConfigOperation.DELETE:
         if name == ROOT:
             _refuse(ErrorCode.INVALID_REQUEST, "The root logger must have a level.")
         return None

@@ -36,7 +36,7 @@ from odradek_broker.share.in_flight import (
     add_stored,
 )
 from odradek_broker.share_state import StateBatch
-from odradek_protocol.errors import ErrorCode
+from odradek_protocol.errors import CodedError, ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 
 _E, _S = ErrorCode, RecordState
@@ -78,13 +78,8 @@ class ShareAcknowledgementBatch(NamedTuple):
             start = end
 
 
-class AcknowledgementRefused(Exception):
+class AcknowledgementRefused(CodedError):
     """The reason why acknowledgements are refused: an error code and a text for the client."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
 
 
 class InvalidState(ValueError):

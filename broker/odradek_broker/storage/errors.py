@@ -19,19 +19,11 @@ import errno
 from collections.abc import Callable, Hashable, Sequence
 from typing import Self
 
-from odradek_protocol.errors import ErrorCode
+from odradek_protocol.errors import CodedError, ErrorCode
 
 
-class StorageError(Exception):
-    """The base class of these errors. `error` is the error code for the client; `message` is a
-    text for people."""
-
-    error: ErrorCode
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
+class StorageError(CodedError):
+    """The base class of these errors."""
 
 
 class AppendRejected(StorageError):

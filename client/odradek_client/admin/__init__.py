@@ -6,7 +6,6 @@ from odradek_client.admin.cluster import BrokerDescription, ClusterDescription, 
 from odradek_client.admin.configs import (
     ConfigChange,
     ConfigEntry,
-    ConfigOperation,
     ConfigResource,
     ConfigSource,
     ResourceType,
@@ -32,6 +31,7 @@ from odradek_client.admin.users import (
     UserScramCredentialUpsertion,
 )
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from odradek_protocol.schemas.incremental_alter_configs import ConfigOperation
 
 __all__ = [
     "EARLIEST",

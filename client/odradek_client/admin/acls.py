@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from odradek_client.admin.arguments import each_of
 from odradek_client.admin.requests import AdminPart
@@ -18,6 +17,7 @@ from odradek_protocol.acls import (
     AclPermission,
     AclResourceType,
     PatternType,
+    of_code,
 )
 from odradek_protocol.schemas.create_acls import (
     AclCreation,
@@ -31,8 +31,6 @@ from odradek_protocol.schemas.delete_acls import (
     DeleteAclsResponse,
 )
 from odradek_protocol.schemas.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-
-Code = TypeVar("Code", bound=IntEnum)
 
 
 @dataclass(frozen=True)
@@ -136,12 +134,12 @@ class AclAdmin(AdminPart):
             (
                 AclBinding(
                     acl.principal,
-                    _known(AclOperation, acl.operation),
-                    _known(AclResourceType, resource.resource_type),
+                    of_code(AclOperation, acl.operation),
+                    of_code(AclResourceType, resource.resource_type),
                     resource.resource_name,
-                    _known(PatternType, resource.pattern_type),
+                    of_code(PatternType, resource.pattern_type),
                     acl.host,
-                    _known(AclPermission, acl.permission_type),
+                    of_code(AclPermission, acl.permission_type),
                 )
                 for resource in response.resources
                 for acl in resource.acls
@@ -191,15 +189,6 @@ def _order(acl: AclBinding) -> tuple[object, ...]:
     return acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.operation, acl.host
 
 
-def _known(kind: type[Code], code: int) -> Code:
-    """The member of the enum with this number. UNKNOWN (0) for a number that only a later version
-    of Kafka knows."""
-    try:
-        return kind(code)
-    except ValueError:
-        return kind(0)
-
-
 def _creation(acl: AclBinding) -> AclCreation:
     return AclCreation(
         resource_type=acl.resource_type,
@@ -227,10 +216,10 @@ def _filter(wanted: AclBindingFilter) -> dict[str, Any]:
 def _deleted(acl: DeleteAclsMatchingAcl) -> AclBinding:
     return AclBinding(
         acl.principal,
-        _known(AclOperation, acl.operation),
-        _known(AclResourceType, acl.resource_type),
+        of_code(AclOperation, acl.operation),
+        of_code(AclResourceType, acl.resource_type),
         acl.resource_name,
-        _known(PatternType, acl.pattern_type),
+        of_code(PatternType, acl.pattern_type),
         acl.host,
-        _known(AclPermission, acl.permission_type),
+        of_code(AclPermission, acl.permission_type),
     )

@@ -35,6 +35,7 @@ from odradek_protocol.schemas.describe_configs import (
 from odradek_protocol.schemas.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
+    ConfigOperation,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -53,15 +54,6 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = RESOURCE_BROKER_LOGGER
     CLIENT_METRICS = RESOURCE_CLIENT_METRICS
     GROUP = RESOURCE_GROUP
-
-
-class ConfigOperation(IntEnum):
-    """The change of one setting; APPEND and SUBTRACT are for lists."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 class ConfigSource(IntEnum):

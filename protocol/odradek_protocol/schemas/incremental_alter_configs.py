@@ -7,10 +7,21 @@ Of note: the levels of loggers (resource type 8) are kept until the broker stops
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from odradek_protocol.common_structs import AlterConfigsResourceResponse
 from odradek_protocol.keys import ApiKey, api_message
 from odradek_protocol.message import Message, Struct, array, field
 from odradek_protocol.primitives import BOOL, INT8, INT32, STRING
+
+
+class ConfigOperation(IntEnum):
+    """The change of one setting; APPEND and SUBTRACT are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
 
 
 class AlterableConfig(Struct):

@@ -22,7 +22,6 @@ from odradek_broker.metadata.cluster import (
     ClusterMetadata,
 )
 from odradek_broker.metadata.config_changes import (
-    AlterConfigOp,
     ResourceChanges,
     SettingChange,
     alter_configs,
@@ -46,6 +45,7 @@ from odradek_protocol.constants import (
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID, DecodeError
 from odradek_protocol.schemas.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek_protocol.schemas.incremental_alter_configs import ConfigOperation
 from odradek_protocol.stored.cluster_metadata import (
     ConfigRecord,
     PartitionRecord,
@@ -121,7 +121,7 @@ def test_d4_a_restart_replays_to_the_same_state() -> None:
     node.create("a", 3, retention_ms="7")
     first = node.create("b")
     changes = ResourceChanges(
-        RESOURCE_BROKER, "", [SettingChange("log.retention.ms", AlterConfigOp.SET, "99")]
+        RESOURCE_BROKER, "", [SettingChange("log.retention.ms", ConfigOperation.SET, "99")]
     )
     node.metadata_log.commit(alter_configs(node.metadata, [changes])[0])
     node.metadata_log.commit(delete_topics(node.metadata, [TopicRef("b")])[0])
@@ -132,7 +132,9 @@ def test_d4_a_restart_replays_to_the_same_state() -> None:
             node.metadata,
             [
                 ResourceChanges(
-                    RESOURCE_TOPIC, "a", [SettingChange("retention.ms", AlterConfigOp.DELETE, None)]
+                    RESOURCE_TOPIC,
+                    "a",
+                    [SettingChange("retention.ms", ConfigOperation.DELETE, None)],
                 )
             ],
         )[0]
@@ -307,7 +309,7 @@ def test_a_value_that_is_too_long_is_refused() -> None:
     for length, error in ((30_000, ErrorCode.NONE), (40_000, ErrorCode.INVALID_CONFIG)):
         value = "0:" + "1" * (length - 2)
         found, message = alter(
-            node, RESOURCE_TOPIC, "t", SettingChange(key, AlterConfigOp.SET, value)
+            node, RESOURCE_TOPIC, "t", SettingChange(key, ConfigOperation.SET, value)
         )
         assert found is error
         assert message is None or len(message) < 1000
@@ -531,13 +533,13 @@ def test_a_list_setting_is_set_appended_subtracted_and_deleted() -> None:
     node.create("t")
     key = "cleanup.policy"
     for operation, value, expected in (
-        (AlterConfigOp.APPEND, "compact", {key: "delete,compact"}),
-        (AlterConfigOp.APPEND, "compact", {key: "delete,compact"}),
-        (AlterConfigOp.SUBTRACT, "delete", {key: "compact"}),
-        (AlterConfigOp.SUBTRACT, "compact", {key: ""}),
-        (AlterConfigOp.SET, "delete", {key: "delete"}),
-        (AlterConfigOp.DELETE, None, {}),
-        (AlterConfigOp.DELETE, None, {}),
+        (ConfigOperation.APPEND, "compact", {key: "delete,compact"}),
+        (ConfigOperation.APPEND, "compact", {key: "delete,compact"}),
+        (ConfigOperation.SUBTRACT, "delete", {key: "compact"}),
+        (ConfigOperation.SUBTRACT, "compact", {key: ""}),
+        (ConfigOperation.SET, "delete", {key: "delete"}),
+        (ConfigOperation.DELETE, None, {}),
+        (ConfigOperation.DELETE, None, {}),
     ):
         assert (
             alter(node, RESOURCE_TOPIC, "t", SettingChange(key, operation, value))[0]
@@ -563,7 +565,7 @@ def test_n57_a_long_list_is_subtracted_in_linear_work(monkeypatch: pytest.Monkey
     key, many = "leader.replication.throttled.replicas", 1_000
     present = ",".join(f"{number}:1" for number in range(many))
     assert (
-        alter(node, RESOURCE_TOPIC, "t", SettingChange(key, AlterConfigOp.SET, present))[0]
+        alter(node, RESOURCE_TOPIC, "t", SettingChange(key, ConfigOperation.SET, present))[0]
         is ErrorCode.NONE
     )
     monkeypatch.setattr(
@@ -571,7 +573,7 @@ def test_n57_a_long_list_is_subtracted_in_linear_work(monkeypatch: pytest.Monkey
     )
     others = ",".join(f"{number}:2" for number in range(many))
     assert (
-        alter(node, RESOURCE_TOPIC, "t", SettingChange(key, AlterConfigOp.SUBTRACT, others))[0]
+        alter(node, RESOURCE_TOPIC, "t", SettingChange(key, ConfigOperation.SUBTRACT, others))[0]
         is ErrorCode.NONE
     )
     assert node.metadata.topic_overrides("t") == {key: present}
@@ -582,7 +584,7 @@ def test_a_stored_list_with_empty_parts_prevents_no_other_change() -> None:
     node = FakeNode()
     kept = ConfigRecord(resource_type=4, name="log.cleanup.policy", value="compact,")
     node.metadata_log.commit([kept])
-    change = SettingChange("log.retention.ms", AlterConfigOp.SET, "5")
+    change = SettingChange("log.retention.ms", ConfigOperation.SET, "5")
     assert alter(node, RESOURCE_BROKER, "", change)[0] is ErrorCode.NONE
     assert node.metadata.config.log_cleanup_policy == ("compact",)
     assert node.metadata.config.log_retention_ms == 5
@@ -592,7 +594,7 @@ def test_a_change_to_the_same_value_makes_no_record() -> None:
     node = FakeNode()
     node.create("t", retention_ms="5")
     before = len(node.recorded)
-    alter(node, RESOURCE_TOPIC, "t", SettingChange("retention.ms", AlterConfigOp.SET, "5"))
+    alter(node, RESOURCE_TOPIC, "t", SettingChange("retention.ms", ConfigOperation.SET, "5"))
     assert len(node.recorded) == before
 
 
@@ -686,7 +688,7 @@ def test_a_refused_change_of_a_resource_stops_its_other_changes(
         4: ("message.max.bytes", "100"),
     }
     key, value = sound.get(resource_type, ("consumer.assignment.interval.ms", "5"))
-    good = SettingChange(key, AlterConfigOp.SET, value)
+    good = SettingChange(key, ConfigOperation.SET, value)
     before = len(node.recorded)
     found, message = alter(node, resource_type, name, good, change)
     assert found is error and message
@@ -696,7 +698,7 @@ def test_a_refused_change_of_a_resource_stops_its_other_changes(
 def test_duplicate_resources_and_keys_are_refused() -> None:
     node = FakeNode()
     node.create("t")
-    change = SettingChange("retention.ms", AlterConfigOp.SET, "1")
+    change = SettingChange("retention.ms", ConfigOperation.SET, "1")
     twice = ResourceChanges(RESOURCE_TOPIC, "t", [change])
     records, results = alter_configs(node.metadata, [twice, twice])
     assert [result.error for result in results] == [ErrorCode.INVALID_REQUEST] * 2
@@ -721,7 +723,7 @@ def test_a_setting_that_is_not_set_may_be_deleted_known_or_unknown(
     node = FakeNode()
     node.create("t")
     before = len(node.recorded)
-    assert alter(node, resource_type, name, SettingChange(key, AlterConfigOp.DELETE, None)) == (
+    assert alter(node, resource_type, name, SettingChange(key, ConfigOperation.DELETE, None)) == (
         ErrorCode.NONE,
         None,
     )
@@ -730,9 +732,9 @@ def test_a_setting_that_is_not_set_may_be_deleted_known_or_unknown(
 
 def test_settings_of_groups_and_client_metrics_are_kept_and_replayed() -> None:
     node = FakeNode()
-    session = SettingChange("consumer.session.timeout.ms", AlterConfigOp.SET, " 50000 ")
+    session = SettingChange("consumer.session.timeout.ms", ConfigOperation.SET, " 50000 ")
     assert alter(node, RESOURCE_GROUP, "g", session)[0] is ErrorCode.NONE
-    match = SettingChange("match", AlterConfigOp.SET, "client_id=a.*,client_source_port=90..")
+    match = SettingChange("match", ConfigOperation.SET, "client_id=a.*,client_source_port=90..")
     assert alter(node, RESOURCE_CLIENT_METRICS, "s", match)[0] is ErrorCode.NONE
     metadata = node.metadata
     assert metadata.overrides(RESOURCE_GROUP, "g") == {"consumer.session.timeout.ms": "50000"}
@@ -753,8 +755,8 @@ def test_settings_that_fit_together_may_change_together_in_either_direction() ->
     node = FakeNode()
     for low, high in (("5", "10"), ("50", "100"), ("1", "2")):
         changes = [
-            SettingChange(least, AlterConfigOp.SET, low),
-            SettingChange(most, AlterConfigOp.SET, high),
+            SettingChange(least, ConfigOperation.SET, low),
+            SettingChange(most, ConfigOperation.SET, high),
         ]
         assert alter(node, RESOURCE_BROKER, "", *changes)[0] is ErrorCode.NONE
         config = node.metadata.config
@@ -770,7 +772,9 @@ def test_settings_that_fit_together_may_change_together_in_either_direction() ->
 def test_dynamic_settings_that_no_longer_fit_do_not_stop_a_start() -> None:
     least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
     node = FakeNode()
-    assert alter(node, RESOURCE_BROKER, "", SettingChange(least, AlterConfigOp.SET, "5000"))[0] == 0
+    assert (
+        alter(node, RESOURCE_BROKER, "", SettingChange(least, ConfigOperation.SET, "5000"))[0] == 0
+    )
     again = FakeNode(**{most.replace(".", "_"): "100"})
     for value in node.recorded:
         again.metadata.replay(decode_record(value))
@@ -781,21 +785,21 @@ def test_dynamic_settings_that_no_longer_fit_do_not_stop_a_start() -> None:
 def test_the_number_of_groups_with_settings_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_resources, "_NAMES_MAX", 2)
     node = FakeNode()
-    change = SettingChange("consumer.session.timeout.ms", AlterConfigOp.SET, "50000")
+    change = SettingChange("consumer.session.timeout.ms", ConfigOperation.SET, "50000")
     assert [alter(node, RESOURCE_GROUP, name, change)[0] for name in "abca"] == [
         ErrorCode.NONE,
         ErrorCode.NONE,
         ErrorCode.POLICY_VIOLATION,
         ErrorCode.NONE,
     ]
-    metrics = SettingChange("interval.ms", AlterConfigOp.SET, "1000")
+    metrics = SettingChange("interval.ms", ConfigOperation.SET, "1000")
     assert alter(node, RESOURCE_CLIENT_METRICS, "s", metrics)[0] is ErrorCode.NONE
 
 
 def test_all_groups_of_a_request_count_towards_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_resources, "_NAMES_MAX", 2)
     node = FakeNode()
-    change = SettingChange("consumer.session.timeout.ms", AlterConfigOp.SET, "50000")
+    change = SettingChange("consumer.session.timeout.ms", ConfigOperation.SET, "50000")
     wanted = [ResourceChanges(RESOURCE_GROUP, name, [change]) for name in "abc"]
     _, results = alter_configs(node.metadata, wanted)
     assert [result.error for result in results] == [
@@ -809,7 +813,7 @@ def test_all_groups_of_a_request_count_towards_the_limit(monkeypatch: pytest.Mon
     ("value", "error"), [("99", ErrorCode.INVALID_REQUEST), ("x", ErrorCode.INVALID_CONFIG)]
 )
 def test_the_interval_of_client_metrics_has_bounds(value: str, error: ErrorCode) -> None:
-    change = SettingChange("interval.ms", AlterConfigOp.SET, value)
+    change = SettingChange("interval.ms", ConfigOperation.SET, value)
     assert alter(FakeNode(), RESOURCE_CLIENT_METRICS, "s", change)[0] is error
 
 
@@ -818,9 +822,9 @@ def test_a_group_heartbeat_interval_must_fit_its_session_timeout() -> None:
         group_consumer_max_heartbeat_interval_ms="50000",
         group_consumer_max_session_timeout_ms="60000",
     )
-    heartbeat = SettingChange("consumer.heartbeat.interval.ms", AlterConfigOp.SET, "46000")
+    heartbeat = SettingChange("consumer.heartbeat.interval.ms", ConfigOperation.SET, "46000")
     assert alter(node, RESOURCE_GROUP, "g", heartbeat)[0] is ErrorCode.INVALID_CONFIG
-    session = SettingChange("consumer.session.timeout.ms", AlterConfigOp.SET, "50000")
+    session = SettingChange("consumer.session.timeout.ms", ConfigOperation.SET, "50000")
     assert alter(node, RESOURCE_GROUP, "g", heartbeat, session)[0] is ErrorCode.NONE
 
 
@@ -839,16 +843,16 @@ def test_n45_min_insync_replicas_is_a_setting_of_all_brokers_from_the_start_on()
 @pytest.mark.parametrize(
     ("broker", "operation", "value", "error"),
     [
-        ("", AlterConfigOp.SET, "2", ErrorCode.NONE),
-        ("", AlterConfigOp.SET, "0", ErrorCode.INVALID_REQUEST),
-        ("", AlterConfigOp.DELETE, None, ErrorCode.INVALID_CONFIG),
-        ("1", AlterConfigOp.SET, "1", ErrorCode.INVALID_CONFIG),
-        ("1", AlterConfigOp.SET, "0", ErrorCode.INVALID_REQUEST),
-        ("1", AlterConfigOp.DELETE, None, ErrorCode.INVALID_CONFIG),
+        ("", ConfigOperation.SET, "2", ErrorCode.NONE),
+        ("", ConfigOperation.SET, "0", ErrorCode.INVALID_REQUEST),
+        ("", ConfigOperation.DELETE, None, ErrorCode.INVALID_CONFIG),
+        ("1", ConfigOperation.SET, "1", ErrorCode.INVALID_CONFIG),
+        ("1", ConfigOperation.SET, "0", ErrorCode.INVALID_REQUEST),
+        ("1", ConfigOperation.DELETE, None, ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_n45_min_insync_replicas_is_changed_for_all_brokers_and_never_removed(
-    broker: str, operation: AlterConfigOp, value: str | None, error: ErrorCode
+    broker: str, operation: ConfigOperation, value: str | None, error: ErrorCode
 ) -> None:
     node = FakeNode()
     change = SettingChange("min.insync.replicas", operation, value)
@@ -865,9 +869,9 @@ def test_a_topic_setting_overrides_the_brokers_dynamic_setting() -> None:
     node.create("a")
     node.create("b", retention_ms="7")
     assert node.metadata.log_config("a").retention_ms == 1
-    alter(node, RESOURCE_BROKER, "", SettingChange("log.retention.ms", AlterConfigOp.SET, "2"))
+    alter(node, RESOURCE_BROKER, "", SettingChange("log.retention.ms", ConfigOperation.SET, "2"))
     assert node.metadata.log_config("a").retention_ms == 2
-    alter(node, RESOURCE_BROKER, "1", SettingChange("log.retention.ms", AlterConfigOp.SET, "3"))
+    alter(node, RESOURCE_BROKER, "1", SettingChange("log.retention.ms", ConfigOperation.SET, "3"))
     assert node.metadata.log_config("a").retention_ms == 3
     assert node.metadata.log_config("b").retention_ms == 7
     (entry,) = node.metadata.topic_configs.describe({}, ["retention.ms"])
@@ -877,7 +881,9 @@ def test_a_topic_setting_overrides_the_brokers_dynamic_setting() -> None:
         ConfigSource.STATIC_BROKER,
         ConfigSource.DEFAULT,
     ]
-    alter(node, RESOURCE_BROKER, "1", SettingChange("log.retention.ms", AlterConfigOp.DELETE, None))
+    alter(
+        node, RESOURCE_BROKER, "1", SettingChange("log.retention.ms", ConfigOperation.DELETE, None)
+    )
     assert node.metadata.log_config("a").retention_ms == 2
 
 

@@ -14,7 +14,6 @@ from mirror_world import SOURCE, MirrorWorld, SourceLog, base_offsets, same_stat
 from odradek_broker.config.types import BrokerConfigError
 from odradek_broker.explain.sentences import EventKind
 from odradek_broker.metadata.config_changes import (
-    AlterConfigOp,
     ResourceChanges,
     SettingChange,
     alter_configs,
@@ -28,6 +27,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.records.layout import CRC_START, HEADER_BYTES
 from odradek_protocol.schemas.append_mirror_records import MirroredPartitionResult
+from odradek_protocol.schemas.incremental_alter_configs import ConfigOperation
 from odradek_testkit.simulation.disk import DiskFailure
 
 E = ErrorCode
@@ -86,10 +86,10 @@ def test_i01_the_mirror_source_can_be_set_at_the_creation_only(world: MirrorWorl
     assert metadata.topic_overrides("t")["mirror.source"] == SOURCE
     other = "kafka:BBBBBBBBBBBBBBBBBBBBBB"
     changes = {
-        "another": ([SettingChange("mirror.source", AlterConfigOp.SET, other)], False),
-        "none": ([SettingChange("mirror.source", AlterConfigOp.DELETE, None)], False),
-        "empty": ([SettingChange("mirror.source", AlterConfigOp.SET, "")], False),
-        "left out": ([SettingChange("retention.ms", AlterConfigOp.SET, "5")], True),
+        "another": ([SettingChange("mirror.source", ConfigOperation.SET, other)], False),
+        "none": ([SettingChange("mirror.source", ConfigOperation.DELETE, None)], False),
+        "empty": ([SettingChange("mirror.source", ConfigOperation.SET, "")], False),
+        "left out": ([SettingChange("retention.ms", ConfigOperation.SET, "5")], True),
     }
     for name, (wanted, replaces) in changes.items():
         asked = ResourceChanges(RESOURCE_TOPIC, "t", wanted, replaces)
@@ -97,7 +97,7 @@ def test_i01_the_mirror_source_can_be_set_at_the_creation_only(world: MirrorWorl
         assert (records, result.error) == ([], E.INVALID_CONFIG), name
         assert "odradek mirror promote" in (result.message or "")
     more = ResourceChanges(
-        RESOURCE_TOPIC, "t", [SettingChange("retention.ms", AlterConfigOp.SET, "5")]
+        RESOURCE_TOPIC, "t", [SettingChange("retention.ms", ConfigOperation.SET, "5")]
     )
     records, (result,) = alter_configs(metadata, [more])
     assert len(records) == 1 and result.error is E.NONE
@@ -106,7 +106,7 @@ def test_i01_the_mirror_source_can_be_set_at_the_creation_only(world: MirrorWorl
 def test_i01_an_ordinary_topic_does_not_become_a_mirror(world: MirrorWorld) -> None:
     world.create("plain")
     asked = ResourceChanges(
-        RESOURCE_TOPIC, "plain", [SettingChange("mirror.source", AlterConfigOp.SET, SOURCE)]
+        RESOURCE_TOPIC, "plain", [SettingChange("mirror.source", ConfigOperation.SET, SOURCE)]
     )
     records, (result,) = alter_configs(world.node.metadata, [asked])
     assert (records, result.error) == ([], E.INVALID_CONFIG)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from odradek_protocol.errors import ErrorCode
+from odradek_protocol.errors import CodedError, ErrorCode
 
 _E = ErrorCode
 
 
-class Refusal(Exception):
+class Refusal(CodedError):
     """The error of a request that changes no state. `message` is the readable text of the
     answer.
     """
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
 
 
 def invalid_request(message: str) -> Refusal:

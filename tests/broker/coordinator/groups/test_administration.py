@@ -22,7 +22,6 @@ from odradek_broker.coordinator.runtime import (
     in_batches,
 )
 from odradek_broker.metadata.cluster import ClusterMetadata
-from odradek_broker.metadata.config_changes import AlterConfigOp as ConfigOperation
 from odradek_broker.metadata.config_changes import ResourceChanges, SettingChange, alter_configs
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_protocol.constants import RESOURCE_BROKER
@@ -30,6 +29,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest
 from odradek_protocol.schemas.describe_groups import DescribeGroupsRequest
+from odradek_protocol.schemas.incremental_alter_configs import ConfigOperation
 from odradek_protocol.schemas.list_groups import ListGroupsRequest
 from odradek_protocol.schemas.offset_delete import (
     OffsetDeleteRequest,
