@@ -1,8 +1,8 @@
 """A live tail, which shows new records of a topic as they arrive, with a separate client for each
 page.
 
-A burst is sampled: the page gets some of the records, the total number of records, and the number
-of matching records. A tail that falls far behind continues at the end, and reports the number of
+The page gets every record as long as it can keep all of them. A longer burst is sampled: the page
+gets some of the records, the total number of records, and the number of matching records. A tail that falls far behind continues at the end, and reports the number of
 skipped records.
 """
 
@@ -30,9 +30,12 @@ from odradek_records.partition_fetch import FetchLimits
 T = TypeVar("T")
 
 _TAILS_MAX = 32
-#: The minimum time between two events, and the maximum number of records in one event.
+#: The minimum time between two events.
 _TICK_S = 0.25
-ROWS_OF_TICK = 25
+#: The maximum number of records in one event, as many as a page keeps. What an event leaves of it is
+#: added to the number of the next event, ROWS_OF_TICK.
+ROWS_MAX = 1_000
+ROWS_OF_TICK = 100
 _WAIT_MS = 500
 _FETCH_BYTES = 2 * 1024 * 1024
 _PARTITION_BYTES = 256 * 1024
@@ -62,8 +65,9 @@ def sample(items: Sequence[T], most: int) -> list[T]:
 
 @dataclass
 class _Tick:
-    """The records since the last event, and their counts."""
+    """The records since the last event, at most `most` of them, and their counts."""
 
+    most: int
     received: int = 0
     matched: int = 0
     skipped: int = 0
@@ -75,8 +79,8 @@ class _Tick:
         matched = [record for record in piece.records if choice.matches(record)]
         self.received += len(piece.records)
         self.matched += len(matched)
-        self.records += sample(matched, ROWS_OF_TICK)
-        self.records = sample(self.records, ROWS_OF_TICK)
+        self.records += sample(matched, self.most)
+        self.records = sample(self.records, self.most)
 
 
 class _Tail:
@@ -118,7 +122,7 @@ class _Tail:
         await self._admin.start()
         await self._begin(last_id)
         yield _event({"state": "live", "partitions": len(self._positions)})
-        tick, failures, lost = _Tick(), 0, False
+        tick, failures, lost = _Tick(ROWS_MAX), 0, False
         sent_s = time.monotonic()
         while not self._session.closed:
             try:
@@ -139,7 +143,8 @@ class _Tail:
             if tick.received or tick.skipped or tick.notes:
                 if now_s - sent_s >= _TICK_S:
                     yield await self._told(tick)
-                    tick, sent_s = _Tick(), now_s
+                    left = tick.most - len(tick.records)
+                    tick, sent_s = _Tick(min(left + ROWS_OF_TICK, ROWS_MAX)), now_s
             elif now_s - sent_s > _KEEP_ALIVE_S:
                 yield b": nothing new\n\n"
                 sent_s = now_s

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from weakref import WeakKeyDictionary
 
 from odradek_client.admin import Admin
@@ -264,19 +265,30 @@ async def _show(asked: Asked) -> Json:
 # --- Subjects to choose from ----------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Offered:
+    """A subject to choose, with its state if it has one, and with its last event."""
+
+    name: str
+    state: str | None = None
+    time_ms: int | None = None
+    text: str = ""
+
+
 async def subjects(asked: Asked) -> Json:
-    """Names to choose from by type: groups, transactional ids, subjects of recent events."""
+    """Subjects to choose from by type: groups, transactional ids, subjects of recent events."""
     found = await asked.session.cached("timeline subjects", 3_000, _subjects)
     return {"subjects": found[0], "missing": found[1]}
 
 
-async def _subjects(admin: Admin) -> tuple[dict[str, list[str]], list[str]]:
-    names: dict[str, dict[str, None]] = {name: {} for name in _TYPES}
+async def _subjects(admin: Admin) -> tuple[dict[str, list[Json]], list[str]]:
+    found: dict[str, dict[str, _Offered]] = {name: {} for name in _TYPES}
     missing = []
     try:
         recent = await _events(admin, -1)
         for event in reversed(recent.events):
-            names[_NAMES[event.subject_type]].setdefault(event.subject)
+            last = _Offered(event.subject, None, event.event.last_time_ms, event.event.text)
+            found[_NAMES[event.subject_type]].setdefault(event.subject, last)
     except UnsupportedByBroker:
         missing.append(
             "The timeline needs one of Odradek's own brokers: others keep no history of groups,"
@@ -285,13 +297,22 @@ async def _subjects(admin: Admin) -> tuple[dict[str, list[str]], list[str]]:
     except _MISSING_RIGHTS as error:
         missing.append(f"Subjects of recent events: {error}")
     try:
-        for group in await admin.list_groups():
-            names["group"].setdefault(group.group_id)
-        for transaction in await admin.list_transactions():
-            names["transaction"].setdefault(transaction.transactional_id)
+        listed = {
+            "group": {group.group_id: group.state for group in await admin.list_groups()},
+            "transaction": {
+                each.transactional_id: each.state for each in await admin.list_transactions()
+            },
+        }
+        for kind, states in listed.items():
+            for name, state in states.items():
+                found[kind][name] = replace(found[kind].get(name, _Offered(name)), state=state)
     except OdradekError as error:
         missing.append(str(error))
-    return {name: list(each)[:_OFFERED_MAX] for name, each in names.items()}, missing
+    offered = {
+        kind: [asdict(each) for each in islice(some.values(), _OFFERED_MAX)]
+        for kind, some in found.items()
+    }
+    return offered, missing
 
 
 VIEWS: dict[str, View] = {"/timeline": _show, "/timeline/subjects": subjects}

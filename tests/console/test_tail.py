@@ -90,12 +90,32 @@ async def test_a_burst_is_sampled_and_counted(live_bootstrap: str, unique_topic:
         received = matched = shown = 0
         while received < 10_000:
             _, told = await _next(events)
-            assert len(told["rows"]) <= tail.ROWS_OF_TICK
+            assert len(told["rows"]) <= tail.ROWS_MAX
             received += told["received"]
             matched += told["matched"]
             shown += len(told["rows"])
         assert (received, matched) == (10_000, 5_000)
         assert 0 < shown < 5_000
+
+
+async def test_a_burst_that_a_page_can_keep_is_shown_whole(
+    live_bootstrap: str, unique_topic: str
+) -> None:
+    await _create(live_bootstrap, unique_topic)
+    async with (
+        Producer(bootstrap_servers=live_bootstrap) as producer,
+        _tail(live_bootstrap, unique_topic) as events,
+    ):
+        await _next(events)
+        for number in range(tail.ROWS_MAX):
+            await producer.send(unique_topic, b"%d" % number)
+        await producer.flush()
+        values: list[int] = []
+        while len(values) < tail.ROWS_MAX:
+            _, told = await _next(events)
+            assert told["matched"] == len(told["rows"])
+            values += [int(row["value"]["text"]) for row in told["rows"]]
+        assert sorted(values) == list(range(tail.ROWS_MAX))
 
 
 @pytest.mark.full

@@ -73,8 +73,11 @@ async def test_timeline_subjects_are_those_of_recent_events(
 ) -> None:
     await commit(live_bootstrap, unique_topic, f"client-of-{unique_topic}")
     body = (await console_client.get("/api/timeline/subjects")).json()
-    assert unique_topic in body["subjects"]["transaction"]
-    assert f"client-of-{unique_topic}" in body["subjects"]["client"]
+    transactions = {each["name"]: each for each in body["subjects"]["transaction"]}
+    assert transactions[unique_topic]["state"] == "CompleteCommit"
+    assert transactions[unique_topic]["time_ms"] > 0 and transactions[unique_topic]["text"]
+    clients = {each["name"]: each for each in body["subjects"]["client"]}
+    assert clients[f"client-of-{unique_topic}"]["state"] is None
     assert body["missing"] == []
 
 
@@ -195,7 +198,7 @@ async def test_hostile_names_on_a_timeline_are_shown_as_text(
     page = browser_page
     await page.goto(f"{console_address}timeline")
     link = page.get_by_role("link", name="<img src=x onerror=alert(1)>")
-    await link.click()
+    await link.first.click()
     await expect(page.get_by_role("heading", name="\\u202e\\u0007 & more")).to_be_visible()
     label = page.get_by_text("<b>bold</b> connections", exact=True)
     await expect(label.last).to_be_visible()

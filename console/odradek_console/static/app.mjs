@@ -1,6 +1,6 @@
 // The frame around all pages: menu, zone, theme, keys; it loads a page when it is first shown.
 import { render } from "./vendor/preact.mjs";
-import { useEffect, useErrorBoundary, useState } from "./vendor/hooks.mjs";
+import { useEffect, useErrorBoundary, useRef, useState } from "./vendor/hooks.mjs";
 import { connection, post, signedOut, useAsked } from "./api.mjs";
 import { visible, zoneName } from "./format.mjs";
 import { change, go, place, zone } from "./place.mjs";
@@ -40,7 +40,7 @@ function Zone() {
   const known = ["utc", "local"];
   const own = Intl.supportedValuesOf?.("timeZone") ?? [];
   if (!known.includes(zone.value) && !own.includes(zone.value)) own.unshift(zone.value);
-  return html`<label class="choice">
+  return html`<label class="choice place">
     <span>Times</span>
     <select
       value=${zone.value}
@@ -65,7 +65,7 @@ function Theme() {
       // Without storage the choice lasts as long as the page.
     }
   };
-  return html`<label class="choice">
+  return html`<label class="choice place">
     <span>Theme</span>
     <select value=${theme} onChange=${choose}>
       <option value="system">System</option>
@@ -113,9 +113,31 @@ function Menu({ path, about }) {
   </nav>`;
 }
 
+const KEYS = [
+  ["/", "to the search field"],
+  ["↑ ↓ PgUp PgDn Home End", "move in a table"],
+  ["Enter", "open the row"],
+  ["Esc", "close a record, leave a field"],
+  ["?", "this list"],
+];
+
+/** The list of keys, until it is closed. */
+function Keys({ close, write }) {
+  const dialog = useRef(null);
+  useEffect(() => dialog.current.showModal(), []);
+  const pages = PAGES.filter((row) => row.nav && (write || !row.write)).map((row) => [`g ${row.key}`, row.nav]);
+  return html`<dialog ref=${dialog} aria-label="Keys" onClose=${close}>
+    <h2>Keys</h2>
+    <dl class="facts">
+      ${[...KEYS, ...pages].map(([key, words]) => html`<dt><kbd>${key}</kbd></dt><dd>${words}</dd>`)}
+    </dl>
+    <div class="actions"><button onClick=${() => dialog.current.close()}>Close</button></div>
+  </dialog>`;
+}
+
 let waitsForKey = false;
 
-function press(event) {
+function press(event, showKeys) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape") {
     document.activeElement?.blur();
@@ -132,6 +154,8 @@ function press(event) {
     setTimeout(() => {
       waitsForKey = false;
     }, 1500);
+  } else if (event.key === "?") {
+    showKeys();
   } else if (event.key === "/") {
     const search = document.querySelector("[data-search]");
     if (search) {
@@ -144,9 +168,11 @@ function press(event) {
 
 function App() {
   const { data: about, error } = useAsked("/console", { turn: signedOut.value });
+  const [keys, showKeys] = useState(false);
   useEffect(() => {
-    addEventListener("keydown", press);
-    return () => removeEventListener("keydown", press);
+    const pressed = (event) => press(event, () => showKeys(true));
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
   }, []);
   const { path } = place.value;
   const row = PAGES.find((each) => each.path === path);
@@ -160,8 +186,10 @@ function App() {
         <${User} about=${about} />
         <${Zone} />
         <${Theme} />
+        <button title="Keys (?)" aria-label="Keys" onClick=${() => showKeys(true)}>?</button>
       </div>
     </header>
+    ${keys && html`<${Keys} close=${() => showKeys(false)} write=${about?.write} />`}
     ${about?.open && html`<${Menu} path=${path} about=${about} />`}
     <main id="main" tabindex="-1">
       ${!about && html`<${Failure} error=${error} />`}

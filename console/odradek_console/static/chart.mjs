@@ -9,6 +9,15 @@ const HEIGHT_PX = 190;
 const SPAN_S_MIN = 30;
 // Steps of an axis for whole numbers.
 const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
+// Steps of an axis for bytes: each is a whole number of its unit.
+const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
+const STEPS = { whole: WHOLE, binary: BINARY };
+
+/** The text of a legend: of the moment under the pointer, or else of the last one. */
+const legend = (text) => (plot, value, series, index) => {
+  const shown = index === null || index === undefined ? plot.data[series].at(-1) : value;
+  return shown === null || shown === undefined ? "–" : text(shown);
+};
 let styled = false;
 
 function addStyle() {
@@ -46,8 +55,8 @@ export function useTheme() {
 /**
  * A line chart. `data`: `[times in seconds, values, values, ...]`; `lines`: `{label, scale, color,
  * dash, text(value)}`. `color`: the name of a variable of the style sheet; `least`: the lowest top
- * of the axis; `spanGaps`: a line goes on over missing values. The second scale has its axis on the
- * right.
+ * of the axis; `steps`: "whole" or "binary" for the marks of the axis; `spanGaps`: a line goes on
+ * over missing values. The second scale has its axis on the right.
  */
 export function Chart({ label, data, lines }) {
   const box = useRef(null);
@@ -87,13 +96,13 @@ export function Chart({ label, data, lines }) {
             scale: name,
             side: number ? 1 : 3,
             size: 84,
-            incrs: lines.find((line) => line.scale === name).whole ? WHOLE : undefined,
+            incrs: STEPS[lines.find((line) => line.scale === name).steps],
             grid: number ? { show: false } : axis.grid,
             values: (_, ticks) => ticks.map(lines.find((line) => line.scale === name).text),
           })),
         ],
         series: [
-          { label: `Time (${zoneName()})`, value: (_, s) => (s === null ? "–" : time(s * 1000)) },
+          { label: `Time (${zoneName()})`, value: legend((s) => time(s * 1000)) },
           ...lines.map((line) => ({
             label: line.label,
             scale: line.scale,
@@ -101,7 +110,7 @@ export function Chart({ label, data, lines }) {
             width: 2,
             dash: line.dash,
             spanGaps: line.spanGaps ?? false,
-            value: (_, value) => (value === null || value === undefined ? "–" : line.text(value)),
+            value: legend(line.text),
           })),
         ],
       },

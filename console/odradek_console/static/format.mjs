@@ -17,7 +17,7 @@ export function bytes(value) {
     size /= 1024;
     unit += 1;
   }
-  return unit === 0 ? `${size} B` : `${size.toFixed(1)} ${UNITS[unit]}`;
+  return unit === 0 ? `${size} B` : `${size.toFixed(1).replace(/\.0$/, "")} ${UNITS[unit]}`;
 }
 
 /** A duration in milliseconds: `350 ms`, `4.2 s`, `12 min`, `3 h 20 min`, `2 d 4 h`. */

@@ -2,9 +2,9 @@
 // keeps, and the panel of a record.
 import { useEffect, useState } from "./vendor/hooks.mjs";
 import { query, useAsked } from "./api.mjs";
-import { bytes, count, visible, zoneId, zoneName } from "./format.mjs";
+import { bytes, count, time, visible, zoneId, zoneName } from "./format.mjs";
 import { change, param, place } from "./place.mjs";
-import { Badge, Failure, Heading, Link, Loading, Name, Table, Time, html } from "./ui.mjs";
+import { Badge, Failure, Heading, Link, Loading, Name, Table, Time, TimeHead, html } from "./ui.mjs";
 
 const TABS = [
   ["", "/topic", "Partitions"],
@@ -67,12 +67,28 @@ export const markerWords = (row) =>
 
 const keyOf = (row) => `${row.partition}:${row.offset}`;
 
-/** The columns of a list of records. */
-export const recordColumns = (timeHead) => [
+const DATE_CHARACTERS = 10;
+
+/** The day of all records of a list, or "" if they are of several days. */
+function dayOf(rows) {
+  let [first, last] = [Infinity, -Infinity];
+  for (const { timestamp } of rows) [first, last] = [Math.min(first, timestamp), Math.max(last, timestamp)];
+  const day = time(first).slice(0, DATE_CHARACTERS);
+  return rows.length && first >= 0 && day === time(last).slice(0, DATE_CHARACTERS) ? day : "";
+}
+
+/** The columns of a list of records: the day once in the head, and headers only if there are some. */
+export function recordColumns(rows) {
+  const day = dayOf(rows);
+  return columnsFor(day, rows.some(({ headers }) => headers?.length));
+}
+
+const columnsFor = (day, headers) => [
   {
     key: "offset",
     label: "Offset",
-    width: "7.5rem",
+    width: "6.5rem",
+    narrow: "5.5rem",
     align: "right",
     cell: (row) => html`<button
       class="link"
@@ -84,24 +100,31 @@ export const recordColumns = (timeHead) => [
     </button>`,
   },
   { key: "partition", label: "Partition", width: "5.5rem", align: "right", cell: (row) => row.partition },
-  { key: "timestamp", label: timeHead, width: "15.5rem", cell: (row) => html`<${Time} ms=${row.timestamp} />` },
+  {
+    key: "timestamp",
+    label: day ? html`${day} <span class="faint">(${zoneName()})</span>` : html`<${TimeHead} label="Time" />`,
+    width: day ? "11rem" : "15.5rem",
+    cell: (row) => html`<${Time} ms=${row.timestamp} short=${day !== ""} />`,
+  },
   {
     key: "key",
     label: "Key",
     width: "11rem",
+    narrow: "8rem",
     cell: (row) =>
       row.kind === "marker" ? html`<${Badge}>${row.marker}<//>` : html`<${Field} field=${row.key} />`,
   },
   {
     key: "value",
     label: "Value",
+    narrow: "13rem",
     cell: (row) =>
       row.kind === "marker"
         ? html`<span class="faint">${markerWords(row)}</span>`
         : html`<${Field} field=${row.value} />`,
   },
-  { key: "size", label: "Size", width: "6rem", align: "right", cell: (row) => bytes(row.value?.bytes) },
-  {
+  { key: "size", label: "Size", width: "5.5rem", align: "right", cell: (row) => bytes(row.value?.bytes) },
+  headers && {
     key: "headers",
     label: "Headers",
     width: "12rem",
@@ -111,7 +134,7 @@ export const recordColumns = (timeHead) => [
           html`${index > 0 && ", "}<span class="mono">${visible(name.slice(0, 60))}=</span><${Field} field=${field} />`,
       ),
   },
-];
+].filter(Boolean);
 
 export const recordKey = (row) => (row.kind === "marker" ? `m${keyOf(row)}` : keyOf(row));
 
@@ -245,6 +268,37 @@ function RecordDetails({ topic, partition, offset }) {
   `;
 }
 
+const COLOURED_CHARACTERS_MAX = 200_000;
+const JSON_PART = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\d[\d.eE+-]*/g;
+
+/** JSON with names, texts and other values in their colours. A very long text stays plain. */
+function coloured(text) {
+  if (text.length > COLOURED_CHARACTERS_MAX) return visible(text);
+  const parts = [];
+  let end = 0;
+  for (const { 0: whole, 1: quoted, 2: colon, index } of text.matchAll(JSON_PART)) {
+    parts.push(visible(text.slice(end, index)));
+    const kind = colon ? "json-name" : quoted ? "json-text" : "json-value";
+    parts.push(html`<span class=${kind}>${visible(quoted ?? whole)}</span>`, colon ?? "");
+    end = index + whole.length;
+  }
+  return [...parts, visible(text.slice(end))];
+}
+
+const COPIED_MS = 1500;
+
+/** A button that copies a text. Browsers offer this only on this machine and over HTTPS. */
+function Copy({ text }) {
+  const [done, setDone] = useState(false);
+  if (!navigator.clipboard) return null;
+  const copy = () =>
+    navigator.clipboard.writeText(text).then(() => {
+      setDone(true);
+      setTimeout(() => setDone(false), COPIED_MS);
+    });
+  return html`<button onClick=${copy}>${done ? "Copied" : "Copy"}</button>`;
+}
+
 function Content({ title, part, field, place, formats, longer }) {
   const isNull = field.bytes === null;
   return html`<section class="content">
@@ -254,11 +308,12 @@ function Content({ title, part, field, place, formats, longer }) {
       : html`
           <div class="actions">
             <${Choice} name=${`${part}_format`} label="Shown as" options=${formats.map((each) => [each, each])} />
+            <${Copy} text=${field.text} />
             <a href=${`/api/value${query({ ...place, part })}`} download>Save as a file</a>
           </div>
           ${field.bytes === 0
             ? html`<p class="faint">empty</p>`
-            : html`<pre class="data" tabindex="0" aria-label=${title}>${visible(field.text)}</pre>`}
+            : html`<pre class="data" tabindex="0" aria-label=${title}>${field.format.endsWith("json") ? coloured(field.text) : visible(field.text)}</pre>`}
           ${field.cut &&
           html`<p class="faint">
             The beginning is shown. ${longer ? html`<button onClick=${longer}>Show more</button>` : "The file has the rest."}

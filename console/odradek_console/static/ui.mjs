@@ -33,18 +33,31 @@ export function Heading({ title, about, children }) {
   </header>`;
 }
 
-/** A time in the zone of the page; the tooltip has the whole time. */
-export function Time({ ms }) {
+const DATE_END = 11;
+
+/** A time in the zone of the page, or its time of day if `short`; the tooltip has the whole time. */
+export function Time({ ms, short = false }) {
   const text = time(ms);
   if (ms === null || ms === undefined || ms < 0) return html`<span class="faint">${text}</span>`;
-  return html`<time title=${`${text} (${zoneName()}); ${ms} ms since 1970`}>${text}</time>`;
+  return html`<time title=${`${text} (${zoneName()}); ${ms} ms since 1970`}>${short ? text.slice(DATE_END) : text}</time>`;
 }
 
 /** The head of a column of times, with their zone. */
 export const TimeHead = ({ label }) => html`${label} <span class="faint">(${zoneName()})</span>`;
 
-/** A name with its control characters made visible; long names end in an ellipsis. */
-export const Name = ({ text }) => html`<span class="name" title=${visible(text)}>${visible(text)}</span>`;
+// The style sheet has the same number.
+const NAME_END = 9;
+const NAME_SHORT_MAX = 24;
+
+/**
+ * A name with its control characters made visible. A name that is too long for its place loses its
+ * middle, because many ids differ only at the end.
+ */
+export function Name({ text }) {
+  const shown = visible(text);
+  const cut = shown.length > NAME_SHORT_MAX ? shown.length - NAME_END : 0;
+  return html`<span class="name" title=${shown} aria-label=${cut ? shown : null}>${cut ? html`<span>${shown.slice(0, cut)}</span>${shown.slice(cut)}` : shown}</span>`;
+}
 
 /** The empty state of a page or list: a title, the reason, and a next step. */
 export const Empty = ({ title, children }) => html`<div class="empty">
@@ -141,6 +154,21 @@ export const Table = ({ label, heads, children }) => html`<div class="wide" tabi
 </div>`;
 
 const ROW_PX = 32;
+// The line of the total, and the borders.
+const TABLE_END_PX = 25;
+const NARROW = matchMedia("(max-width: 700px)");
+
+/** True while the window is narrow. */
+export function useNarrow() {
+  const [narrow, setNarrow] = useState(NARROW.matches);
+  useEffect(() => {
+    const changed = () => setNarrow(NARROW.matches);
+    NARROW.addEventListener("change", changed);
+    return () => NARROW.removeEventListener("change", changed);
+  }, []);
+  return narrow;
+}
+
 const PAGE_ROWS = 100;
 const PAGES_KEPT = 12;
 // Browsers cannot scroll in elements that are much higher.
@@ -149,12 +177,15 @@ const ROWS_MAX = 300_000;
 /**
  * A table of any length: only the rows in view are asked for and drawn.
  *
- * `columns`: `{key, label, cell(row), sort, align, width}`; with `sort` the head sorts by `key`,
- * which the parameter `sort` of the address keeps. `load(offset, limit, sort, signal)` returns a
- * promise of `{rows, total}`. `reset`: a new value means other rows; `refresh`: a new value means
- * that the same rows may have changed. `open(row)`: called for Enter and for a double click.
+ * `columns`: `{key, label, cell(row), sort, align, width, narrow}`; with `sort` the head sorts by
+ * `key`, which the parameter `sort` of the address keeps. `narrow`: the width in a narrow window,
+ * which shows no other columns; without any `narrow` it shows all. `load(offset, limit, sort,
+ * signal)` returns a promise of `{rows, total}`. `reset`: a new value means other rows; `refresh`: a
+ * new value means that the same rows may have changed. `open(row)`: called for Enter and for a click.
  */
-export function VirtualTable({ columns, load, reset = "", refresh = 0, sort, open, rowKey, label, empty }) {
+export function VirtualTable({ columns: every, load, reset = "", refresh = 0, sort, open, rowKey, label, empty }) {
+  const some = useNarrow() && every.some(({ narrow }) => narrow);
+  const columns = some ? every.filter(({ narrow }) => narrow).map((each) => ({ ...each, width: each.narrow })) : every;
   const order = param("sort") || sort;
   const box = useRef(null);
   const body = useRef(null);
@@ -250,15 +281,20 @@ export function VirtualTable({ columns, load, reset = "", refresh = 0, sort, ope
     }
   };
 
+  const click = (event, index, row) => {
+    setChosen(index);
+    // A click on a link or a button is theirs, and text that is selected is not clicked.
+    if (row && !event.target.closest("a, button") && getSelection().isCollapsed) open?.(row);
+  };
+
   const drawn = [];
   for (let index = view.first; index < end; index++) {
     const row = rowAt(index);
     drawn.push(html`<tr
       key=${row && rowKey ? rowKey(row) : index}
       aria-rowindex=${index + 2}
-      class=${index === chosen ? "chosen" : ""}
-      onClick=${() => setChosen(index)}
-      onDblClick=${() => row && open?.(row)}
+      class=${`${index === chosen ? "chosen" : ""} ${open ? "opens" : ""}`}
+      onClick=${(event) => click(event, index, row)}
     >
       ${columns.map(
         ({ cell, align }) => html`<td class=${align ?? ""}>${row ? cell(row) : html`<span class="faint">…</span>`}</td>`,
@@ -266,7 +302,8 @@ export function VirtualTable({ columns, load, reset = "", refresh = 0, sort, ope
     </tr>`);
   }
 
-  return html`<div class="table">
+  const height = shownTotal > 0 ? { "--rows": `${(shownTotal + 1) * ROW_PX + TABLE_END_PX}px` } : {};
+  return html`<div class="table" style=${height}>
     <${Failure} error=${error} />
     <div
       class="scroll"

@@ -24,17 +24,27 @@ const CLIENTS = [
     key: "client_id",
     label: "Client id",
     sort: true,
+    narrow: "12rem",
     cell: (row) =>
       html`<${Link} to="/client-metrics" params=${{ id: row.client_instance_id }}><${Name} text=${row.client_id || row.client_instance_id} /><//>`,
   },
-  { key: "software_name", label: "Software", sort: true, width: "11rem", cell: (row) => html`<${Name} text=${software(row)} />` },
+  { key: "software_name", label: "Software", sort: true, width: "15rem", cell: (row) => html`<${Name} text=${software(row)} />` },
   { key: "host", label: "From", width: "8rem", cell: (row) => html`<${Name} text=${row.host} />` },
   { key: "user", label: "User", width: "8rem", cell: (row) => html`<${Name} text=${row.user} />` },
   { key: "series", label: "Series", sort: true, align: "right", width: "5.5rem", cell: (row) => count(row.series) },
   { key: "pushes", label: "Pushes", sort: true, align: "right", width: "5.5rem", cell: (row) => count(row.pushes) },
-  { key: "last_push_age_ms", label: "Last push", sort: true, align: "right", width: "8rem", cell: (row) => ago(row.last_push_age_ms) },
-  { key: "gone", label: "State", width: "6rem", cell: (row) => (row.gone ? html`<${Badge}>ended<//>` : html`<${Badge} level="good">pushes<//>`) },
+  { key: "last_push_age_ms", label: "Last push", sort: true, align: "right", width: "8rem", narrow: "7rem", cell: (row) => ago(row.last_push_age_ms) },
 ];
+
+/** The state of a client. Without a subscription nobody asks it to push. */
+const state = (subscribed) => ({
+  key: "gone",
+  label: "State",
+  width: "9rem",
+  narrow: "8rem",
+  cell: (row) =>
+    row.gone ? html`<${Badge}>ended<//>` : subscribed ? html`<${Badge} level="good">pushes<//>` : html`<${Badge}>no subscription<//>`,
+});
 
 const labels = ({ labels: given }) =>
   Object.entries(given)
@@ -42,10 +52,10 @@ const labels = ({ labels: given }) =>
     .join(", ");
 
 const METRICS = [
-  { key: "name", label: "Metric", sort: true, width: "24rem", cell: (row) => html`<${Name} text=${row.name} />` },
+  { key: "name", label: "Metric", sort: true, width: "24rem", narrow: "18rem", cell: (row) => html`<${Name} text=${row.name} />` },
   { key: "labels", label: "Labels", cell: (row) => html`<${Name} text=${labels(row)} />` },
   { key: "kind", label: "Kind", width: "7rem", cell: (row) => row.kind },
-  { key: "value", label: "Value", sort: true, align: "right", width: "11rem", cell: (row) => visible(row.value) },
+  { key: "value", label: "Value", sort: true, align: "right", width: "11rem", narrow: "9rem", cell: (row) => visible(row.value) },
 ];
 
 function Clients() {
@@ -69,7 +79,7 @@ function Clients() {
     <${Heading} title="Client metrics" about=${about && visible(about)}><${Search} label="Search client, host or user" /><//>
     <${VirtualTable}
       label="Clients that push metrics"
-      columns=${CLIENTS}
+      columns=${[...CLIENTS, state(subscriptions?.length !== 0)]}
       load=${load}
       reset=${filter}
       refresh=${turn}

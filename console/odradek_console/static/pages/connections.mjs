@@ -13,14 +13,14 @@ const client = (row) =>
     : "–";
 
 const columns = () => [
-  { key: "client_id", label: "Client id", cell: client },
+  { key: "client_id", label: "Client id", narrow: "12rem", cell: client },
   { key: "user", label: "User", width: "10rem", cell: (row) => html`<${Name} text=${row.user} />` },
-  { key: "host", label: "From", width: "10rem", cell: (row) => html`<${Name} text=${row.host} />` },
+  { key: "host", label: "From", width: "10rem", narrow: "7.5rem", cell: (row) => html`<${Name} text=${row.host} />` },
   { key: "listener", label: "Listener", width: "9rem", cell: (row) => html`<${Name} text=${row.listener} />` },
   { key: "software", label: "Software", width: "11rem", cell: (row) => html`<${Name} text=${row.software || "–"} />` },
   { key: "opened_ms", label: html`<${TimeHead} label="Open since" />`, width: "15rem", cell: (row) => html`<${Time} ms=${row.opened_ms} />` },
   { key: "requests", label: "Requests", align: "right", width: "8rem", cell: (row) => count(row.requests) },
-  { key: "api", label: "Last", width: "12rem", cell: (row) => row.api },
+  { key: "api", label: "Last", width: "12rem", narrow: "8rem", cell: (row) => row.api },
 ];
 
 export default function Connections() {

@@ -16,7 +16,7 @@ const right = (label) => ({ label, align: "right" });
 const known = (value) => value !== null && value !== undefined;
 
 const LINES = [
-  { label: "Records", scale: "records", color: "--accent", whole: true, text: (value) => count(Math.round(value)) },
+  { label: "Records", scale: "records", color: "--accent", steps: "whole", text: (value) => count(Math.round(value)) },
   { label: "Age of the oldest", scale: "seconds", color: "--warning", dash: [6, 4], text: (value) => duration(value * 1000) },
 ];
 
@@ -111,9 +111,9 @@ function Partitions({ data, turn }) {
   const total = data.topics.reduce((sum, topic) => sum + topic.partitions, 0);
   const what = data.type === "share" ? "Start offset" : "Position";
   const columns = [
-    { key: "topic", label: "Topic", cell: (row) => html`<${Name} text=${row.topic} />` },
-    { key: "partition", label: "Partition", sort: true, align: "right", width: "7rem", cell: (row) => row.partition },
-    { key: "lag", label: "Lag", sort: true, width: "16rem", cell: (row) => known(row.lag)
+    { key: "topic", label: "Topic", narrow: "9rem", cell: (row) => html`<${Name} text=${row.topic} />` },
+    { key: "partition", label: "Partition", sort: true, align: "right", width: "7rem", narrow: "5.5rem", cell: (row) => row.partition },
+    { key: "lag", label: "Lag", sort: true, width: "16rem", narrow: "13rem", cell: (row) => known(row.lag)
       ? html`<span class="lag"><span class="bar"><span style=${{ width: `${(100 * row.lag) / most}%` }}></span></span> ${count(row.lag)}</span>`
       : html`<span class="faint">${known(row.end) ? "no position yet" : "–"}</span>` },
     { key: "position", label: what, sort: true, align: "right", width: "9rem", cell: (row) => count(row.position) },

@@ -29,14 +29,14 @@ const LagTime = ({ row }) => {
 };
 
 const COLUMNS = [
-  { key: "group", label: "Group", sort: true, cell: (row) => html`<${Link} to="/group" params=${{ id: row.group }}><${Name} text=${row.group} /><//>` },
+  { key: "group", label: "Group", sort: true, narrow: "12rem", cell: (row) => html`<${Link} to="/group" params=${{ id: row.group }}><${Name} text=${row.group} /><//>` },
   { key: "state", label: "State", sort: true, width: "11.5rem", cell: (row) => html`<${GroupState} state=${row.state} />` },
   { key: "type", label: "Kind", sort: true, width: "6.5rem", cell: (row) => visible(row.type) },
   { key: "members", label: "Members", sort: true, align: "right", width: "6rem", cell: (row) => count(row.members) },
   { key: "topics", label: "Topics", sort: true, align: "right", width: "5rem", cell: (row) => count(row.topics) },
-  { key: "lag", label: "Lag, records", sort: true, align: "right", width: "8rem", cell: (row) => row.missing ? html`<span class="faint" title=${visible(row.missing)}>no answer</span>` : count(row.lag) },
+  { key: "lag", label: "Lag, records", sort: true, align: "right", width: "8rem", narrow: "8rem", cell: (row) => row.missing ? html`<span class="faint" title=${visible(row.missing)}>no answer</span>` : count(row.lag) },
   { key: "lag_ms", label: "Lag, time", align: "right", width: "6.5rem", cell: (row) => html`<${LagTime} row=${row} />` },
-  { key: "verdict", label: "Verdict", width: "7rem", cell: (row) => html`<${Verdict} verdict=${row.verdict} />` },
+  { key: "verdict", label: "Verdict", width: "7rem", narrow: "7rem", cell: (row) => html`<${Verdict} verdict=${row.verdict} />` },
   { key: "coordinator", label: "Coordinator", sort: true, align: "right", width: "7rem", cell: (row) => row.coordinator },
 ];
 

@@ -50,7 +50,7 @@ function merged(old, more) {
 }
 
 // Samples that are further apart than this have a gap between them, for others are missing.
-const GAP_MS = 8000;
+const GAP_MS = 16000;
 
 /** Times and samples, with a gap where samples are missing. */
 function withGaps(samples) {
@@ -86,9 +86,9 @@ function Charts({ samples }) {
       />
     </figure>`;
   return html`<section class="charts" aria-label="The last fifteen minutes">
-    ${chart("Bytes", { text: perSecond, least: 1024 }, ["in_bytes", "written", "--accent"], ["out_bytes", "read", "--warning"])}
+    ${chart("Bytes", { text: perSecond, least: 1024, steps: "binary" }, ["in_bytes", "written", "--accent"], ["out_bytes", "read", "--warning"])}
     ${chart("Requests", { text: rate }, ["requests", "all", "--accent"], ["errors", "with errors", "--error"])}
-    ${chart("Connections", { text: count, whole: true }, ["connections", "open", "--accent"])}
+    ${chart("Connections", { text: count, steps: "whole" }, ["connections", "open", "--accent"])}
     ${chart("Flush to disk", { text: milliseconds, spanGaps: true }, ["flush_ms", "mean", "--accent"])}
   </section>`;
 }

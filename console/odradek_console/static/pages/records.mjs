@@ -18,7 +18,7 @@ import {
   recordKey,
 } from "../record_parts.mjs";
 import { BUDGETS, gaps, heldWords, ranges, run, statement } from "../scan.mjs";
-import { Empty, Failure, TimeHead, Toggle, VirtualTable, html } from "../ui.mjs";
+import { Empty, Failure, Toggle, VirtualTable, html } from "../ui.mjs";
 
 const SCOPES = [
   ["last", "the last records"],
@@ -31,8 +31,6 @@ const ORDERS = [
   ["oldest", "oldest first"],
 ];
 const COUNTS = ["500", "100", "1000"].map((each) => [each, each]);
-
-const COLUMNS = recordColumns(html`<${TimeHead} label="Time" />`);
 
 /** A scan of the records that the address chooses: `{scan, runs, go(on), stop}`. */
 function useScan(params, budget) {
@@ -162,7 +160,7 @@ function Found({ name, params, budget }) {
     <div class=${panel ? "with-panel" : "without-panel"}>
       <${VirtualTable}
         label="Records"
-        columns=${COLUMNS}
+        columns=${recordColumns(rows)}
         load=${async (offset, limit) => ({ rows: rows.slice(offset, offset + limit), total: rows.length })}
         reset=${subject}
         refresh=${version}

@@ -17,9 +17,8 @@ import {
   recordKey,
 } from "../record_parts.mjs";
 import { ROWS_KEPT } from "../scan.mjs";
-import { Badge, Empty, Failure, TimeHead, VirtualTable, html } from "../ui.mjs";
+import { Badge, Empty, Failure, VirtualTable, html } from "../ui.mjs";
 
-const COLUMNS = recordColumns(html`<${TimeHead} label="Time" />`);
 const NOTES_KEPT = 5;
 
 const fresh = () => ({ state: "connecting", why: "", rows: [], received: 0, matched: 0, shown: 0, skipped: 0, sampled: 0,
@@ -177,7 +176,7 @@ export default function Tail() {
     <div class=${panel ? "with-panel" : "without-panel"} ref=${box}>
       <${VirtualTable}
         label="New records"
-        columns=${COLUMNS}
+        columns=${recordColumns(rows)}
         load=${async (offset, limit) => ({ rows: rows.slice(offset, offset + limit), total: rows.length })}
         reset=${JSON.stringify(params)}
         refresh=${version}

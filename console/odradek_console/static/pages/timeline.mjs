@@ -1,13 +1,23 @@
 // The timeline of the subjects in the address: `s=group:orders&s=transaction:payments`.
 import { useState } from "../vendor/hooks.mjs";
 import { useAsked } from "../api.mjs";
-import { visible } from "../format.mjs";
+import { duration, visible } from "../format.mjs";
 import { place, setAll } from "../place.mjs";
 import { Timeline, typeName } from "../timeline.mjs";
-import { Empty, Failure, Heading, Link, Missing, html } from "../ui.mjs";
+import { Empty, Failure, Heading, Link, Missing, Name, html } from "../ui.mjs";
+import { GroupState } from "./groups.mjs";
+import { TransactionState } from "./transactions.mjs";
 
 const SUBJECTS_MAX = 4;
 const OFFERED = 12;
+const TITLES = {
+  group: "Groups",
+  transaction: "Transactional ids",
+  producer: "Producer ids",
+  partition: "Partitions",
+  record: "Records of share groups",
+  client: "Clients",
+};
 
 /** The subjects in the address: an `s` for each, or `type` and `name` of a single subject. */
 function subjectsOf(params) {
@@ -44,29 +54,34 @@ function Chooser({ known, subjects, add }) {
       value=${name}
       onInput=${({ target }) => setName(target.value)}
     />
-    <datalist id="timeline-names">${names.map((each) => html`<option value=${each}></option>`)}</datalist>
+    <datalist id="timeline-names">${names.map(({ name: each }) => html`<option value=${each}></option>`)}</datalist>
     <button class="primary" disabled=${!name.trim() || subjects.length >= SUBJECTS_MAX}>
       ${subjects.length ? "Add below" : "Show"}
     </button>
   </form>`;
 }
 
+const STATES = { group: GroupState, transaction: TransactionState };
+
+function Card({ type, subject: { name, state, time_ms, text } }) {
+  return html`<${Link} class="card" to="/timeline" params=${{ s: `${type}:${name}` }}>
+    <span class="card-head"><${Name} text=${name || "(no name)"} />${state && STATES[type] && html`<${STATES[type]} state=${state} />`}</span>
+    ${time_ms !== null && html`<span class="faint">${duration(Math.max(Date.now() - time_ms, 0))} ago: ${visible(text)}</span>`}
+  <//>`;
+}
+
 function Offers({ known }) {
-  const rows = Object.entries(known ?? {}).filter(([, names]) => names.length);
+  const rows = Object.entries(known ?? {}).filter(([, subjects]) => subjects.length);
   if (!rows.length) return html`<${Empty} title="Nothing has happened yet">Groups, transactions and producers appear here when they do something.<//>`;
-  return html`<div class="offers">
-    ${rows.map(
-      ([type, names]) => html`<section>
-        <h2>${typeName(type)}</h2>
-        <ul>
-          ${names.slice(0, OFFERED).map(
-            (name) => html`<li><${Link} to="/timeline" params=${{ s: `${type}:${name}` }}><span class="mono">${visible(name) || "(no name)"}</span><//></li>`,
-          )}
-        </ul>
-        ${names.length > OFFERED && html`<p class="faint">and more: type a name above</p>`}
-      </section>`,
-    )}
-  </div>`;
+  return rows.map(
+    ([type, subjects]) => html`<section>
+      <h2>${TITLES[type]}</h2>
+      <div class="offers">
+        ${subjects.slice(0, OFFERED).map((subject) => html`<${Card} key=${subject.name} type=${type} subject=${subject} />`)}
+      </div>
+      ${subjects.length > OFFERED && html`<p class="faint">and more: type a name above</p>`}
+    </section>`,
+  );
 }
 
 export default function TimelinePage() {

@@ -14,17 +14,18 @@ const nodes = (part) =>
     return html`${index > 0 && ", "}${out ? html`<span class="badge warning" title="not in sync">${node}</span>` : node}`;
   });
 
-const right = (key, label, width) => ({
+const right = (key, label, width, narrow) => ({
   key,
   label,
   width,
+  narrow,
   sort: true,
   align: "right",
   cell: (row) => (key === "size_bytes" ? bytes(row[key]) : count(row[key])),
 });
 
 const COLUMNS = [
-  right("partition", "Partition", "7rem"),
+  right("partition", "Partition", "7rem", "6rem"),
   {
     key: "leader",
     label: "Leader",
@@ -35,13 +36,14 @@ const COLUMNS = [
   { key: "replicas", label: "Replicas", width: "9rem", cell: nodes },
   right("start", "Start", "9rem"),
   right("end", "End", "9rem"),
-  right("offsets", "Offsets", "9rem"),
+  right("offsets", "Offsets", "9rem", "7rem"),
   {
     key: "held",
     label: "Held back",
     sort: true,
     align: "right",
     width: "11rem",
+    narrow: "10rem",
     cell: (row) =>
       row.held > 0
         ? html`<${Link}

@@ -14,12 +14,12 @@ function State({ row }) {
 }
 
 const COLUMNS = [
-  { key: "name", label: "Name", sort: true, cell: (row) => html`<${Link} to="/topic" params=${{ name: row.name }}><${Name} text=${row.name} /><//>` },
+  { key: "name", label: "Name", sort: true, narrow: "12rem", cell: (row) => html`<${Link} to="/topic" params=${{ name: row.name }}><${Name} text=${row.name} /><//>` },
   { key: "partitions", label: "Partitions", sort: true, align: "right", width: "8rem", cell: (row) => count(row.partitions) },
   { key: "replication_factor", label: "Replicas", sort: true, align: "right", width: "8rem", cell: (row) => row.replication_factor },
-  { key: "offsets", label: "Offsets", align: "right", width: "9rem", cell: (row) => html`<${Link} to="/topic/records" params=${{ name: row.name }}>${count(row.offsets)}<//>` },
+  { key: "offsets", label: "Offsets", align: "right", width: "9rem", narrow: "7rem", cell: (row) => html`<${Link} to="/topic/records" params=${{ name: row.name }}>${count(row.offsets)}<//>` },
   { key: "size_bytes", label: "Size", sort: true, align: "right", width: "8rem", cell: (row) => bytes(row.size_bytes) },
-  { key: "problems", label: "State", sort: true, width: "11rem", cell: (row) => html`<${State} row=${row} />` },
+  { key: "problems", label: "State", sort: true, width: "11rem", narrow: "8rem", cell: (row) => html`<${State} row=${row} />` },
 ];
 
 export default function Topics() {

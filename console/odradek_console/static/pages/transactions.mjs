@@ -19,14 +19,14 @@ export function Age({ row, now }) {
 }
 
 const columns = (now) => [
-  { key: "transactional_id", label: "Transactional id", sort: true, cell: (row) => html`<${Link} to="/transaction" params=${{ id: row.transactional_id }}><${Name} text=${row.transactional_id} /><//>` },
-  { key: "state", label: "State", sort: true, width: "10rem", cell: (row) => html`<${TransactionState} state=${row.state} />` },
-  { key: "start_ms", label: html`<${TimeHead} label="Open since" />`, sort: true, width: "17rem", cell: (row) => html`<${Time} ms=${row.start_ms} />` },
-  { key: "age", label: "Open for", width: "13rem", cell: (row) => html`<${Age} row=${row} now=${now} />` },
-  { key: "timeout", label: "Timeout", align: "right", width: "10rem", cell: timeoutOf },
-  { key: "partitions", label: "Partitions", align: "right", width: "8rem", cell: (row) => count(row.partitions) },
-  { key: "hidden", label: "Held back", align: "right", width: "9rem", cell: (row) => count(row.hidden) },
-  { key: "producer_id", label: "Producer id", sort: true, align: "right", width: "9rem", cell: (row) => html`<${Link} to="/producer" params=${{ id: row.producer_id }}>${row.producer_id}<//>` },
+  { key: "transactional_id", label: "Transactional id", sort: true, narrow: "12rem", cell: (row) => html`<${Link} to="/transaction" params=${{ id: row.transactional_id }}><${Name} text=${row.transactional_id} /><//>` },
+  { key: "state", label: "State", sort: true, width: "10rem", narrow: "8.5rem", cell: (row) => html`<${TransactionState} state=${row.state} />` },
+  { key: "start_ms", label: html`<${TimeHead} label="Open since" />`, sort: true, width: "15rem", cell: (row) => html`<${Time} ms=${row.start_ms} />` },
+  { key: "age", label: "Open for", width: "11rem", narrow: "7rem", cell: (row) => html`<${Age} row=${row} now=${now} />` },
+  { key: "timeout", label: "Timeout", align: "right", width: "14rem", cell: timeoutOf },
+  { key: "partitions", label: "Partitions", align: "right", width: "6.5rem", cell: (row) => count(row.partitions) },
+  { key: "hidden", label: "Held back", align: "right", width: "6.5rem", cell: (row) => count(row.hidden) },
+  { key: "producer_id", label: "Producer id", sort: true, align: "right", width: "7.5rem", cell: (row) => html`<${Link} to="/producer" params=${{ id: row.producer_id }}>${row.producer_id}<//>` },
 ];
 
 export default function Transactions() {
