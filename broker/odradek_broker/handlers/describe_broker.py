@@ -17,9 +17,11 @@ from odradek_broker.explain.causes import Judge
 from odradek_broker.explain.connections import matches
 from odradek_broker.explain.history import History, RecordedEvent
 from odradek_broker.explain.problems import find_problems
+from odradek_broker.explain.signals import find_signals
 from odradek_broker.explain.texts import Rights, event_values, state_text
 from odradek_broker.explain.verdicts import Verdict
 from odradek_broker.metrics.broker import BUCKETS_US, SAMPLED
+from odradek_broker.mirror.events import SourceState
 from odradek_broker.node import Node
 from odradek_broker.request import Peer, RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
@@ -80,17 +82,7 @@ async def handle(
         answer.connections_total = len(found)
         answer.connections = [_connection(peer) for peer in found[first : first + limit]]
     if wire.PROBLEMS in request.sections:
-        problems = await find_problems(
-            node.logs.directories,
-            (partition.log for _, _, partition in node.replicas.partitions()),
-            node.cleaner.statistics.uncleanable,
-            node.transactions.transactions(),
-            await with_pauses(_groups_behind(node, rights)),
-            node.clock.wall_ms(),
-        )
-        answer.problems = [
-            each for each in problems if rights.to_subject(each.subject_type, each.subject)
-        ]
+        answer.problems = await _problems(node, rights)
     if wire.EVENTS in request.sections:
         answer.next_after, answer.events = await with_pauses(
             _events(node, rights, request.after, limit)
@@ -104,15 +96,39 @@ async def handle(
     return answer
 
 
-# --- Counters and requests ---
+# --- Problems ---
 
 
-def _groups_by_state(node: Node) -> Generator[None, None, dict[str, int]]:
-    groups: dict[str, int] = {}
-    for listing in node.groups.groups():
-        groups[listing.state.value] = groups.get(listing.state.value, 0) + 1
-        yield
-    return groups
+async def _problems(node: Node, rights: Rights) -> list[wire.Problem]:
+    problems = await find_problems(
+        node.logs.directories,
+        (partition.log for _, _, partition in node.replicas.partitions()),
+        node.cleaner.statistics.uncleanable,
+        node.transactions.transactions(),
+        await with_pauses(_groups_behind(node, rights)),
+        node.clock.wall_ms(),
+    )
+    signals = find_signals(
+        node.metrics,
+        node.logs.directories,
+        node.group_history,
+        node.share_history,
+        {
+            name: _sources(node, name)
+            for name in list(node.metadata.mirror_sources)
+            if rights.topic(name)
+        },
+        node.clock.wall_ms(),
+    )
+    problems += await with_pauses(signals)
+    return [each for each in problems if rights.to_subject(each.subject_type, each.subject)]
+
+
+def _sources(node: Node, name: str) -> Iterator[SourceState | None]:
+    """The last reports about the partitions of a mirror topic."""
+    topic = node.metadata.topics.get(name)
+    for index in list(topic.partitions if topic is not None else ()):
+        yield node.mirrors.source_of(name, index)
 
 
 def _groups_behind(node: Node, rights: Rights) -> Generator[None, None, list[tuple[str, str]]]:
@@ -129,22 +145,27 @@ def _groups_behind(node: Node, rights: Rights) -> Generator[None, None, list[tup
     return found
 
 
+# --- Counters and requests ---
+
+
+def _groups_by_state(node: Node) -> Generator[None, None, dict[str, int]]:
+    groups: dict[str, int] = {}
+    for listing in node.groups.groups():
+        groups[listing.state.value] = groups.get(listing.state.value, 0) + 1
+        yield
+    return groups
+
+
 def _counters(
     node: Node, groups: Mapping[str, int], open_transactions: int
 ) -> Iterator[tuple[str, float]]:
     metrics = node.metrics
-    yield "connections", metrics.connections.value
-    yield "requests_total", sum(metrics.requests.values())
-    yield "request_errors_total", sum(metrics.errors.values())
+    yield from metrics.sampled().items()
     yield "received_bytes_total", metrics.received_total
     yield "sent_bytes_total", metrics.sent_total
-    yield "appended_bytes_total", metrics.appended_total
-    yield "fetched_bytes_total", metrics.fetched_total
     yield "connections_refused_total", metrics.connections_refused_total
     yield "throttled_requests_total", sum(metrics.throttled_requests.values())
     yield "throttle_time_ms_total", sum(metrics.throttle_time_ms.values())
-    yield "flushes_total", metrics.flushes.count
-    yield "flush_time_us_total", metrics.flushes.sum_us
     yield "topics", len(node.metadata.topics)
     yield "partitions", node.metadata.total_partitions
     yield "groups", sum(groups.values())

@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import Api
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.message import ArrayOf, Struct
@@ -56,6 +57,11 @@ class Histogram:
     @property
     def count(self) -> int:
         return sum(self.counts)
+
+    @property
+    def late(self) -> int:
+        """The number of durations above `LATE_US`."""
+        return sum(self.counts[bisect_left(BUCKETS_US, LATE_US) + 1 :])
 
     def observe(self, time_us: int) -> None:
         self.counts[bisect_left(BUCKETS_US, time_us)] += 1
@@ -106,7 +112,14 @@ SAMPLED = (
     "fetched_bytes_total",
     "flushes_total",
     "flush_time_us_total",
+    "slow_flushes_total",
+    "turns_total",
+    "late_turns_total",
+    "storage_errors_total",
 )
+#: Turns of the event loop, and flushes, are late and slow if they take longer.
+LATE_US = 100_000
+_STORAGE_ERRORS = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE})
 #: The time between two samples.
 SAMPLE_INTERVAL_MS = 5_000
 #: The maximum number of samples that are kept: those of the last quarter of an hour.
@@ -171,16 +184,25 @@ class BrokerMetrics:
         if monotonic_ms < self._next_sample_ms:
             return
         self._next_sample_ms = monotonic_ms + SAMPLE_INTERVAL_MS
+        self.samples.append(CounterSample(wall_ms, tuple(self.sampled().values())))
+
+    def sampled(self) -> dict[str, float]:
+        """The present values of the counters `SAMPLED`."""
+        flushes = self.flushes
         values = (
             self.connections.value,
             sum(self.requests.values()),
             sum(self.errors.values()),
             self.appended_total,
             self.fetched_total,
-            self.flushes.count,
-            self.flushes.sum_us,
+            flushes.count,
+            flushes.sum_us,
+            flushes.late,
+            self.loop_delays.count,
+            self.loop_delays.late,
+            sum(count for (_, code), count in self.errors.items() if code in _STORAGE_ERRORS),
         )
-        self.samples.append(CounterSample(wall_ms, values))
+        return dict(zip(SAMPLED, values, strict=True))
 
     def request_finished(self, api: Api, version: int, started_us: int, reply: object) -> None:
         """Count a request, the time since its `started_us`, and the errors of its response, if it

@@ -26,7 +26,12 @@ class Section(Enum):
     SAMPLES = wire.SAMPLES
 
 
-_WARNINGS = frozenset({"transaction_open"})
+_WARNINGS = frozenset(
+    {
+        *("transaction_open", "certificate_expires", "journal_nearly_full", "event_loop_late"),
+        *("flushes_slow", "rebalance_storm", "records_given_up", "mirror_silent"),
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,12 @@ _GROUPS_MAX = 2_000
 #: A group is late if its oldest unread record is older than this, as in the alert.
 _LATE_MS = 900_000
 #: The words of `odradek explain` for the subjects of problems.
-_EXPLAIN = {"transactional id": "txn", "group": "group", "partition": "partition"}
+_EXPLAIN = {
+    "transactional id": "txn",
+    "group": "group",
+    "partition": "partition",
+    "mirror topic": "mirror",
+}
 
 
 async def look_at_brokers(admin: Admin, bootstrap: str) -> list[CheckResult]:
