@@ -181,6 +181,15 @@ class Scenario:
         return _STEADY_VERSIONS.get(step.api, APIS_BY_NAME[step.api].versions.last)
 
 
+#: (name, API) or (name, API, versions) -> the steps.
+Rows = Mapping[tuple[str, str] | tuple[str, str, str], Sequence[Step]]
+
+
+def scenarios_of(rows: Rows) -> list[Scenario]:
+    """The scenarios of a table."""
+    return [Scenario(key[0], key[1], steps, *key[2:]) for key, steps in rows.items()]
+
+
 # --- Common first steps of scenarios --------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.oracle.script import Ask, Scenario
+from tests.oracle.script import Ask, scenarios_of
 
 _FILTER: dict[str, Any] = {
     "resource_type_filter": 1,
@@ -26,28 +26,21 @@ _ACL: dict[str, Any] = {
     "permission_type": 3,
 }
 
-SCENARIOS = [
-    Scenario(
-        "describe-acls-without-an-authorizer",
-        "DescribeAcls",
-        [Ask("DescribeAcls", _FILTER), Ask("DescribeAcls", {**_FILTER, "operation": 0})],
-    ),
-    Scenario(
-        "create-acls-without-an-authorizer",
-        "CreateAcls",
-        [
+SCENARIOS = scenarios_of(
+    {
+        ("describe-acls-without-an-authorizer", "DescribeAcls"): [
+            Ask("DescribeAcls", _FILTER),
+            Ask("DescribeAcls", {**_FILTER, "operation": 0}),
+        ],
+        ("create-acls-without-an-authorizer", "CreateAcls"): [
             Ask("CreateAcls", {"creations": [_ACL, {**_ACL, "resource_name": ""}]}),
             Ask("CreateAcls", {"creations": []}),
             Ask("CreateAcls", {"creations": [{**_ACL, "permission_type": 0}]}),
         ],
-    ),
-    Scenario(
-        "delete-acls-without-an-authorizer",
-        "DeleteAcls",
-        [
+        ("delete-acls-without-an-authorizer", "DeleteAcls"): [
             Ask("DeleteAcls", {"filters": [_FILTER, _FILTER]}),
             Ask("DeleteAcls", {"filters": []}),
             Ask("DeleteAcls", {"filters": [{**_FILTER, "operation": 0}]}),
         ],
-    ),
-]
+    }
+)

@@ -16,44 +16,40 @@ from tests.oracle.scenarios.topics import (
     new_topic,
     partitions_of,
 )
-from tests.oracle.script import NO_SUCH_ID, Ask, Scenario, topic
+from tests.oracle.script import NO_SUCH_ID, Ask, Scenario, scenarios_of, topic
 
 _SETTINGS = [
-    Scenario(
-        "alter-unknown-topic",
-        "IncrementalAlterConfigs",
-        [
-            change_configs((key, operation, value), name=name)
-            for name in ("@none", "", "@a b", ".")
-            for key, operation, value in (
-                ("retention.ms", 0, "1"),
-                ("retention.ms", 0, "x"),
-                ("retention.ms", 0, None),
-                ("retention.ms", 1, None),
-                ("retention.ms", 2, "1"),
-                ("retention.ms", 3, "1"),
-                ("cleanup.policy", 2, "compact"),
-                ("cleanup.policy", 2, "x"),
-                ("no.such", 0, "1"),
-                ("no.such", 1, None),
-                ("", 0, "1"),
-            )
-        ],
-    ),
-    Scenario(
-        "replace-settings-of-unknown-topic",
-        "AlterConfigs",
-        [
-            replace_configs({key: value}, name=name)
-            for name in ("@none", "", "@a b")
-            for key, value in (
-                ("retention.ms", "1"),
-                ("retention.ms", "x"),
-                ("retention.ms", None),
-                ("no.such", "1"),
-                ("", "1"),
-            )
-        ],
+    *scenarios_of(
+        {
+            ("alter-unknown-topic", "IncrementalAlterConfigs"): [
+                change_configs((key, operation, value), name=name)
+                for name in ("@none", "", "@a b", ".")
+                for key, operation, value in (
+                    ("retention.ms", 0, "1"),
+                    ("retention.ms", 0, "x"),
+                    ("retention.ms", 0, None),
+                    ("retention.ms", 1, None),
+                    ("retention.ms", 2, "1"),
+                    ("retention.ms", 3, "1"),
+                    ("cleanup.policy", 2, "compact"),
+                    ("cleanup.policy", 2, "x"),
+                    ("no.such", 0, "1"),
+                    ("no.such", 1, None),
+                    ("", 0, "1"),
+                )
+            ],
+            ("replace-settings-of-unknown-topic", "AlterConfigs"): [
+                replace_configs({key: value}, name=name)
+                for name in ("@none", "", "@a b")
+                for key, value in (
+                    ("retention.ms", "1"),
+                    ("retention.ms", "x"),
+                    ("retention.ms", None),
+                    ("no.such", "1"),
+                    ("", "1"),
+                )
+            ],
+        }
     ),
     *(
         Scenario(
@@ -172,49 +168,45 @@ _TIMEOUTS = [
             ("delete-topics", "DeleteTopics", "6"),
         )
     ),
-    Scenario(
-        "delete-topics-by-name-with-a-negative-timeout",
-        "DeleteTopics",
-        [
-            *topic(),
-            *(
-                Ask("DeleteTopics", {"topic_names": names, "timeout_ms": -1})
-                for names in ([], ["@none"], [""], ["@none"] * 2, ["@none", "@none", "@t"], ["@t"])
-            ),
-        ],
-        versions="1-5",
-    ),
-    Scenario(
-        "create-topics-checked-only-with-a-negative-timeout",
-        "CreateTopics",
-        [
-            Ask(
-                "CreateTopics",
-                {"topics": [new_topic("@a")], "timeout_ms": -1, "validate_only": True},
-                ignore=("topics.*.configs",),
-            )
-        ],
-        versions="7",
-    ),
-    Scenario(
-        "timeouts-of-zero",
-        "Metadata",
-        [
-            *topic(),
-            *(
-                _timed(ask, 0)
-                for ask in (
-                    create_topics(new_topic("@a"), new_topic("")),
-                    create_partitions(partitions_of()),
-                    elect(("@t", [0])),
-                    reassign(("@t", [(0, [1])])),
+    *scenarios_of(
+        {
+            ("delete-topics-by-name-with-a-negative-timeout", "DeleteTopics", "1-5"): [
+                *topic(),
+                *(
+                    Ask("DeleteTopics", {"topic_names": names, "timeout_ms": -1})
+                    for names in (
+                        [],
+                        ["@none"],
+                        [""],
+                        ["@none"] * 2,
+                        ["@none", "@none", "@t"],
+                        ["@t"],
+                    )
+                ),
+            ],
+            ("create-topics-checked-only-with-a-negative-timeout", "CreateTopics", "7"): [
+                Ask(
+                    "CreateTopics",
+                    {"topics": [new_topic("@a")], "timeout_ms": -1, "validate_only": True},
+                    ignore=("topics.*.configs",),
                 )
-            ),
-            _timed(elect(("@t", [0])), -1),
-            _timed(reassign(("@t", [(0, [1])])), -1),
-            _timed(delete_topics("@t"), 0),
-        ],
-        versions="12",
+            ],
+            ("timeouts-of-zero", "Metadata", "12"): [
+                *topic(),
+                *(
+                    _timed(ask, 0)
+                    for ask in (
+                        create_topics(new_topic("@a"), new_topic("")),
+                        create_partitions(partitions_of()),
+                        elect(("@t", [0])),
+                        reassign(("@t", [(0, [1])])),
+                    )
+                ),
+                _timed(elect(("@t", [0])), -1),
+                _timed(reassign(("@t", [(0, [1])])), -1),
+                _timed(delete_topics("@t"), 0),
+            ],
+        }
     ),
 ]
 

@@ -5,30 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracle.script import Ask, Receive, Scenario, Send, Wait, topic
+from tests.oracle.script import Ask, Receive, Send, Wait, scenarios_of, topic
 
 
 def _cluster(**body: Any) -> Ask:
     return Ask("DescribeCluster", body)
 
 
-_CLUSTER = [
-    Scenario(
-        "describe-cluster",
-        "DescribeCluster",
-        [
+_CLUSTER = scenarios_of(
+    {
+        ("describe-cluster", "DescribeCluster"): [
             _cluster(),
             _cluster(include_cluster_authorized_operations=True),
             _cluster(include_fenced_brokers=True),
         ],
-    ),
-    Scenario(
-        "describe-cluster-endpoints",
-        "DescribeCluster",
-        [_cluster(endpoint_type=kind) for kind in (0, 2, 3, -1)],
-        versions="1-2",
-    ),
-]
+        ("describe-cluster-endpoints", "DescribeCluster", "1-2"): [
+            _cluster(endpoint_type=kind) for kind in (0, 2, 3, -1)
+        ],
+    }
+)
 
 
 def _find(*keys: str, key_type: int = 0) -> Ask:
@@ -43,16 +38,16 @@ def _found(key: str, key_type: int) -> Ask:
 
 
 _A_SHARE = {"coordinator_keys": ["@g:AAAAAAAAAAAAAAAAAAAACQ:0"], "key_type": 2}
-_COORDINATOR = [
-    Scenario(
-        "find-coordinator",
-        "FindCoordinator",
-        [_found("@g", 0), _found("@id", 1), _find("@g"), _find("@id", key_type=1), _find("")],
-    ),
-    Scenario(
-        "find-coordinator-types",
-        "FindCoordinator",
-        [
+_COORDINATOR = scenarios_of(
+    {
+        ("find-coordinator", "FindCoordinator"): [
+            _found("@g", 0),
+            _found("@id", 1),
+            _find("@g"),
+            _find("@id", key_type=1),
+            _find(""),
+        ],
+        ("find-coordinator-types", "FindCoordinator", "1-6"): [
             _found("@g", 0),
             _found("@id", 1),
             _find("", key_type=1),
@@ -60,46 +55,26 @@ _COORDINATOR = [
             _find("@g", key_type=3),
             _find("@g", key_type=127),
         ],
-        versions="1-6",
-    ),
-    Scenario(
-        "find-coordinator-of-shares",
-        "FindCoordinator",
-        [
+        ("find-coordinator-of-shares", "FindCoordinator", "1-5"): [
             _find("@g", key_type=2),
             _find("@g:x:0", key_type=2),
             _find("", key_type=2),
             _find("@g:AAAAAAAAAAAAAAAAAAAACQ", key_type=2),
         ],
-        versions="1-5",
-    ),
-    Scenario(
-        "find-coordinator-of-a-share",
-        "FindCoordinator",
-        [
+        ("find-coordinator-of-a-share", "FindCoordinator", "6"): [
             Ask("FindCoordinator", _A_SHARE, ignore=("coordinators",)),
             # Kafka now creates the internal topic that the coordinator needs.
             Wait(1_500),
             Ask("FindCoordinator", _A_SHARE),
         ],
-        versions="6",
-    ),
-    Scenario(
-        "find-coordinator-several",
-        "FindCoordinator",
-        [
+        ("find-coordinator-several", "FindCoordinator", "4-6"): [
             _found("@g", 0),
             _find("@g", "@h", ""),
             _find("@g", "@g"),
             Ask("FindCoordinator", {"coordinator_keys": []}),
             Ask("FindCoordinator", {"coordinator_keys": [], "key_type": 9}),
         ],
-        versions="4-6",
-    ),
-    Scenario(
-        "find-coordinator-pipelined",
-        "FindCoordinator",
-        [
+        ("find-coordinator-pipelined", "FindCoordinator"): [
             _found("@g", 0),
             Send(_find("@g")),
             Send(_find("")),
@@ -108,8 +83,8 @@ _COORDINATOR = [
             Receive(),
             Receive(),
         ],
-    ),
-]
+    }
+)
 
 #: The fields with the APIs and features of a broker; they differ between brokers.
 _OFFERED = (
@@ -133,12 +108,10 @@ def _in_version(number: int) -> Ask:
     return Ask("ApiVersions", body, version=3, edit_frame=renumbered, ignore=("api_keys",))
 
 
-_VERSIONS = [
-    Scenario("api-versions", "ApiVersions", [_versions(), _versions()]),
-    Scenario(
-        "api-versions-software",
-        "ApiVersions",
-        [
+_VERSIONS = scenarios_of(
+    {
+        ("api-versions", "ApiVersions"): [_versions(), _versions()],
+        ("api-versions-software", "ApiVersions", "3-4"): [
             _versions(name, version)
             for name, version in (
                 ("", "1.0"),
@@ -155,18 +128,14 @@ _VERSIONS = [
                 ("x" * 1_000, "1.0"),
             )
         ],
-        versions="3-4",
-    ),
-    Scenario(
-        "api-versions-in-a-version-that-nobody-has",
-        "ApiVersions",
-        [_in_version(5), _in_version(99), _in_version(32_767), _in_version(-1), _versions()],
-        versions="0",
-    ),
-    Scenario(
-        "api-versions-without-a-client-id",
-        "ApiVersions",
-        [
+        ("api-versions-in-a-version-that-nobody-has", "ApiVersions", "0"): [
+            _in_version(5),
+            _in_version(99),
+            _in_version(32_767),
+            _in_version(-1),
+            _versions(),
+        ],
+        ("api-versions-without-a-client-id", "ApiVersions", "0"): [
             Ask("ApiVersions", {}, client_id=None, ignore=_OFFERED, version=0),
             Ask("ApiVersions", {}, client_id="", ignore=_OFFERED, version=2),
             Ask(
@@ -177,9 +146,8 @@ _VERSIONS = [
                 version=3,
             ),
         ],
-        versions="0",
-    ),
-]
+    }
+)
 
 # --- Settings -------------------------------------------------------------------------------------
 
@@ -231,11 +199,9 @@ def _altered(
 
 _KEYS = ("retention.ms", "cleanup.policy", "segment.ms")
 
-_SETTINGS = [
-    Scenario(
-        "topic-settings",
-        "DescribeConfigs",
-        [
+_SETTINGS = scenarios_of(
+    {
+        ("topic-settings", "DescribeConfigs"): [
             *topic(configs={"cleanup.policy": "compact"}),
             _shown((_TOPIC, "@t", _KEYS)),
             _shown((_TOPIC, "@t", _KEYS), synonyms=True),
@@ -243,17 +209,8 @@ _SETTINGS = [
             _shown((_TOPIC, "@none", _KEYS), (_TOPIC, "", _KEYS), (_TOPIC, "@a b", _KEYS)),
             _shown(),
         ],
-    ),
-    Scenario(
-        "topic-settings-all",
-        "DescribeConfigs",
-        [*topic(), _shown((_TOPIC, "@t", []))],
-        versions="4",
-    ),
-    Scenario(
-        "settings-of-nothing-known",
-        "DescribeConfigs",
-        [
+        ("topic-settings-all", "DescribeConfigs", "4"): [*topic(), _shown((_TOPIC, "@t", []))],
+        ("settings-of-nothing-known", "DescribeConfigs"): [
             _shown((0, "@t", _KEYS)),
             _shown((3, "@t", _KEYS)),
             _shown((127, "@t", _KEYS)),
@@ -261,11 +218,7 @@ _SETTINGS = [
             _shown((_BROKER, "@t", _KEYS)),
             _shown((_BROKER, "99", _KEYS)),
         ],
-    ),
-    Scenario(
-        "settings-changed",
-        "IncrementalAlterConfigs",
-        [
+        ("settings-changed", "IncrementalAlterConfigs"): [
             *topic(),
             _altered((_TOPIC, "@t", [("retention.ms", 0, "1000")])),
             _altered((_TOPIC, "@t", [("cleanup.policy", 2, "compact")])),
@@ -273,11 +226,7 @@ _SETTINGS = [
             _altered((_TOPIC, "@t", [("max.message.bytes", 1, None)])),
             _altered((_TOPIC, "@t", [("retention.ms", 1, None)])),
         ],
-    ),
-    Scenario(
-        "settings-refused",
-        "IncrementalAlterConfigs",
-        [
+        ("settings-refused", "IncrementalAlterConfigs"): [
             *topic(),
             _altered((_TOPIC, "@t", [("retention.ms", 0, "soon")])),
             _altered((_TOPIC, "@t", [("retention.ms", 0, None)])),
@@ -293,21 +242,13 @@ _SETTINGS = [
             _altered((_BROKER, "@t", [("log.retention.ms", 0, "1")])),
             _altered(),
         ],
-    ),
-    Scenario(
-        "settings-only-validated",
-        "IncrementalAlterConfigs",
-        [
+        ("settings-only-validated", "IncrementalAlterConfigs"): [
             *topic(),
             _altered((_TOPIC, "@t", [("retention.ms", 0, "1000")]), validate_only=True),
             _altered((_TOPIC, "@t", [("retention.ms", 0, "soon")]), validate_only=True),
             _altered((_TOPIC, "@none", [("retention.ms", 0, "1")]), validate_only=True),
         ],
-    ),
-    Scenario(
-        "settings-repeated",
-        "IncrementalAlterConfigs",
-        [
+        ("settings-repeated", "IncrementalAlterConfigs"): [
             *topic(),
             *topic("@u"),
             _altered(
@@ -316,7 +257,7 @@ _SETTINGS = [
                 (_TOPIC, "@u", [("retention.ms", 0, "3")]),
             ),
         ],
-    ),
-]
+    }
+)
 
 SCENARIOS = [*_CLUSTER, *_COORDINATOR, *_VERSIONS, *_SETTINGS]

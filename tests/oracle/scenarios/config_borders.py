@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tests.oracle.group_steps import group
 from tests.oracle.scenarios.configs import change_configs
-from tests.oracle.script import Ask, Scenario, Step, topic
+from tests.oracle.script import Ask, Step, scenarios_of, topic
 
 _SET, _, _APPEND, _SUBTRACT = range(4)
 _BROKER, _METRICS, _GROUP = 4, 16, 32
@@ -25,11 +25,9 @@ _BLANK = ("1000\u00a0", "\u00a01000", "\u2003 1000", "\u00001000", "\t1000\n", "
 _WORDS = ("true\u00a0", "\u2003true", "true\u0000", " true\t")
 
 
-SCENARIOS = [
-    Scenario(
-        "alter-values-with-blanks",
-        "IncrementalAlterConfigs",
-        [
+SCENARIOS = scenarios_of(
+    {
+        ("alter-values-with-blanks", "IncrementalAlterConfigs", "1"): [
             *topic(),
             *group(),
             *_set("retention.ms", *_BLANK),
@@ -48,21 +46,11 @@ SCENARIOS = [
             *_set("log.retention.bytes", *_BLANK, kind=_BROKER, name=""),
             *_set("interval.ms", *_BLANK, kind=_METRICS, name="@s"),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "alter-client-metrics-to-commas",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-client-metrics-to-commas", "IncrementalAlterConfigs", "1"): [
             *_set("metrics", ",", ",,", " , ", "a,", ",a", kind=_METRICS, name="@s"),
             *_set("match", ",", ",,", " , ", "client_id=a,", kind=_METRICS, name="@s"),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "alter-broker-keys-at-their-borders",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-broker-keys-at-their-borders", "IncrementalAlterConfigs", "1"): [
             *_set("log.retention.ms", "0", "1", "-1", kind=_BROKER, name=""),
             *_set(
                 "log.local.retention.ms",
@@ -107,12 +95,7 @@ SCENARIOS = [
                 "replica.alter.log.dirs.io.max.bytes.per.second", "-1", "0", kind=_BROKER, name=""
             ),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "alter-broker-keys-of-plugins",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-broker-keys-of-plugins", "IncrementalAlterConfigs", "1"): [
             *_set("log.retention.ms", "-2", kind=_BROKER, name=""),
             *_set("log.flush.interval.ms", "-1", kind=_BROKER, name=""),
             *_set("metric.reporters", "", kind=_BROKER, name=""),
@@ -121,12 +104,7 @@ SCENARIOS = [
             *_set("request.timeout.ms", "1", operation=_APPEND, kind=_BROKER, name=""),
             *_set("process.roles", "broker", operation=_SUBTRACT, kind=_BROKER, name=""),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "create-topics-without-configs",
-        "CreateTopics",
-        [
+        ("create-topics-without-configs", "CreateTopics", "5-7"): [
             Ask(
                 "CreateTopics",
                 {
@@ -150,6 +128,5 @@ SCENARIOS = [
                 },
             ),
         ],
-        versions="5-7",
-    ),
-]
+    }
+)

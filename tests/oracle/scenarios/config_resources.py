@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.oracle.script import Ask, Receive, Scenario, Send, topic
+from tests.oracle.script import Ask, Receive, Send, scenarios_of, topic
 
 _TOPIC, _BROKER, _LOGGER, _METRICS, _GROUP = 2, 4, 8, 16, 32
 
@@ -41,11 +41,9 @@ def _removed(*names: str) -> list[Ask]:
     return [_set(_METRICS, name, _INTERVAL, None, 1) for name in names]
 
 
-SCENARIOS = [
-    Scenario(
-        "list-config-resources",
-        "ListConfigResources",
-        [
+SCENARIOS = scenarios_of(
+    {
+        ("list-config-resources", "ListConfigResources"): [
             *topic(),
             _set(_METRICS, "@m", _INTERVAL, "1000"),
             _set(_METRICS, "@n", _INTERVAL, "2000"),
@@ -55,11 +53,7 @@ SCENARIOS = [
             _listed(_METRICS),
             *_removed("@m", "@n"),
         ],
-    ),
-    Scenario(
-        "list-config-resources-by-type",
-        "ListConfigResources",
-        [
+        ("list-config-resources-by-type", "ListConfigResources", "1"): [
             *topic(),
             _set(_METRICS, "@m", _INTERVAL, "1000"),
             _set(_GROUP, "@g", _SESSION, "46000"),
@@ -73,12 +67,7 @@ SCENARIOS = [
             _listed(_METRICS, 3),
             *_removed("@m"),
         ],
-        "1",
-    ),
-    Scenario(
-        "list-config-resources-without-settings",
-        "ListConfigResources",
-        [
+        ("list-config-resources-without-settings", "ListConfigResources"): [
             _set(_METRICS, "@m", _INTERVAL, "1000"),
             _set(_GROUP, "@g", _SESSION, "46000"),
             _set(_METRICS, "@m", _INTERVAL, None, 1),
@@ -86,11 +75,7 @@ SCENARIOS = [
             *topic("@u"),
             _listed(),
         ],
-    ),
-    Scenario(
-        "list-config-resources-pipelined",
-        "ListConfigResources",
-        [
+        ("list-config-resources-pipelined", "ListConfigResources"): [
             _set(_METRICS, "@m", _INTERVAL, "1000"),
             *topic(),
             Send(_listed()),
@@ -99,5 +84,5 @@ SCENARIOS = [
             Receive(),
             *_removed("@m"),
         ],
-    ),
-]
+    }
+)

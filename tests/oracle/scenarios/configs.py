@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.oracle.script import Ask, Batch, Padded, Scenario, Step, produce_body, topic
+from tests.oracle.script import (
+    Ask,
+    Batch,
+    Padded,
+    Scenario,
+    Step,
+    produce_body,
+    scenarios_of,
+    topic,
+)
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _TOPIC, _BROKER, _METRICS, _GROUP = 2, 4, 16, 32
@@ -123,21 +132,15 @@ def _each(changes: Changes, **more: Any) -> list[Step]:
     return [change_configs(change, checked_only=True, **more) for change in changes]
 
 
-_TOPICS = [
-    Scenario(
-        "describe-topic",
-        "DescribeConfigs",
-        [
+_TOPICS = scenarios_of(
+    {
+        ("describe-topic", "DescribeConfigs"): [
             *topic(),
             describe_configs(TOPIC_KEYS),
             describe_configs(["no.such"]),
             describe_configs(["retention.ms"] * 2),
         ],
-    ),
-    Scenario(
-        "describe-nobody",
-        "DescribeConfigs",
-        [
+        ("describe-nobody", "DescribeConfigs"): [
             describe_configs(None, name="@unknown"),
             describe_configs(None, name="a b"),
             describe_configs(None, name=""),
@@ -147,11 +150,7 @@ _TOPICS = [
             describe_configs(None, _METRICS, ""),
             describe_configs(None, 0, "x"),
         ],
-    ),
-    Scenario(
-        "describe-broker-keys",
-        "DescribeConfigs",
-        [
+        ("describe-broker-keys", "DescribeConfigs", "4"): [
             describe_configs(
                 [
                     *("num.partitions", "log.roll.ms"),
@@ -166,18 +165,10 @@ _TOPICS = [
             ),
             describe_configs(["broker.id", "node.id"], _BROKER, "1", synonyms=False),
         ],
-        versions="4",
-    ),
-    Scenario(
-        "describe-broker-dynamic",
-        "DescribeConfigs",
-        [describe_configs(DYNAMIC_BROKER_KEYS, _BROKER, "1", synonyms=False)],
-        versions="4",
-    ),
-    Scenario(
-        "alter-set",
-        "IncrementalAlterConfigs",
-        [
+        ("describe-broker-dynamic", "DescribeConfigs", "4"): [
+            describe_configs(DYNAMIC_BROKER_KEYS, _BROKER, "1", synonyms=False)
+        ],
+        ("alter-set", "IncrementalAlterConfigs"): [
             *topic(),
             change_configs(
                 ("retention.ms", _SET, " 2000 "), ("cleanup.policy", _SET, "compact , delete")
@@ -188,11 +179,7 @@ _TOPICS = [
             _seen("retention.ms", "604800000"),
             change_configs(("retention.ms", _DELETE, None), ("no.such", _DELETE, None)),
         ],
-    ),
-    Scenario(
-        "alter-lists-with-empty-parts",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-lists-with-empty-parts", "IncrementalAlterConfigs"): [
             *topic(),
             *_each(
                 [
@@ -203,11 +190,7 @@ _TOPICS = [
                 ]
             ),
         ],
-    ),
-    Scenario(
-        "alter-lists",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-lists", "IncrementalAlterConfigs"): [
             *topic(),
             change_configs(("cleanup.policy", _APPEND, "compact")),
             _seen("cleanup.policy", "delete,compact"),
@@ -226,11 +209,7 @@ _TOPICS = [
             change_configs(("retention.ms", _APPEND, "1")),
             change_configs(("retention.ms", _SUBTRACT, "1")),
         ],
-    ),
-    Scenario(
-        "alter-bad-values",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-bad-values", "IncrementalAlterConfigs", "1"): [
             *topic(),
             *_each(
                 [
@@ -257,12 +236,7 @@ _TOPICS = [
             change_configs(("retention.ms", _SET, "5"), ("segment.ms", _SET, "x")),
             describe_configs(["retention.ms", "segment.ms"]),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "alter-odd",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-odd", "IncrementalAlterConfigs"): [
             *topic(),
             change_configs(),
             Ask("IncrementalAlterConfigs", {"resources": []}),
@@ -278,26 +252,15 @@ _TOPICS = [
             change_configs(("retention.ms", _SET, "1"), kind=64),
             describe_configs(["retention.ms"]),
         ],
-    ),
-    Scenario(
-        "alter-unknown-operation",
-        "IncrementalAlterConfigs",
-        [*topic(), change_configs(("retention.ms", 9, "1"))],
-        versions="1",
-    ),
-    Scenario(
-        "alter-to-small-segments",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-unknown-operation", "IncrementalAlterConfigs", "1"): [
+            *topic(),
+            change_configs(("retention.ms", 9, "1")),
+        ],
+        ("alter-to-small-segments", "IncrementalAlterConfigs", "1"): [
             *topic(),
             *_each([("segment.bytes", _SET, v) for v in ("1048576", "1048575", "1000000", "13")]),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "replace-all",
-        "AlterConfigs",
-        [
+        ("replace-all", "AlterConfigs"): [
             *topic(configs={"cleanup.policy": "compact"}),
             replace_configs({"retention.ms": "1000", "segment.ms": "5000"}),
             _seen("segment.ms", "5000"),
@@ -316,14 +279,12 @@ _TOPICS = [
             replace_configs({}),
             _seen("segment.ms", "604800000"),
         ],
-    ),
-]
+    }
+)
 
-_OTHERS = [
-    Scenario(
-        "alter-broker",
-        "IncrementalAlterConfigs",
-        [
+_OTHERS = scenarios_of(
+    {
+        ("alter-broker", "IncrementalAlterConfigs", "1"): [
             *_each(
                 [
                     *(("log.retention.ms", _SET, v) for v in ("1000", "x", None)),
@@ -357,12 +318,7 @@ _OTHERS = [
             ),
             change_configs(kind=_BROKER, name="7", checked_only=True),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "alter-broker-while-it-runs",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-broker-while-it-runs", "IncrementalAlterConfigs", "1"): [
             *_each(
                 [
                     *(("producer.id.expiration.ms", _SET, v) for v in ("60000", "0", "x", None)),
@@ -394,12 +350,7 @@ _OTHERS = [
                 name="",
             ),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "alter-connections-by-address",
-        "IncrementalAlterConfigs",
-        _each(
+        ("alter-connections-by-address", "IncrementalAlterConfigs", "1"): _each(
             [
                 ("max.connections.per.ip.overrides", _SET, value)
                 for value in (
@@ -419,12 +370,7 @@ _OTHERS = [
             kind=_BROKER,
             name="",
         ),
-        versions="1",
-    ),
-    Scenario(
-        "alter-buffers-of-coordinators",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-buffers-of-coordinators", "IncrementalAlterConfigs", "1"): [
             *_each(
                 [
                     (f"{coordinator}.coordinator.cached.buffer.max.bytes", _SET, value)
@@ -446,12 +392,7 @@ _OTHERS = [
                 name="",
             ),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "throttles-of-replicas",
-        "IncrementalAlterConfigs",
-        [
+        ("throttles-of-replicas", "IncrementalAlterConfigs", "1"): [
             describe_configs(_THROTTLES, _BROKER, "1"),
             describe_configs(_THROTTLES, _BROKER, ""),
             change_configs(*((key, _SET, "1000") for key in _THROTTLES), kind=_BROKER, name="1"),
@@ -459,12 +400,7 @@ _OTHERS = [
             describe_configs(_THROTTLES, _BROKER, "1"),
             change_configs(*((key, _DELETE, None) for key in _THROTTLES), kind=_BROKER, name="1"),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "min-insync-replicas",
-        "IncrementalAlterConfigs",
-        [
+        ("min-insync-replicas", "IncrementalAlterConfigs", "1"): [
             *topic(),
             describe_configs(["min.insync.replicas"]),
             change_configs(("min.insync.replicas", _SET, "2")),
@@ -498,12 +434,7 @@ _OTHERS = [
                 )
             ),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "alter-listener",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-listener", "IncrementalAlterConfigs", "1"): [
             *_each(
                 [
                     ("listener.name.plaintext.ssl.keystore.location", _SET, "/x"),
@@ -528,23 +459,14 @@ _OTHERS = [
                 name="",
             ),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "alter-unknown-broker-key",
-        "IncrementalAlterConfigs",
-        [change_configs(("no.such", _SET, "1"), kind=_BROKER, name="1", checked_only=True)],
-        versions="1",
-    ),
-    Scenario(
-        "describe-kerberos",
-        "DescribeConfigs",
-        [describe_configs(_KERBEROS, _BROKER, "1"), describe_configs(_KERBEROS, _BROKER, "")],
-    ),
-    Scenario(
-        "alter-kerberos",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-unknown-broker-key", "IncrementalAlterConfigs", "1"): [
+            change_configs(("no.such", _SET, "1"), kind=_BROKER, name="1", checked_only=True)
+        ],
+        ("describe-kerberos", "DescribeConfigs"): [
+            describe_configs(_KERBEROS, _BROKER, "1"),
+            describe_configs(_KERBEROS, _BROKER, ""),
+        ],
+        ("alter-kerberos", "IncrementalAlterConfigs"): [
             change_configs((key, operation, value), kind=_BROKER, name=name, checked_only=True)
             for name in ("1", "")
             for key, operation, value in (
@@ -561,11 +483,7 @@ _OTHERS = [
                 ("sasl.kerberos.principal.to.local.rules", _APPEND, "DEFAULT"),
             )
         ],
-    ),
-    Scenario(
-        "alter-group",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-group", "IncrementalAlterConfigs"): [
             describe_configs(None, _GROUP, "@g"),
             change_configs(
                 ("consumer.session.timeout.ms", _SET, "50000"),
@@ -601,11 +519,7 @@ _OTHERS = [
             describe_configs(["consumer.session.timeout.ms"], _GROUP, "@g"),
             replace_configs({}, _GROUP, "@g"),
         ],
-    ),
-    Scenario(
-        "alter-share-group",
-        "IncrementalAlterConfigs",
-        _each(
+        ("alter-share-group", "IncrementalAlterConfigs"): _each(
             [
                 *(("share.session.timeout.ms", _SET, v) for v in ("44999", "60001", "60000", "x")),
                 *(("share.heartbeat.interval.ms", _SET, v) for v in ("4999", "15001", "15000")),
@@ -622,11 +536,7 @@ _OTHERS = [
             kind=_GROUP,
             name="@g",
         ),
-    ),
-    Scenario(
-        "alter-client-metrics",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-client-metrics", "IncrementalAlterConfigs"): [
             describe_configs(None, _METRICS, "@s"),
             change_configs(
                 ("interval.ms", _SET, "1000"),
@@ -667,14 +577,11 @@ _OTHERS = [
             ),
             _seen("interval.ms", "300000", kind=_METRICS, name="@s"),
         ],
-    ),
-    Scenario(
-        "alter-client-metrics-to-a-java-pattern",
-        "IncrementalAlterConfigs",
-        _each([("match", _SET, "client_id=(a)\\1")], kind=_METRICS, name="@s"),
-        "1",
-    ),
-]
+        ("alter-client-metrics-to-a-java-pattern", "IncrementalAlterConfigs", "1"): _each(
+            [("match", _SET, "client_id=(a)\\1")], kind=_METRICS, name="@s"
+        ),
+    }
+)
 
 #: The path and the size of the volume differ between machines.
 _VOLUME = ("results.*.log_dir", "results.*.total_bytes", "results.*.usable_bytes")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracle.scenarios.groups_consumer import CONSUMER_GROUP, consumer_heartbeat, owned
 from tests.oracle.scenarios.transactions import add_offsets, commit_in_transaction
-from tests.oracle.script import Ask, Padded, Scenario, Step, producer
+from tests.oracle.script import Ask, Padded, Step, producer, scenarios_of
 
 
 def _commit(
@@ -64,11 +64,9 @@ _REVOKED: list[Step] = [
     ),
 ]
 
-SCENARIOS = [
-    Scenario(
-        "consumer-commits-while-it-revokes",
-        "OffsetCommit",
-        [
+SCENARIOS = scenarios_of(
+    {
+        ("consumer-commits-while-it-revokes", "OffsetCommit", "9-10"): [
             *_SHARED,
             _commit("$e", 0, 1),
             _commit("$e+1", 0),
@@ -78,12 +76,7 @@ SCENARIOS = [
             _commit(-1, 0),
             _commit(-2, 0),
         ],
-        versions="9-10",
-    ),
-    Scenario(
-        "consumer-commits-with-an-older-epoch",
-        "OffsetCommit",
-        [
+        ("consumer-commits-with-an-older-epoch", "OffsetCommit", "9-10"): [
             *_REVOKED,
             _commit("$e", 0),
             _commit("$e2", 0),
@@ -101,18 +94,12 @@ SCENARIOS = [
             _commit("$e"),
             _commit("$e2+1"),
         ],
-        versions="9-10",
-    ),
-    Scenario(
-        "consumer-commits-with-an-older-epoch-without-it",
-        "OffsetCommit",
-        [*_REVOKED, _commit("$e", 0), _commit("$e2", 0)],
-        versions="5-8",
-    ),
-    Scenario(
-        "consumer-commits-after-the-return-of-a-partition",
-        "OffsetCommit",
-        [
+        ("consumer-commits-with-an-older-epoch-without-it", "OffsetCommit", "5-8"): [
+            *_REVOKED,
+            _commit("$e", 0),
+            _commit("$e2", 0),
+        ],
+        ("consumer-commits-after-the-return-of-a-partition", "OffsetCommit", "9"): [
             *_REVOKED,
             consumer_heartbeat("@n", epoch=-1, on="b"),
             _beat("$e2", "e3", 0, until={"assignment.topic_partitions.0.partitions": [0, 1]}),
@@ -123,12 +110,7 @@ SCENARIOS = [
             _commit("$e2", 0, 1),
             _commit("$e3", 0, 1),
         ],
-        versions="9",
-    ),
-    Scenario(
-        "consumer-commits-after-its-static-return",
-        "OffsetCommit",
-        [
+        ("consumer-commits-after-its-static-return", "OffsetCommit", "9"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(instance_id="i", save={"e": "member_epoch"}),
             _beat("$e", "e", 0, 1, instance_id="i"),
@@ -144,12 +126,7 @@ SCENARIOS = [
             _commit(-1, 0, member_id="@n"),
             _commit("$e2", 0),
         ],
-        versions="9",
-    ),
-    Scenario(
-        "consumer-commits-in-a-transaction-with-an-older-epoch",
-        "TxnOffsetCommit",
-        [
+        ("consumer-commits-in-a-transaction-with-an-older-epoch", "TxnOffsetCommit", "3-4"): [
             *_REVOKED,
             *producer(),
             add_offsets(quiet=True, version=3),
@@ -160,6 +137,5 @@ SCENARIOS = [
             commit_in_transaction(member="@m", generation="$e-1"),
             commit_in_transaction(member="@m", generation="$e2+1"),
         ],
-        versions="3-4",
-    ),
-]
+    }
+)

@@ -22,6 +22,7 @@ from tests.oracle.script import (
     produce_body,
     produced,
     producer,
+    scenarios_of,
     topic,
 )
 
@@ -63,49 +64,39 @@ def _untimed(*values: str) -> list[Step]:
 _ALL_TIMES = (-1, -2, -3, -4, -5, -6, -7, -8, -100, 0, 1, -(1 << 63), (1 << 63) - 1)
 
 _OFFSETS = [
-    Scenario(
-        "offsets-of-records-without-timestamps",
-        "ListOffsets",
-        [
-            *topic(),
-            *_untimed("a", "b", "c"),
-            *(list_offset(time) for time in _ALL_TIMES),
-            list_offset(-3, isolation=1),
-            delete_records(1),
-            list_offset(-3),
-            list_offset(0),
-        ],
-    ),
-    Scenario(
-        "offsets-of-some-records-without-timestamps",
-        "ListOffsets",
-        [
-            *topic(),
-            *_untimed("a", "b"),
-            produced(Batch(["c"], timestamp_ms=0)),
-            list_offset(-3),
-            list_offset(0),
-            produced(Batch(["d"], timestamp_ms=5)),
-            *_untimed("e"),
-            list_offset(-3),
-            list_offset(0),
-            list_offset(1),
-        ],
-        versions="7-11",
-    ),
-    Scenario(
-        "offsets-of-records-with-equal-timestamps",
-        "ListOffsets",
-        [
-            *topic(),
-            *(produced(Batch([each], timestamp_ms=1_700_000_000_000)) for each in "abc"),
-            list_offset(-3),
-            list_offset(1_700_000_000_000),
-            delete_records(1),
-            list_offset(-3),
-            list_offset(1_700_000_000_000),
-        ],
-        versions="7-11",
+    *scenarios_of(
+        {
+            ("offsets-of-records-without-timestamps", "ListOffsets"): [
+                *topic(),
+                *_untimed("a", "b", "c"),
+                *(list_offset(time) for time in _ALL_TIMES),
+                list_offset(-3, isolation=1),
+                delete_records(1),
+                list_offset(-3),
+                list_offset(0),
+            ],
+            ("offsets-of-some-records-without-timestamps", "ListOffsets", "7-11"): [
+                *topic(),
+                *_untimed("a", "b"),
+                produced(Batch(["c"], timestamp_ms=0)),
+                list_offset(-3),
+                list_offset(0),
+                produced(Batch(["d"], timestamp_ms=5)),
+                *_untimed("e"),
+                list_offset(-3),
+                list_offset(0),
+                list_offset(1),
+            ],
+            ("offsets-of-records-with-equal-timestamps", "ListOffsets", "7-11"): [
+                *topic(),
+                *(produced(Batch([each], timestamp_ms=1_700_000_000_000)) for each in "abc"),
+                list_offset(-3),
+                list_offset(1_700_000_000_000),
+                delete_records(1),
+                list_offset(-3),
+                list_offset(1_700_000_000_000),
+            ],
+        }
     ),
     *(
         Scenario(
@@ -129,40 +120,40 @@ _OFFSETS = [
             ("an-aborted-transaction", False),
         )
     ),
-    Scenario(
-        "offsets-of-an-open-transaction-alone",
-        "ListOffsets",
-        [
-            *topic(),
-            *producer(),
-            add_partitions(version=3, quiet=True),
-            Ask("Produce", produce_body(_OPEN, transactional_id="@id"), version=11, quiet=True),
-            *(list_offset(time, isolation=level) for time in (-1, -2, -3, 0) for level in (0, 1)),
-        ],
-        versions="7-11",
-    ),
-    Scenario(
-        "offsets-with-odd-epochs",
-        "ListOffsets",
-        [
-            *topic(),
-            produced(Batch(["a"])),
-            *(list_offset(-1, epoch=epoch) for epoch in (-3, -2, -1, 0, 1, (1 << 31) - 1)),
-        ],
-        versions="4-11",
-    ),
-    Scenario(
-        "epoch-ends-at-the-edges",
-        "OffsetForLeaderEpoch",
-        [
-            *topic(),
-            produced(Batch(["a", "b"])),
-            *(offset_for_epoch(epoch) for epoch in (-3, -2, -1, 0, 1, (1 << 31) - 1, -(1 << 31))),
-            *(offset_for_epoch(0, current=epoch) for epoch in (-3, -2, -1, 0, 1, (1 << 31) - 1)),
-            *(offset_for_epoch(-1, current=epoch) for epoch in (-2, 0, 1)),
-            *(offset_for_epoch(0, replica=replica) for replica in (-3, -2, -1, 0, 1, 7)),
-            offset_for_epoch(0, partition=-1),
-        ],
+    *scenarios_of(
+        {
+            ("offsets-of-an-open-transaction-alone", "ListOffsets", "7-11"): [
+                *topic(),
+                *producer(),
+                add_partitions(version=3, quiet=True),
+                Ask("Produce", produce_body(_OPEN, transactional_id="@id"), version=11, quiet=True),
+                *(
+                    list_offset(time, isolation=level)
+                    for time in (-1, -2, -3, 0)
+                    for level in (0, 1)
+                ),
+            ],
+            ("offsets-with-odd-epochs", "ListOffsets", "4-11"): [
+                *topic(),
+                produced(Batch(["a"])),
+                *(list_offset(-1, epoch=epoch) for epoch in (-3, -2, -1, 0, 1, (1 << 31) - 1)),
+            ],
+            ("epoch-ends-at-the-edges", "OffsetForLeaderEpoch"): [
+                *topic(),
+                produced(Batch(["a", "b"])),
+                *(
+                    offset_for_epoch(epoch)
+                    for epoch in (-3, -2, -1, 0, 1, (1 << 31) - 1, -(1 << 31))
+                ),
+                *(
+                    offset_for_epoch(0, current=epoch)
+                    for epoch in (-3, -2, -1, 0, 1, (1 << 31) - 1)
+                ),
+                *(offset_for_epoch(-1, current=epoch) for epoch in (-2, 0, 1)),
+                *(offset_for_epoch(0, replica=replica) for replica in (-3, -2, -1, 0, 1, 7)),
+                offset_for_epoch(0, partition=-1),
+            ],
+        }
     ),
 ]
 
@@ -172,11 +163,9 @@ def _fetched(offset: int = 0, epoch: int = -1, part_bytes: int = 1 << 20, **body
     return Ask("Fetch", {**made, **body})
 
 
-_BYTES = [
-    Scenario(
-        "fetch-with-limits-below-zero",
-        "Fetch",
-        [
+_BYTES = scenarios_of(
+    {
+        ("fetch-with-limits-below-zero", "Fetch"): [
             *topic(),
             produced(Batch(["a", "b"])),
             produced(Batch(["c"])),
@@ -196,27 +185,19 @@ _BYTES = [
             _fetched(isolation_level=-1),
             _fetched(epoch=-2),
         ],
-    ),
-    Scenario(
-        "produce-with-acks-at-the-edges",
-        "Produce",
-        [
+        ("produce-with-acks-at-the-edges", "Produce"): [
             *topic(),
             *(Ask("Produce", produce_body(Batch(["a"]), acks=acks)) for acks in (2, -2, 1, 127)),
             *(Ask("Produce", {**produce_body(Batch(["a"])), "timeout_ms": ms}) for ms in (0, -1)),
             Ask("Produce", produce_body(Batch(["a"]), partition=-1)),
         ],
-    ),
-    Scenario(
-        "fetch-nothing-of-a-topic",
-        "Fetch",
-        [
+        ("fetch-nothing-of-a-topic", "Fetch"): [
             *topic(),
             Ask("Fetch", {**fetch_body(), "topics": []}),
             Ask("Fetch", {**fetch_body(), "topics": [{"topic": "@t", "topic_id": "$t"}]}),
         ],
-    ),
-]
+    }
+)
 
 
 def _commit(name: Any, **more: Any) -> dict[str, Any]:
@@ -365,11 +346,9 @@ _WITHOUT_PARTITIONS = [
     for api, body in _EMPTY_TOPICS
 ]
 
-_GROUP_EDGES = [
-    Scenario(
-        "alter-share-offsets-at-the-edges",
-        "AlterShareGroupOffsets",
-        [
+_GROUP_EDGES = scenarios_of(
+    {
+        ("alter-share-offsets-at-the-edges", "AlterShareGroupOffsets"): [
             *topic(),
             *group(),
             *(
@@ -390,25 +369,19 @@ _GROUP_EDGES = [
             alter_share_offsets(("", {0: 0})),
             alter_share_offsets(),
         ],
-    ),
-    Scenario(
-        "consumer-rebalance-timeouts-at-the-edges",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-rebalance-timeouts-at-the-edges", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             *(
                 consumer_heartbeat(f"@{at}", rebalance_timeout_ms=timeout_ms)
                 for at, timeout_ms in enumerate((-(1 << 31), -2, -1, 0, 1, (1 << 31) - 1))
             ),
         ],
-    ),
-]
+    }
+)
 
-_SESSION_EDGES = [
-    Scenario(
-        "fetch-session-epochs-at-the-edges",
-        "Fetch",
-        [
+_SESSION_EDGES = scenarios_of(
+    {
+        ("fetch-session-epochs-at-the-edges", "Fetch"): [
             *topic(),
             produced(Batch(["a"])),
             *(
@@ -417,11 +390,7 @@ _SESSION_EDGES = [
                 for epoch in (-(1 << 31), -2, -1, 0, 1, (1 << 31) - 1)
             ),
         ],
-    ),
-    Scenario(
-        "fetch-session-closed-by-odd-epochs",
-        "Fetch",
-        [
+        ("fetch-session-closed-by-odd-epochs", "Fetch", "7-18"): [
             *topic(),
             produced(Batch(["a"])),
             Ask("Fetch", {**fetch_body(), "session_epoch": 0}, save={"s": "session_id"}),
@@ -430,9 +399,8 @@ _SESSION_EDGES = [
                 for epoch in (-2, -(1 << 31), 1, 2, (1 << 31) - 1, -2, 3, -1, 4)
             ),
         ],
-        versions="7-18",
-    ),
-]
+    }
+)
 
 SCENARIOS = [
     *_OFFSETS,

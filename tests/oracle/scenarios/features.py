@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.oracle.script import Ask, Receive, Scenario, Send
+from tests.oracle.script import Ask, Receive, Scenario, Send, scenarios_of
 
 _SOFTWARE = {"client_software_name": "oracle", "client_software_version": "1.0"}
 
@@ -39,11 +39,9 @@ def _check(*updates: tuple[str, int, int]) -> Ask:
     return _update(*updates, validate_only=True)
 
 
-_UPDATES = [
-    Scenario(
-        "update-features-to-the-same",
-        "UpdateFeatures",
-        [
+_UPDATES = scenarios_of(
+    {
+        ("update-features-to-the-same", "UpdateFeatures"): [
             _update(),
             _update((_TRANSACTIONS, 2, _UPGRADE)),
             _update((_TRANSACTIONS, 2, _UPGRADE), ("group.version", 1, _UPGRADE)),
@@ -52,11 +50,7 @@ _UPDATES = [
             _update((_TRANSACTIONS, 2, _UPGRADE), timeout_ms=-1),
             _update(*[(_TRANSACTIONS, 2, _UPGRADE)] * 20),
         ],
-    ),
-    Scenario(
-        "update-features-to-levels-that-are-not-there",
-        "UpdateFeatures",
-        [
+        ("update-features-to-levels-that-are-not-there", "UpdateFeatures"): [
             _update(("no.such", 1, _UPGRADE)),
             _update(("no.such", 0, _UPGRADE)),
             _update(("", 1, _UPGRADE)),
@@ -68,21 +62,13 @@ _UPDATES = [
             _update((_TRANSACTIONS, 2, _UPGRADE), ("no.such", 1, _UPGRADE)),
             _update(("no.such", 1, _UPGRADE), (_TRANSACTIONS, 2, _UPGRADE)),
         ],
-    ),
-    Scenario(
-        "update-features-down-without-saying-so",
-        "UpdateFeatures",
-        [
+        ("update-features-down-without-saying-so", "UpdateFeatures"): [
             *(_update((_TRANSACTIONS, level, _UPGRADE)) for level in (1, 0)),
             _update((_METADATA, 29, _UPGRADE)),
             _update((_TRANSACTIONS, 2, _UPGRADE), (_TRANSACTIONS, 0, _UPGRADE)),
             _update((_TRANSACTIONS, 0, _UPGRADE), (_TRANSACTIONS, 2, _UPGRADE)),
         ],
-    ),
-    Scenario(
-        "update-features-allow-downgrade",
-        "UpdateFeatures",
-        [
+        ("update-features-allow-downgrade", "UpdateFeatures", "0"): [
             Ask(
                 "UpdateFeatures",
                 {
@@ -93,12 +79,7 @@ _UPDATES = [
             )
             for name, level in ((_TRANSACTIONS, 1), (_TRANSACTIONS, 0), (_METADATA, 29))
         ],
-        versions="0",
-    ),
-    Scenario(
-        "update-features-checked-only",
-        "UpdateFeatures",
-        [
+        ("update-features-checked-only", "UpdateFeatures", "1-2"): [
             *(
                 _check((name, level, kind))
                 for name, level in (
@@ -113,14 +94,9 @@ _UPDATES = [
             _check((_TRANSACTIONS, 1, _SAFE), ("group.version", 0, _UNSAFE)),
             _check((_TRANSACTIONS, 1, _SAFE), ("no.such", 0, _UNSAFE)),
         ],
-        versions="1-2",
-    ),
-    Scenario(
         # The requests of `kafka-features upgrade --release-version` for this release and for
         # others, and requests with wrong levels.
-        "update-features-of-a-release-checked-only",
-        "UpdateFeatures",
-        [
+        ("update-features-of-a-release-checked-only", "UpdateFeatures", "1-2"): [
             _check(*_RELEASE),
             _check(*reversed(_RELEASE)),
             *(_check(*_RELEASE, (_METADATA, level, _UPGRADE)) for level in (29, 31)),
@@ -132,19 +108,14 @@ _UPDATES = [
             _check(*_RELEASE, ("no.such", 1, _UPGRADE)),
             _check(*((name, level, _SAFE) for name, level, _ in _RELEASE), (_METADATA, 29, _SAFE)),
         ],
-        versions="1-2",
-    ),
-    Scenario(
-        "update-features-pipelined",
-        "UpdateFeatures",
-        [
+        ("update-features-pipelined", "UpdateFeatures"): [
             Send(_update((_TRANSACTIONS, 2, _UPGRADE))),
             Send(_update(("no.such", 1, _UPGRADE))),
             Send(_update()),
             *[Receive()] * 3,
         ],
-    ),
-]
+    }
+)
 
 SCENARIOS = [
     *_UPDATES,

@@ -15,6 +15,7 @@ from tests.oracle.script import (
     Step,
     fetch_body,
     produced,
+    scenarios_of,
     topic,
 )
 
@@ -295,35 +296,29 @@ SCENARIOS = [
         )
         for name, more in (("uncommitted", {}), ("committed", {"isolation_level": 1}))
     ),
-    Scenario(
-        "fetch-session-of-a-topic-made-anew",
-        "Fetch",
-        [
-            *_FILLED,
-            Ask("Fetch", _session(0), save={"s": "session_id"}),
-            Ask(
-                "DeleteTopics",
-                {"topics": [{"name": "@t"}], "timeout_ms": 10_000},
-                version=6,
-                quiet=True,
-            ),
-            *topic(),
-            produced(Batch(["new"])),
-            Ask("Fetch", _session(1, "$s", [])),
-            Ask("Fetch", _session(2, "$s", [])),
-            Ask("Fetch", _session(3, "$s", _asks([_ONE]))),
-        ],
-        versions="7-18",
-    ),
-    Scenario(
-        "fetch-zstd",
-        "Fetch",
-        [
-            *topic(),
-            produced(Batch(["a" * 50] * 3, codec="ZSTD")),
-            Ask("Fetch", fetch_body()),
-        ],
-        "4-18",
+    *scenarios_of(
+        {
+            ("fetch-session-of-a-topic-made-anew", "Fetch", "7-18"): [
+                *_FILLED,
+                Ask("Fetch", _session(0), save={"s": "session_id"}),
+                Ask(
+                    "DeleteTopics",
+                    {"topics": [{"name": "@t"}], "timeout_ms": 10_000},
+                    version=6,
+                    quiet=True,
+                ),
+                *topic(),
+                produced(Batch(["new"])),
+                Ask("Fetch", _session(1, "$s", [])),
+                Ask("Fetch", _session(2, "$s", [])),
+                Ask("Fetch", _session(3, "$s", _asks([_ONE]))),
+            ],
+            ("fetch-zstd", "Fetch", "4-18"): [
+                *topic(),
+                produced(Batch(["a" * 50] * 3, codec="ZSTD")),
+                Ask("Fetch", fetch_body()),
+            ],
+        }
     ),
     _fetch("fetch-from-middle-of-batch", fetch_body(offset=1)),
     _fetch("fetch-at-end", fetch_body(offset=5)),
@@ -355,117 +350,82 @@ SCENARIOS = [
         fetch_body(isolation_level=1),
         fetch_body(offset=9, isolation_level=1),
     ),
-    Scenario(
-        "fetch-below-log-start",
-        "Fetch",
-        [
-            *_FILLED,
-            delete_records(3),
-            Ask("Fetch", fetch_body(offset=1)),
-            Ask("Fetch", fetch_body(offset=3)),
-        ],
-    ),
-    # --- sessions ---
-    Scenario(
-        "fetch-session",
-        "Fetch",
-        [
-            *_FILLED,
-            Ask("Fetch", _session(0), save={"s": "session_id"}),
-            Ask("Fetch", _session(1, "$s", [])),
-            produced(Batch(["f"])),
-            Ask("Fetch", _session(2, "$s", _asks([{**_ONE, "fetch_offset": 5}]))),
-            Ask(
-                "Fetch",
-                _session(3, "$s", [], [_forgotten()]),
-            ),
-            Ask("Fetch", _session(4, "$s", [])),
-        ],
-        versions="7-18",
-    ),
-    Scenario(
-        "fetch-session-wrong-epoch",
-        "Fetch",
-        [
-            *_FILLED,
-            Ask("Fetch", _session(0), save={"s": "session_id"}),
-            Ask("Fetch", _session(5, "$s", [])),
-        ],
-        versions="7-18",
-    ),
-    Scenario(
-        "fetch-session-unknown",
-        "Fetch",
-        [*_FILLED, Ask("Fetch", _session(1, 12345, []))],
-        versions="7-18",
-    ),
-    Scenario(
-        "fetch-session-closed",
-        "Fetch",
-        [
-            *_FILLED,
-            Ask("Fetch", _session(0), save={"s": "session_id"}),
-            Ask("Fetch", _session(-1, "$s", [])),
-            Ask("Fetch", _session(1, "$s", [])),
-        ],
-        versions="7-18",
-    ),
-    Scenario(
-        "fetch-session-with-errors",
-        "Fetch",
-        [
-            *_FILLED,
-            Ask(
-                "Fetch",
-                _session(0, 0, _asks([_ONE, {**_ONE, "partition": 4}])),
-                save={"s": "session_id"},
-            ),
-            Ask("Fetch", _session(1, "$s", [])),
-        ],
-        versions="7-18",
-    ),
-    Scenario(
-        "fetch-session-named-and-forgotten",
-        "Fetch",
-        [
-            *_FILLED,
-            *topic("@u"),
-            Ask("Fetch", _session(0), save={"s": "session_id"}),
-            Ask("Fetch", _session(1, "$s", _asks([_ONE], "@u", "$u"), [_forgotten("@u", "$u")])),
-            Ask("Fetch", _session(2, "$s", [])),
-            Ask("Fetch", _session(3, "$s", _asks([_ONE]), [_forgotten()])),
-            Ask("Fetch", _session(4, "$s", [])),
-        ],
-        versions="7-18",
-    ),
-    Scenario(
-        "fetch-session-without-partitions",
-        "Fetch",
-        [
-            *_FILLED,
-            Ask("Fetch", _session(0, 0, []), save={"s": "session_id"}),
-            Ask("Fetch", _session(1, "$s", _asks([_ONE]))),
-            Ask("Fetch", _session(0, 0, []), save={"s": "session_id"}),
-            Ask("Fetch", _session(1, "$s", [])),
-        ],
-        versions="7-18",
-    ),
-    Scenario(
-        "fetch-out-of-range-after-the-byte-limit",
-        "Fetch",
-        [
-            *topic(partitions=2),
-            produced(Batch(["a"])),
-            Ask(
-                "Fetch",
-                {
-                    **fetch_body(),
-                    "max_bytes": 1,
-                    "topics": _asks([_ONE, {**_ONE, "partition": 1, "fetch_offset": 3}]),
-                },
-            ),
-        ],
-        versions="4-18",
+    *scenarios_of(
+        {
+            ("fetch-below-log-start", "Fetch"): [
+                *_FILLED,
+                delete_records(3),
+                Ask("Fetch", fetch_body(offset=1)),
+                Ask("Fetch", fetch_body(offset=3)),
+            ],
+            # --- sessions ---
+            ("fetch-session", "Fetch", "7-18"): [
+                *_FILLED,
+                Ask("Fetch", _session(0), save={"s": "session_id"}),
+                Ask("Fetch", _session(1, "$s", [])),
+                produced(Batch(["f"])),
+                Ask("Fetch", _session(2, "$s", _asks([{**_ONE, "fetch_offset": 5}]))),
+                Ask(
+                    "Fetch",
+                    _session(3, "$s", [], [_forgotten()]),
+                ),
+                Ask("Fetch", _session(4, "$s", [])),
+            ],
+            ("fetch-session-wrong-epoch", "Fetch", "7-18"): [
+                *_FILLED,
+                Ask("Fetch", _session(0), save={"s": "session_id"}),
+                Ask("Fetch", _session(5, "$s", [])),
+            ],
+            ("fetch-session-unknown", "Fetch", "7-18"): [
+                *_FILLED,
+                Ask("Fetch", _session(1, 12345, [])),
+            ],
+            ("fetch-session-closed", "Fetch", "7-18"): [
+                *_FILLED,
+                Ask("Fetch", _session(0), save={"s": "session_id"}),
+                Ask("Fetch", _session(-1, "$s", [])),
+                Ask("Fetch", _session(1, "$s", [])),
+            ],
+            ("fetch-session-with-errors", "Fetch", "7-18"): [
+                *_FILLED,
+                Ask(
+                    "Fetch",
+                    _session(0, 0, _asks([_ONE, {**_ONE, "partition": 4}])),
+                    save={"s": "session_id"},
+                ),
+                Ask("Fetch", _session(1, "$s", [])),
+            ],
+            ("fetch-session-named-and-forgotten", "Fetch", "7-18"): [
+                *_FILLED,
+                *topic("@u"),
+                Ask("Fetch", _session(0), save={"s": "session_id"}),
+                Ask(
+                    "Fetch", _session(1, "$s", _asks([_ONE], "@u", "$u"), [_forgotten("@u", "$u")])
+                ),
+                Ask("Fetch", _session(2, "$s", [])),
+                Ask("Fetch", _session(3, "$s", _asks([_ONE]), [_forgotten()])),
+                Ask("Fetch", _session(4, "$s", [])),
+            ],
+            ("fetch-session-without-partitions", "Fetch", "7-18"): [
+                *_FILLED,
+                Ask("Fetch", _session(0, 0, []), save={"s": "session_id"}),
+                Ask("Fetch", _session(1, "$s", _asks([_ONE]))),
+                Ask("Fetch", _session(0, 0, []), save={"s": "session_id"}),
+                Ask("Fetch", _session(1, "$s", [])),
+            ],
+            ("fetch-out-of-range-after-the-byte-limit", "Fetch", "4-18"): [
+                *topic(partitions=2),
+                produced(Batch(["a"])),
+                Ask(
+                    "Fetch",
+                    {
+                        **fetch_body(),
+                        "max_bytes": 1,
+                        "topics": _asks([_ONE, {**_ONE, "partition": 1, "fetch_offset": 3}]),
+                    },
+                ),
+            ],
+        }
     ),
     # --- offsets by time ---
     _listed("offsets-of-both-ends", list_offset(-1), list_offset(-2)),
@@ -579,69 +539,55 @@ SCENARIOS = [
     ),
     _listed("offsets-of-nothing", Ask("ListOffsets", {"replica_id": -1})),
     # --- leader epochs ---
-    Scenario(
-        "epoch-ends",
-        "OffsetForLeaderEpoch",
-        [
-            *_FILLED,
-            *(offset_for_epoch(e) for e in (0, 1, -1, 7)),
-            offset_for_epoch(0, replica=-2),
-            offset_for_epoch(0, replica=9),
-        ],
-    ),
-    Scenario(
-        "epoch-ends-of-current",
-        "OffsetForLeaderEpoch",
-        [
-            *_FILLED,
-            offset_for_epoch(0, current=0),
-            offset_for_epoch(0, current=1),
-            offset_for_epoch(0, current=-2),
-        ],
-    ),
-    Scenario(
-        "epoch-ends-of-unknown",
-        "OffsetForLeaderEpoch",
-        [*_FILLED, offset_for_epoch(0, name="@unknown"), offset_for_epoch(0, partition=3)],
-    ),
-    Scenario(
-        "epoch-ends-of-empty",
-        "OffsetForLeaderEpoch",
-        [*topic(), offset_for_epoch(0), offset_for_epoch(1)],
-    ),
-    # --- deleted records ---
-    Scenario(
-        "delete-records",
-        "DeleteRecords",
-        [
-            *_FILLED,
-            delete_records(2),
-            Ask("Fetch", fetch_body(offset=2), version=11),
-            delete_records(1),
-            delete_records(-1),
-            delete_records(5),
-            delete_records(6),
-            delete_records(-2),
-            Ask("Fetch", fetch_body(offset=5), version=11),
-        ],
-    ),
-    Scenario(
-        "delete-records-of-unknown",
-        "DeleteRecords",
-        [*_FILLED, delete_records(1, name="@unknown"), delete_records(1, partition=4)],
-    ),
-    Scenario(
-        "delete-records-of-compacted",
-        "DeleteRecords",
-        [
-            *topic(configs={"cleanup.policy": "compact"}),
-            produced(Batch(["a"], keys=["k"])),
-            delete_records(1),
-        ],
-    ),
-    Scenario(
-        "delete-records-of-internal",
-        "DeleteRecords",
-        [delete_records(0, name="__consumer_offsets")],
+    *scenarios_of(
+        {
+            ("epoch-ends", "OffsetForLeaderEpoch"): [
+                *_FILLED,
+                *(offset_for_epoch(e) for e in (0, 1, -1, 7)),
+                offset_for_epoch(0, replica=-2),
+                offset_for_epoch(0, replica=9),
+            ],
+            ("epoch-ends-of-current", "OffsetForLeaderEpoch"): [
+                *_FILLED,
+                offset_for_epoch(0, current=0),
+                offset_for_epoch(0, current=1),
+                offset_for_epoch(0, current=-2),
+            ],
+            ("epoch-ends-of-unknown", "OffsetForLeaderEpoch"): [
+                *_FILLED,
+                offset_for_epoch(0, name="@unknown"),
+                offset_for_epoch(0, partition=3),
+            ],
+            ("epoch-ends-of-empty", "OffsetForLeaderEpoch"): [
+                *topic(),
+                offset_for_epoch(0),
+                offset_for_epoch(1),
+            ],
+            # --- deleted records ---
+            ("delete-records", "DeleteRecords"): [
+                *_FILLED,
+                delete_records(2),
+                Ask("Fetch", fetch_body(offset=2), version=11),
+                delete_records(1),
+                delete_records(-1),
+                delete_records(5),
+                delete_records(6),
+                delete_records(-2),
+                Ask("Fetch", fetch_body(offset=5), version=11),
+            ],
+            ("delete-records-of-unknown", "DeleteRecords"): [
+                *_FILLED,
+                delete_records(1, name="@unknown"),
+                delete_records(1, partition=4),
+            ],
+            ("delete-records-of-compacted", "DeleteRecords"): [
+                *topic(configs={"cleanup.policy": "compact"}),
+                produced(Batch(["a"], keys=["k"])),
+                delete_records(1),
+            ],
+            ("delete-records-of-internal", "DeleteRecords"): [
+                delete_records(0, name="__consumer_offsets")
+            ],
+        }
     ),
 ]

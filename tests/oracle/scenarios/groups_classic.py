@@ -18,7 +18,7 @@ from tests.oracle.group_steps import (
     two_joined,
     two_stable,
 )
-from tests.oracle.script import Ask, Close, Receive, Scenario, Send
+from tests.oracle.script import Ask, Close, Receive, Send, scenarios_of
 
 _SAVE = {"m": "member_id", "gen": "generation_id"}
 _TWO = (("range", b"\x01"), ("roundrobin", b"\x02"))
@@ -43,18 +43,17 @@ def _leave(*members: dict[str, Any], version: int | None = None, **more: Any) ->
     return Ask("LeaveGroup", body, version=version)
 
 
-_JOIN = [
-    Scenario("join-first", "JoinGroup", [*group(), _join()]),
-    Scenario(
-        "join-with-the-id-given",
-        "JoinGroup",
-        [*group(), _join(), _join("$m"), described(), _join("$m")],
-        versions="4-9",
-    ),
-    Scenario(
-        "join-refused",
-        "JoinGroup",
-        [
+_JOIN = scenarios_of(
+    {
+        ("join-first", "JoinGroup"): [*group(), _join()],
+        ("join-with-the-id-given", "JoinGroup", "4-9"): [
+            *group(),
+            _join(),
+            _join("$m"),
+            described(),
+            _join("$m"),
+        ],
+        ("join-refused", "JoinGroup"): [
             *group(),
             _join(group_id=""),
             _join("no-such-member"),
@@ -67,33 +66,19 @@ _JOIN = [
             _join(protocols=(("", b""),)),
             described(),
         ],
-    ),
-    Scenario(
-        "join-session-timeouts-at-the-bounds",
-        "JoinGroup",
-        [
+        ("join-session-timeouts-at-the-bounds", "JoinGroup", "3-9"): [
             *group(),
             _join(session_timeout_ms=6_000),
             *group("@h"),
             _join(session_timeout_ms=1_800_000, group_id="@h"),
         ],
-        versions="3-9",
-    ),
-    Scenario(
-        "join-rebalance-timeouts",
-        "JoinGroup",
-        [
+        ("join-rebalance-timeouts", "JoinGroup", "3-3"): [
             *group(),
             _join(rebalance_timeout_ms=0),
             *group("@h"),
             _join(rebalance_timeout_ms=-5, group_id="@h"),
         ],
-        versions="3-3",
-    ),
-    Scenario(
-        "join-other-protocols",
-        "JoinGroup",
-        [
+        ("join-other-protocols", "JoinGroup"): [
             *stable(_TWO),
             Ask("JoinGroup", join_body(protocol_type="connect")),
             Ask("JoinGroup", join_body(protocols=(("sticky", b""),))),
@@ -103,11 +88,7 @@ _JOIN = [
             Ask("JoinGroup", join_body("$m", protocols=())),
             described(),
         ],
-    ),
-    Scenario(
-        "join-again-as-the-only-member",
-        "JoinGroup",
-        [
+        ("join-again-as-the-only-member", "JoinGroup"): [
             *stable(),
             _join("$m"),
             described(),
@@ -116,37 +97,32 @@ _JOIN = [
             _join("$m", protocols=_TWO),
             described(),
         ],
-    ),
-    Scenario(
-        "join-protocol-of-another-name",
-        "JoinGroup",
-        [*stable(), _join("$m", protocols=(("sticky", b"\x05"),)), described()],
-    ),
-    Scenario(
-        "join-again-while-completing",
-        "JoinGroup",
-        [*joined(), _join("$m"), described(), _join("$m", protocols=_TWO), described()],
-    ),
-    Scenario(
-        "join-in-an-empty-group",
-        "JoinGroup",
-        [
+        ("join-protocol-of-another-name", "JoinGroup"): [
+            *stable(),
+            _join("$m", protocols=(("sticky", b"\x05"),)),
+            described(),
+        ],
+        ("join-again-while-completing", "JoinGroup"): [
+            *joined(),
+            _join("$m"),
+            described(),
+            _join("$m", protocols=_TWO),
+            described(),
+        ],
+        ("join-in-an-empty-group", "JoinGroup"): [
             *empty(),
             Ask("JoinGroup", join_body("$m")),
             Ask("JoinGroup", join_body(protocol_type="connect")),
             described(),
             _join(protocols=_TWO),
         ],
-    ),
-    Scenario(
-        "join-follower-again-in-stable",
-        "JoinGroup",
-        [*two_stable(), Ask("JoinGroup", join_body("$n"), on="b"), described(), heartbeat()],
-    ),
-    Scenario(
-        "join-follower-changed-in-stable",
-        "JoinGroup",
-        [
+        ("join-follower-again-in-stable", "JoinGroup"): [
+            *two_stable(),
+            Ask("JoinGroup", join_body("$n"), on="b"),
+            described(),
+            heartbeat(),
+        ],
+        ("join-follower-changed-in-stable", "JoinGroup"): [
             *two_stable(),
             Send(Ask("JoinGroup", join_body("$n", protocols=_TWO), on="b")),
             rebalancing(),
@@ -154,43 +130,31 @@ _JOIN = [
             Receive("b"),
             described(),
         ],
-    ),
-    Scenario(
-        "join-leader-again-in-stable",
-        "JoinGroup",
-        [
+        ("join-leader-again-in-stable", "JoinGroup"): [
             *two_stable(),
             Send(Ask("JoinGroup", join_body("$m"))),
             rebalancing("$n", on="b"),
             Ask("JoinGroup", join_body("$n"), on="b"),
             Receive("a"),
         ],
-    ),
-    Scenario(
-        "join-follower-again-while-completing",
-        "JoinGroup",
-        [*two_joined(), Ask("JoinGroup", join_body("$n"), on="b"), described()],
-    ),
-    Scenario(
-        "join-leader-again-while-completing",
-        "JoinGroup",
-        [*two_joined(), Ask("JoinGroup", join_body("$m")), described()],
-    ),
-    Scenario(
-        "join-follower-changed-while-completing",
-        "JoinGroup",
-        [
+        ("join-follower-again-while-completing", "JoinGroup"): [
+            *two_joined(),
+            Ask("JoinGroup", join_body("$n"), on="b"),
+            described(),
+        ],
+        ("join-leader-again-while-completing", "JoinGroup"): [
+            *two_joined(),
+            Ask("JoinGroup", join_body("$m")),
+            described(),
+        ],
+        ("join-follower-changed-while-completing", "JoinGroup"): [
             *two_joined(),
             Send(Ask("JoinGroup", join_body("$n", protocols=_TWO), on="b")),
             rebalancing(),
             Ask("JoinGroup", join_body("$m")),
             Receive("b"),
         ],
-    ),
-    Scenario(
-        "join-parked-twice",
-        "JoinGroup",
-        [
+        ("join-parked-twice", "JoinGroup", "5-9"): [
             *two_stable(),
             Send(Ask("JoinGroup", join_body("$n", protocols=_TWO), on="b")),
             rebalancing(),
@@ -200,12 +164,7 @@ _JOIN = [
             Receive("c"),
             Close("b"),
         ],
-        versions="5-9",
-    ),
-    Scenario(
-        "join-parked-member-leaves",
-        "JoinGroup",
-        [
+        ("join-parked-member-leaves", "JoinGroup"): [
             *two_stable(),
             Send(Ask("JoinGroup", join_body("$n", protocols=_TWO), on="b")),
             rebalancing(),
@@ -213,11 +172,7 @@ _JOIN = [
             Receive("b"),
             described(),
         ],
-    ),
-    Scenario(
-        "join-pending-blocks-the-others",
-        "JoinGroup",
-        [
+        ("join-pending-blocks-the-others", "JoinGroup", "4-9"): [
             *stable(),
             Ask("JoinGroup", join_body(), on="b", save={"n": "member_id"}),
             heartbeat(),
@@ -227,12 +182,7 @@ _JOIN = [
             Ask("JoinGroup", join_body("$m")),
             Receive("b"),
         ],
-        versions="4-9",
-    ),
-    Scenario(
-        "join-votes-for-a-protocol",
-        "JoinGroup",
-        [
+        ("join-votes-for-a-protocol", "JoinGroup", "0-3"): [
             *stable(_TWO),
             Send(
                 Ask(
@@ -247,23 +197,14 @@ _JOIN = [
             Receive("b"),
             described(),
         ],
-        versions="0-3",
-    ),
-    Scenario(
-        "join-leader-is-gone",
-        "JoinGroup",
-        [
+        ("join-leader-is-gone", "JoinGroup"): [
             *two_stable(),
             _leave({"member_id": "$m"}, version=3),
             rebalancing("$n", on="b"),
             Ask("JoinGroup", join_body("$n"), on="b"),
             described(),
         ],
-    ),
-    Scenario(
-        "join-pipelined",
-        "JoinGroup",
-        [
+        ("join-pipelined", "JoinGroup"): [
             *group(),
             Send(Ask("JoinGroup", join_body(group_id="@g"))),
             Send(Ask("JoinGroup", join_body(group_id=""))),
@@ -272,36 +213,28 @@ _JOIN = [
             Receive(),
             Receive(),
         ],
-    ),
-    Scenario(
-        "join-rubbish",
-        "JoinGroup",
-        [
+        ("join-rubbish", "JoinGroup", "0-3"): [
             *group(),
             _join(protocols=(("range", b""),)),
             described(),
         ],
-        versions="0-3",
-    ),
-]
+    }
+)
 
-_STATIC = [
-    Scenario(
-        "static-join",
-        "JoinGroup",
-        [*group(), _static(), described(), Ask("JoinGroup", join_body("$m"))],
-        versions="5-9",
-    ),
-    Scenario(
-        "static-join-again-with-its-id",
-        "JoinGroup",
-        [*stable(group_instance_id="i"), _static(member_id="$m"), described()],
-        versions="5-9",
-    ),
-    Scenario(
-        "static-replaced-in-stable",
-        "JoinGroup",
-        [
+_STATIC = scenarios_of(
+    {
+        ("static-join", "JoinGroup", "5-9"): [
+            *group(),
+            _static(),
+            described(),
+            Ask("JoinGroup", join_body("$m")),
+        ],
+        ("static-join-again-with-its-id", "JoinGroup", "5-9"): [
+            *stable(group_instance_id="i"),
+            _static(member_id="$m"),
+            described(),
+        ],
+        ("static-replaced-in-stable", "JoinGroup", "5-9"): [
             *stable(group_instance_id="i"),
             Ask(
                 "JoinGroup",
@@ -333,33 +266,18 @@ _STATIC = [
             Ask("SyncGroup", sync_body("$n", group_instance_id="i")),
             described(),
         ],
-        versions="5-9",
-    ),
-    Scenario(
-        "static-replaced-with-other-metadata",
-        "JoinGroup",
-        [
+        ("static-replaced-with-other-metadata", "JoinGroup", "5-9"): [
             *stable(group_instance_id="i"),
             Ask("JoinGroup", join_body(protocols=_TWO, group_instance_id="i"), on="b"),
             described(),
         ],
-        versions="5-9",
-    ),
-    Scenario(
-        "static-replaced-while-completing",
-        "JoinGroup",
-        [
+        ("static-replaced-while-completing", "JoinGroup", "5-9"): [
             *joined(group_instance_id="i"),
             Ask("JoinGroup", join_body(group_instance_id="i"), on="b"),
             Ask("SyncGroup", sync_body("$m", group_instance_id="i")),
             described(),
         ],
-        versions="5-9",
-    ),
-    Scenario(
-        "static-unknown",
-        "JoinGroup",
-        [
+        ("static-unknown", "JoinGroup", "5-9"): [
             *stable(group_instance_id="i"),
             Ask("JoinGroup", join_body("$m", group_instance_id="j")),
             Ask("JoinGroup", join_body("nobody", group_instance_id="i")),
@@ -367,12 +285,7 @@ _STATIC = [
             Ask("JoinGroup", join_body("$m", group_instance_id="")),
             described(),
         ],
-        versions="5-9",
-    ),
-    Scenario(
-        "static-fenced-heartbeat",
-        "Heartbeat",
-        [
+        ("static-fenced-heartbeat", "Heartbeat", "3-4"): [
             *stable(group_instance_id="i"),
             heartbeat(group_instance_id="i"),
             heartbeat("nobody", group_instance_id="i"),
@@ -382,24 +295,14 @@ _STATIC = [
             heartbeat(),
             heartbeat("", group_instance_id="i"),
         ],
-        versions="3-4",
-    ),
-    Scenario(
-        "static-fenced-sync",
-        "SyncGroup",
-        [
+        ("static-fenced-sync", "SyncGroup", "3-5"): [
             *stable(group_instance_id="i"),
             _sync(group_instance_id="i"),
             _sync("nobody", group_instance_id="i"),
             _sync(group_instance_id="j"),
             _sync("nobody", generation=7, group_instance_id="i"),
         ],
-        versions="3-5",
-    ),
-    Scenario(
-        "static-leaves",
-        "LeaveGroup",
-        [
+        ("static-leaves", "LeaveGroup", "3-5"): [
             *stable(group_instance_id="i"),
             _leave({"member_id": "nobody", "group_instance_id": "i"}),
             _leave({"member_id": "$m", "group_instance_id": "j"}),
@@ -409,40 +312,25 @@ _STATIC = [
             described(),
             _leave({"member_id": "", "group_instance_id": "i"}),
         ],
-        versions="3-5",
-    ),
-]
+    }
+)
 
-_SYNC = [
-    Scenario(
-        "sync-leader",
-        "SyncGroup",
-        [
+_SYNC = scenarios_of(
+    {
+        ("sync-leader", "SyncGroup"): [
             *joined(),
             _sync(assignments={"$m": b"\xaa"}),
             _sync(),
             _sync(assignments={"$m": b"\xbb"}),
             described(),
         ],
-    ),
-    Scenario(
-        "sync-without-assignments",
-        "SyncGroup",
-        [*joined(), _sync(), described()],
-    ),
-    Scenario(
-        "sync-assigns-to-strangers",
-        "SyncGroup",
-        [
+        ("sync-without-assignments", "SyncGroup"): [*joined(), _sync(), described()],
+        ("sync-assigns-to-strangers", "SyncGroup"): [
             *joined(),
             _sync(assignments={"nobody": b"\x01", "$m": b"\xaa", "": b"\x02"}),
             described(),
         ],
-    ),
-    Scenario(
-        "sync-assigns-twice",
-        "SyncGroup",
-        [
+        ("sync-assigns-twice", "SyncGroup"): [
             *joined(),
             Ask(
                 "SyncGroup",
@@ -455,11 +343,7 @@ _SYNC = [
                 },
             ),
         ],
-    ),
-    Scenario(
-        "sync-refused",
-        "SyncGroup",
-        [
+        ("sync-refused", "SyncGroup"): [
             *joined(),
             _sync(group_id=""),
             _sync(group_id="@unknown"),
@@ -471,11 +355,7 @@ _SYNC = [
             _sync("nobody", generation=2),
             described(),
         ],
-    ),
-    Scenario(
-        "sync-other-protocol",
-        "SyncGroup",
-        [
+        ("sync-other-protocol", "SyncGroup", "5"): [
             *joined(),
             _sync(protocol_type="connect"),
             _sync(protocol_name="roundrobin"),
@@ -486,12 +366,7 @@ _SYNC = [
             _sync("nobody", protocol_type="connect"),
             described(),
         ],
-        versions="5",
-    ),
-    Scenario(
-        "sync-follower-waits",
-        "SyncGroup",
-        [
+        ("sync-follower-waits", "SyncGroup"): [
             *two_joined(),
             Send(_sync("$n", on="b", assignments={"$n": b"\x09"})),
             described(),
@@ -499,38 +374,27 @@ _SYNC = [
             Receive("b"),
             described(),
         ],
-    ),
-    Scenario(
-        "sync-leaves-the-follower-out",
-        "SyncGroup",
-        [
+        ("sync-leaves-the-follower-out", "SyncGroup"): [
             *two_joined(),
             Send(_sync("$n", on="b")),
             _sync(assignments={"$m": b"\xaa"}),
             Receive("b"),
             _sync("$n", on="b"),
         ],
-    ),
-    Scenario(
-        "sync-while-preparing",
-        "SyncGroup",
-        [*preparing(), _sync(), _sync(generation=5), _sync("nobody")],
-    ),
-    Scenario(
-        "sync-parked-when-the-group-rebalances",
-        "SyncGroup",
-        [
+        ("sync-while-preparing", "SyncGroup"): [
+            *preparing(),
+            _sync(),
+            _sync(generation=5),
+            _sync("nobody"),
+        ],
+        ("sync-parked-when-the-group-rebalances", "SyncGroup"): [
             *two_joined(),
             Send(_sync("$n", on="b")),
             _leave({"member_id": "$m"}, version=3),
             Receive("b"),
             described(),
         ],
-    ),
-    Scenario(
-        "sync-in-empty-and-dead",
-        "SyncGroup",
-        [
+        ("sync-in-empty-and-dead", "SyncGroup"): [
             *empty(),
             _sync(),
             _sync("nobody"),
@@ -538,11 +402,7 @@ _SYNC = [
             Ask("DeleteGroups", {"groups_names": ["@g"]}, version=2),
             _sync(),
         ],
-    ),
-    Scenario(
-        "sync-pipelined-behind-join",
-        "SyncGroup",
-        [
+        ("sync-pipelined-behind-join", "SyncGroup"): [
             *stable(),
             Send(Ask("JoinGroup", join_body("$m"), version=3)),
             Send(_sync(generation=2, assignments={"$m": b"\xcc"})),
@@ -551,14 +411,12 @@ _SYNC = [
             Receive(),
             Receive(),
         ],
-    ),
-]
+    }
+)
 
-_HEARTBEAT = [
-    Scenario(
-        "heartbeat-stable",
-        "Heartbeat",
-        [
+_HEARTBEAT = scenarios_of(
+    {
+        ("heartbeat-stable", "Heartbeat"): [
             *stable(),
             heartbeat(),
             heartbeat(generation=0),
@@ -570,67 +428,51 @@ _HEARTBEAT = [
             heartbeat(group_id="@unknown"),
             heartbeat(group_id="@unknown", generation=-1),
         ],
-    ),
-    Scenario(
-        "heartbeat-completing",
-        "Heartbeat",
-        [*joined(), heartbeat(), heartbeat(generation=2), heartbeat("nobody")],
-    ),
-    Scenario(
-        "heartbeat-preparing",
-        "Heartbeat",
-        [*preparing(), heartbeat(), heartbeat(generation=2), heartbeat("nobody")],
-    ),
-    Scenario(
-        "heartbeat-empty-and-dead",
-        "Heartbeat",
-        [
+        ("heartbeat-completing", "Heartbeat"): [
+            *joined(),
+            heartbeat(),
+            heartbeat(generation=2),
+            heartbeat("nobody"),
+        ],
+        ("heartbeat-preparing", "Heartbeat"): [
+            *preparing(),
+            heartbeat(),
+            heartbeat(generation=2),
+            heartbeat("nobody"),
+        ],
+        ("heartbeat-empty-and-dead", "Heartbeat"): [
             *empty(),
             heartbeat(),
             heartbeat(""),
             Ask("DeleteGroups", {"groups_names": ["@g"]}, version=2),
             heartbeat(),
         ],
-    ),
-    Scenario(
-        "heartbeat-of-a-pending-member",
-        "Heartbeat",
-        [
+        ("heartbeat-of-a-pending-member", "Heartbeat"): [
             *stable(),
             Ask("JoinGroup", join_body(), on="b", version=4, save={"n": "member_id"}),
             heartbeat("$n", on="b"),
             heartbeat("$n", generation=-1, on="b"),
         ],
-    ),
-]
+    }
+)
 
-_LEAVE = [
-    Scenario(
-        "leave-last",
-        "LeaveGroup",
-        [
+_LEAVE = scenarios_of(
+    {
+        ("leave-last", "LeaveGroup"): [
             *stable(),
             _leave({"member_id": "nobody"}),
             _leave({"member_id": "$m", "reason": "bye"}),
             described(),
             _leave({"member_id": "$m"}),
         ],
-    ),
-    Scenario(
-        "leave-refused",
-        "LeaveGroup",
-        [
+        ("leave-refused", "LeaveGroup"): [
             *stable(),
             _leave({"member_id": "$m"}, group_id=""),
             _leave({"member_id": "$m"}, group_id="@unknown"),
             _leave({"member_id": ""}),
             described(),
         ],
-    ),
-    Scenario(
-        "leave-several",
-        "LeaveGroup",
-        [
+        ("leave-several", "LeaveGroup", "3-5"): [
             *two_stable(),
             _leave(
                 {"member_id": "$n"},
@@ -642,52 +484,43 @@ _LEAVE = [
             _leave({"member_id": "$m"}, {"member_id": "$n"}),
             described(),
         ],
-        versions="3-5",
-    ),
-    Scenario("leave-nobody", "LeaveGroup", [*stable(), _leave(), described()], versions="3-5"),
-    Scenario(
-        "leave-while-completing",
-        "LeaveGroup",
-        [*two_joined(), _leave({"member_id": "$n"}), described(), heartbeat()],
-    ),
-    Scenario(
-        "leave-completes-the-join-phase",
-        "LeaveGroup",
-        [*preparing(), _leave({"member_id": "$m"}), Receive("b"), described()],
-    ),
-    Scenario(
-        "leave-pending",
-        "LeaveGroup",
-        [
+        ("leave-nobody", "LeaveGroup", "3-5"): [*stable(), _leave(), described()],
+        ("leave-while-completing", "LeaveGroup"): [
+            *two_joined(),
+            _leave({"member_id": "$n"}),
+            described(),
+            heartbeat(),
+        ],
+        ("leave-completes-the-join-phase", "LeaveGroup"): [
+            *preparing(),
+            _leave({"member_id": "$m"}),
+            Receive("b"),
+            described(),
+        ],
+        ("leave-pending", "LeaveGroup"): [
             *stable(),
             Ask("JoinGroup", join_body(), on="b", version=4, save={"n": "member_id"}),
             _leave({"member_id": "$n"}),
             Ask("JoinGroup", join_body("$n"), on="b", version=4),
             described(),
         ],
-    ),
-    Scenario(
-        "leave-empty-and-dead",
-        "LeaveGroup",
-        [
+        ("leave-empty-and-dead", "LeaveGroup"): [
             *empty(),
             _leave({"member_id": "$m"}),
             Ask("DeleteGroups", {"groups_names": ["@g"]}, version=2),
             _leave({"member_id": "$m"}),
             _leave({"member_id": ""}),
         ],
-    ),
-]
+    }
+)
 
 _UNTIL_EMPTY = Ask(
     "DescribeGroups", {"groups": ["@g"]}, version=5, until={"groups.0.group_state": "Empty"}
 )
 
-_TIME = [
-    Scenario(
-        "join-phase-ends-without-a-member",
-        "JoinGroup",
-        [
+_TIME = scenarios_of(
+    {
+        ("join-phase-ends-without-a-member", "JoinGroup", "1-3"): [
             *stable(rebalance_timeout_ms=1_000),
             Send(
                 Ask(
@@ -702,28 +535,18 @@ _TIME = [
             heartbeat(),
             described(),
         ],
-        versions="1-3",
-    ),
-    Scenario(
-        "sync-phase-ends-without-a-member",
-        "SyncGroup",
-        [
+        ("sync-phase-ends-without-a-member", "SyncGroup"): [
             *joined(rebalance_timeout_ms=1_000),
             _UNTIL_EMPTY,
             _sync(assignments={"$m": b"\xaa"}),
             heartbeat(),
         ],
-    ),
-    Scenario(
-        "session-ends",
-        "Heartbeat",
-        [
+        ("session-ends", "Heartbeat", "4"): [
             *stable(session_timeout_ms=6_000),
             _UNTIL_EMPTY,
             heartbeat(),
         ],
-        versions="4",
-    ),
-]
+    }
+)
 
 SCENARIOS = [*_TIME, *_JOIN, *_STATIC, *_SYNC, *_HEARTBEAT, *_LEAVE]

@@ -22,11 +22,11 @@ from tests.oracle.script import (
     Ask,
     Assigned,
     Receive,
-    Scenario,
     Send,
     Step,
     Subscribed,
     Wait,
+    scenarios_of,
     topic,
 )
 
@@ -105,11 +105,9 @@ _LONG_INTERVAL = Ask(
 CONSUMER_GROUP: list[Step] = [*topic(partitions=2), *group(), TOPICS_KNOWN]
 _MEMBER: list[Step] = [*CONSUMER_GROUP, _entered()]
 
-_HEARTBEAT = [
-    Scenario(
-        "consumer-changes-its-topics-while-it-revokes",
-        "ConsumerGroupHeartbeat",
-        [
+_HEARTBEAT = scenarios_of(
+    {
+        ("consumer-changes-its-topics-while-it-revokes", "ConsumerGroupHeartbeat", "1"): [
             *CONSUMER_GROUP,
             *topic("@u", partitions=2),
             TOPICS_KNOWN,
@@ -128,12 +126,7 @@ _HEARTBEAT = [
             consumer_heartbeat(epoch="$e", save=_EPOCH, topic_partitions=owned(0, 1)),
             consumer_described(version=1),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "consumer-joins",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-joins", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(save=_EPOCH),
             consumer_heartbeat(epoch="$e"),
@@ -141,11 +134,7 @@ _HEARTBEAT = [
             consumer_heartbeat(epoch="$e"),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "consumer-assignment-interval",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-assignment-interval", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             _LONG_INTERVAL,
             Wait(2_000),
@@ -156,16 +145,11 @@ _HEARTBEAT = [
             consumer_heartbeat(epoch=-1),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "consumer-joins-without-an-id",
-        "ConsumerGroupHeartbeat",
-        [*CONSUMER_GROUP, consumer_heartbeat("")],
-    ),
-    Scenario(
-        "consumer-refused",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-joins-without-an-id", "ConsumerGroupHeartbeat"): [
+            *CONSUMER_GROUP,
+            consumer_heartbeat(""),
+        ],
+        ("consumer-refused", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(group_id=""),
             consumer_heartbeat("", epoch=1),
@@ -184,21 +168,13 @@ _HEARTBEAT = [
             consumer_heartbeat(epoch=-(1 << 31)),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "consumer-refused-names",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-refused-names", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(group_id="   "),
             consumer_heartbeat("   "),
             consumer_heartbeat("x" * 37, group_id="@other"),
         ],
-    ),
-    Scenario(
-        "consumer-unknown",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-unknown", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(epoch=1),
             consumer_heartbeat(epoch=-1),
@@ -208,11 +184,7 @@ _HEARTBEAT = [
             consumer_heartbeat("@n", epoch=-2, instance_id="i"),
             consumer_heartbeat("@n", epoch=5, instance_id="i"),
         ],
-    ),
-    Scenario(
-        "consumer-epochs",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-epochs", "ConsumerGroupHeartbeat"): [
             *_MEMBER,
             consumer_heartbeat(epoch="$e+1"),
             consumer_heartbeat(epoch="$e+7"),
@@ -221,11 +193,7 @@ _HEARTBEAT = [
             consumer_heartbeat(epoch="$e-1", topic_partitions=owned(0)),
             consumer_heartbeat(epoch=(1 << 31) - 1),
         ],
-    ),
-    Scenario(
-        "consumer-joins-again",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-joins-again", "ConsumerGroupHeartbeat"): [
             *_MEMBER,
             consumer_heartbeat(),
             consumer_heartbeat(
@@ -234,11 +202,7 @@ _HEARTBEAT = [
             consumer_heartbeat(epoch="$e"),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "consumer-leaves",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-leaves", "ConsumerGroupHeartbeat"): [
             *_MEMBER,
             consumer_heartbeat(epoch=-1),
             consumer_described(),
@@ -246,21 +210,13 @@ _HEARTBEAT = [
             consumer_heartbeat(epoch="$e"),
             consumer_heartbeat(until={"member_epoch": 4}),
         ],
-    ),
-    Scenario(
-        "consumer-subscribes-to-nothing",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-subscribes-to-nothing", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(subscribed_topic_names=[], save=_EPOCH),
             consumer_heartbeat(epoch="$e"),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "consumer-subscribes-to-a-topic-that-is-not-there",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-subscribes-to-a-topic-that-is-not-there", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(subscribed_topic_names=["@none"], save=_EPOCH),
             consumer_heartbeat(epoch="$e"),
@@ -273,20 +229,12 @@ _HEARTBEAT = [
             ),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "consumer-subscribes-twice",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-subscribes-twice", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(subscribed_topic_names=["@t", "@t", ""]),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "consumer-changes-its-subscription",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-changes-its-subscription", "ConsumerGroupHeartbeat"): [
             *_MEMBER,
             *topic("@u"),
             TOPICS_KNOWN,
@@ -294,11 +242,7 @@ _HEARTBEAT = [
             consumer_heartbeat(epoch="$e", topic_partitions=[], until={"member_epoch": 3}),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "consumer-two-members",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-two-members", "ConsumerGroupHeartbeat"): [
             *_MEMBER,
             consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 1)),
             consumer_heartbeat("@n", on="b", save={"f": "member_epoch"}, until={"member_epoch": 3}),
@@ -311,11 +255,7 @@ _HEARTBEAT = [
             consumer_heartbeat(epoch="$e", save=_EPOCH, until={"member_epoch": 4}),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "consumer-static",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-static", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(instance_id="i", save=_EPOCH),
             consumer_heartbeat("@n", instance_id="i"),
@@ -332,11 +272,7 @@ _HEARTBEAT = [
             consumer_heartbeat("@n", epoch=-1, instance_id="i"),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "consumer-static-leaves-for-good",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-static-leaves-for-good", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(instance_id="i"),
             consumer_heartbeat(epoch=-1, instance_id="j"),
@@ -344,11 +280,7 @@ _HEARTBEAT = [
             consumer_described(),
             consumer_heartbeat(epoch=-2),
         ],
-    ),
-    Scenario(
-        "consumer-joins-again-with-an-instance-id",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-joins-again-with-an-instance-id", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(),
             consumer_heartbeat(instance_id="i", save=_EPOCH),
@@ -358,26 +290,18 @@ _HEARTBEAT = [
             consumer_described(),
             consumer_heartbeat(epoch="$e", instance_id="j"),
         ],
-    ),
-    Scenario(
-        "consumer-static-joins-again",
-        "ConsumerGroupHeartbeat",
-        [*CONSUMER_GROUP, consumer_heartbeat(instance_id="i"), consumer_heartbeat(instance_id="i")],
-    ),
-    Scenario(
-        "consumer-not-static-says-back-soon",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-static-joins-again", "ConsumerGroupHeartbeat"): [
+            *CONSUMER_GROUP,
+            consumer_heartbeat(instance_id="i"),
+            consumer_heartbeat(instance_id="i"),
+        ],
+        ("consumer-not-static-says-back-soon", "ConsumerGroupHeartbeat"): [
             *_MEMBER,
             consumer_heartbeat(epoch=-2),
             consumer_heartbeat(epoch=-2, instance_id="i"),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "consumer-assignors",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-assignors", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(server_assignor="range", save=_EPOCH),
             consumer_described(),
@@ -385,11 +309,7 @@ _HEARTBEAT = [
             consumer_described(),
             consumer_heartbeat(epoch="$e", server_assignor="nonesuch"),
         ],
-    ),
-    Scenario(
-        "consumer-regex",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-regex", "ConsumerGroupHeartbeat", "1"): [
             *CONSUMER_GROUP,
             consumer_heartbeat(subscribed_topic_names=None, subscribed_topic_regex="("),
             consumer_heartbeat(subscribed_topic_names=None, subscribed_topic_regex="[a-"),
@@ -402,12 +322,7 @@ _HEARTBEAT = [
             consumer_described(),
             consumer_heartbeat(epoch="$e", subscribed_topic_regex="("),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "consumer-regex-matches",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-regex-matches", "ConsumerGroupHeartbeat", "1"): [
             *CONSUMER_GROUP,
             *topic("@u"),
             *topic("@tt", partitions=2),
@@ -430,12 +345,7 @@ _HEARTBEAT = [
                 ),
             ),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "consumer-regex-matches-internal",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-regex-matches-internal", "ConsumerGroupHeartbeat", "1"): [
             *CONSUMER_GROUP,
             Ask(
                 "ConsumerGroupHeartbeat",
@@ -444,12 +354,7 @@ _HEARTBEAT = [
                 ignore=("member_epoch",),
             ),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "consumer-owns-what-it-was-not-given",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-owns-what-it-was-not-given", "ConsumerGroupHeartbeat"): [
             *_MEMBER,
             consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 1, 7)),
             consumer_heartbeat(
@@ -458,60 +363,38 @@ _HEARTBEAT = [
             ),
             consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 0)),
         ],
-    ),
-    Scenario(
-        "consumer-topic-is-deleted",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-topic-is-deleted", "ConsumerGroupHeartbeat"): [
             *_MEMBER,
             consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 1)),
             Ask("DeleteTopics", {"topic_names": ["@t"], "timeout_ms": 10_000}, version=5),
             consumer_heartbeat(epoch="$e", topic_partitions=[], until={"member_epoch": 3}),
             consumer_described(),
         ],
-    ),
-]
+    }
+)
 
-_MIXED = [
-    Scenario(
-        "consumer-describe",
-        "ConsumerGroupDescribe",
-        [
+_MIXED = scenarios_of(
+    {
+        ("consumer-describe", "ConsumerGroupDescribe"): [
             *_MEMBER,
             consumer_described("@g", "@unknown", "", include_authorized_operations=True),
             Ask("ConsumerGroupDescribe", {"group_ids": []}),
         ],
-    ),
-    Scenario(
-        "consumer-describe-classic",
-        "ConsumerGroupDescribe",
-        [*stable(), consumer_described()],
-    ),
-    Scenario(
-        "consumer-describe-emptied",
-        "ConsumerGroupDescribe",
-        [
+        ("consumer-describe-classic", "ConsumerGroupDescribe"): [*stable(), consumer_described()],
+        ("consumer-describe-emptied", "ConsumerGroupDescribe"): [
             *_MEMBER,
             consumer_heartbeat(epoch=-1),
             consumer_described(),
             Ask("DeleteGroups", {"groups_names": ["@g"]}, version=2),
             consumer_described(),
         ],
-    ),
-    Scenario(
-        "describe-groups-of-consumers",
-        "DescribeGroups",
-        [
+        ("describe-groups-of-consumers", "DescribeGroups"): [
             *_MEMBER,
             described(version=None),
             consumer_heartbeat(epoch=-1),
             described(version=None),
         ],
-    ),
-    Scenario(
-        "join-in-a-consumer-group",
-        "JoinGroup",
-        [
+        ("join-in-a-consumer-group", "JoinGroup"): [
             *_MEMBER,
             Ask("JoinGroup", join_body(protocols=(("range", b"\x01"),))),
             Ask("JoinGroup", join_body(protocol_type="connect")),
@@ -520,11 +403,7 @@ _MIXED = [
             Ask("JoinGroup", join_body("nobody", protocols=(("range", Subscribed()),))),
             Ask("JoinGroup", join_body("@m", protocols=(("range", Subscribed()),))),
         ],
-    ),
-    Scenario(
-        "join-refused-in-a-consumer-group",
-        "JoinGroup",
-        [
+        ("join-refused-in-a-consumer-group", "JoinGroup", "5-9"): [
             *CONSUMER_GROUP,
             _entered(instance_id="i"),
             Ask("JoinGroup", join_body("@n", (("range", Subscribed()),), group_instance_id="i")),
@@ -533,12 +412,7 @@ _MIXED = [
             Ask("JoinGroup", join_body("@m", protocol_type="connect")),
             Ask("JoinGroup", join_body("@m", session_timeout_ms=1)),
         ],
-        versions="5-9",
-    ),
-    Scenario(
-        "join-refused-in-an-emptied-consumer-group",
-        "JoinGroup",
-        [
+        ("join-refused-in-an-emptied-consumer-group", "JoinGroup", "5-9"): [
             *_MEMBER,
             consumer_heartbeat(epoch=-1),
             Ask("JoinGroup", join_body(session_timeout_ms=1)),
@@ -546,12 +420,7 @@ _MIXED = [
             described(),
             consumer_described(version=0),
         ],
-        versions="5-9",
-    ),
-    Scenario(
-        "leave-twice-in-a-consumer-group",
-        "LeaveGroup",
-        [
+        ("leave-twice-in-a-consumer-group", "LeaveGroup", "3-5"): [
             *_MEMBER,
             _entered("@n", instance_id="i"),
             Ask(
@@ -568,33 +437,20 @@ _MIXED = [
             ),
             Ask("LeaveGroup", {"group_id": "@g", "members": [{"member_id": "@m"}]}),
         ],
-        versions="3-5",
-    ),
-    Scenario(
-        "sync-in-a-consumer-group",
-        "SyncGroup",
-        [
+        ("sync-in-a-consumer-group", "SyncGroup"): [
             *_MEMBER,
             Ask("SyncGroup", sync_body("@m", generation="$e")),
             Ask("SyncGroup", sync_body("nobody", generation="$e")),
             Ask("SyncGroup", sync_body("@m", generation=7)),
         ],
-    ),
-    Scenario(
-        "heartbeat-in-a-consumer-group",
-        "Heartbeat",
-        [
+        ("heartbeat-in-a-consumer-group", "Heartbeat"): [
             *_MEMBER,
             heartbeat("@m", "$e"),
             heartbeat("nobody", "$e"),
             heartbeat("@m", 9),
             heartbeat("", -1),
         ],
-    ),
-    Scenario(
-        "leave-a-consumer-group",
-        "LeaveGroup",
-        [
+        ("leave-a-consumer-group", "LeaveGroup"): [
             *_MEMBER,
             Ask(
                 "LeaveGroup",
@@ -613,11 +469,7 @@ _MIXED = [
             ),
             consumer_described(version=0),
         ],
-    ),
-    Scenario(
-        "commit-in-a-consumer-group",
-        "OffsetCommit",
-        [
+        ("commit-in-a-consumer-group", "OffsetCommit"): [
             *_MEMBER,
             *(
                 Ask(
@@ -661,11 +513,7 @@ _MIXED = [
                 },
             ),
         ],
-    ),
-    Scenario(
-        "offset-fetch-in-a-consumer-group",
-        "OffsetFetch",
-        [
+        ("offset-fetch-in-a-consumer-group", "OffsetFetch", "9-10"): [
             *_MEMBER,
             *(
                 Ask(
@@ -693,12 +541,7 @@ _MIXED = [
                 )
             ),
         ],
-        versions="9-10",
-    ),
-    Scenario(
-        "offset-delete-in-a-consumer-group",
-        "OffsetDelete",
-        [
+        ("offset-delete-in-a-consumer-group", "OffsetDelete"): [
             *_MEMBER,
             *topic("@u"),
             Ask(
@@ -712,22 +555,14 @@ _MIXED = [
                 },
             ),
         ],
-    ),
-    Scenario(
-        "delete-groups-of-consumers",
-        "DeleteGroups",
-        [
+        ("delete-groups-of-consumers", "DeleteGroups"): [
             *_MEMBER,
             Ask("DeleteGroups", {"groups_names": ["@g"]}),
             consumer_heartbeat(epoch=-1),
             Ask("DeleteGroups", {"groups_names": ["@g"]}),
             described(),
         ],
-    ),
-    Scenario(
-        "consumer-joins-an-empty-classic-group",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-joins-an-empty-classic-group", "ConsumerGroupHeartbeat"): [
             *topic(partitions=2),
             *empty(),
             TOPICS_KNOWN,
@@ -735,11 +570,7 @@ _MIXED = [
             consumer_described(),
             described(),
         ],
-    ),
-    Scenario(
-        "consumer-joins-a-classic-group",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-joins-a-classic-group", "ConsumerGroupHeartbeat"): [
             *topic(partitions=2),
             *stable((("range", Subscribed()),)),
             consumer_heartbeat(),
@@ -747,11 +578,7 @@ _MIXED = [
             described(),
             heartbeat(),
         ],
-    ),
-    Scenario(
-        "consumer-joins-a-classic-group-with-user-data",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-joins-a-classic-group-with-user-data", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             *joined((("range", Subscribed()),)),
             Ask(
@@ -768,11 +595,7 @@ _MIXED = [
             rebalancing(),
             consumer_heartbeat(),
         ],
-    ),
-    Scenario(
-        "consumer-joins-while-a-member-joins-with-its-id",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-joins-while-a-member-joins-with-its-id", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             *joined((("range", Subscribed()),)),
             Ask(
@@ -797,38 +620,31 @@ _MIXED = [
             Receive("b"),
             Receive("c"),
         ],
-    ),
-    Scenario(
-        "consumer-joins-a-classic-group-of-rubbish",
-        "ConsumerGroupHeartbeat",
-        [*topic(), *stable((("range", b"\x00\x00\x00\x7f"),)), consumer_heartbeat(), described()],
-    ),
-    Scenario(
-        "consumer-joins-a-group-that-is-no-consumer",
-        "ConsumerGroupHeartbeat",
-        [*topic(), *stable(protocol_type="connect"), consumer_heartbeat(), described()],
-    ),
-    Scenario(
-        "consumer-joins-while-a-classic-group-rebalances",
-        "ConsumerGroupHeartbeat",
-        [*topic(), *preparing(), consumer_heartbeat()],
-    ),
-    Scenario(
-        "classic-joins-an-emptied-consumer-group",
-        "JoinGroup",
-        [
+        ("consumer-joins-a-classic-group-of-rubbish", "ConsumerGroupHeartbeat"): [
+            *topic(),
+            *stable((("range", b"\x00\x00\x00\x7f"),)),
+            consumer_heartbeat(),
+            described(),
+        ],
+        ("consumer-joins-a-group-that-is-no-consumer", "ConsumerGroupHeartbeat"): [
+            *topic(),
+            *stable(protocol_type="connect"),
+            consumer_heartbeat(),
+            described(),
+        ],
+        ("consumer-joins-while-a-classic-group-rebalances", "ConsumerGroupHeartbeat"): [
+            *topic(),
+            *preparing(),
+            consumer_heartbeat(),
+        ],
+        ("classic-joins-an-emptied-consumer-group", "JoinGroup", "9"): [
             *_MEMBER,
             consumer_heartbeat(epoch=-1),
             *joined((("range", Subscribed()),)),
             described(),
             consumer_described(version=0),
         ],
-        versions="9",
-    ),
-    Scenario(
-        "classic-comes-back-for-the-only-static-member",
-        "JoinGroup",
-        [
+        ("classic-comes-back-for-the-only-static-member", "JoinGroup", "9"): [
             *CONSUMER_GROUP,
             _entered(instance_id="i"),
             consumer_heartbeat(epoch="$e", instance_id="i", topic_partitions=owned(0, 1)),
@@ -842,12 +658,7 @@ _MIXED = [
             described(),
             consumer_described(version=0),
         ],
-        versions="9",
-    ),
-    Scenario(
-        "classic-comes-back-for-the-last-consumer-member",
-        "JoinGroup",
-        [
+        ("classic-comes-back-for-the-last-consumer-member", "JoinGroup", "9"): [
             *CONSUMER_GROUP,
             *joined((("range", Subscribed()),)),
             Ask("SyncGroup", sync_body(), version=5, quiet=True),
@@ -868,12 +679,7 @@ _MIXED = [
             heartbeat(),
             consumer_described(version=0),
         ],
-        versions="9",
-    ),
-    Scenario(
-        "consumer-replaces-a-static-classic-member",
-        "ConsumerGroupHeartbeat",
-        [
+        ("consumer-replaces-a-static-classic-member", "ConsumerGroupHeartbeat"): [
             *CONSUMER_GROUP,
             *joined((("range", Subscribed()),), group_instance_id="i"),
             Ask("SyncGroup", sync_body(group_instance_id="i"), version=5, quiet=True),
@@ -884,11 +690,7 @@ _MIXED = [
             consumer_heartbeat("@n", epoch="$e", instance_id="i", topic_partitions=[]),
             consumer_described(version=0),
         ],
-    ),
-    Scenario(
-        "classic-joins-a-consumer-group",
-        "JoinGroup",
-        [
+        ("classic-joins-a-consumer-group", "JoinGroup", "2-3"): [
             *CONSUMER_GROUP,
             _entered(),
             consumer_heartbeat(epoch="$e", topic_partitions=owned(0, 1)),
@@ -904,35 +706,30 @@ _MIXED = [
             heartbeat("$n", on="b"),
             consumer_described(version=1),
         ],
-        versions="2-3",
-    ),
-]
+    }
+)
 
-_TOLD = [
-    Scenario(
-        "describe-groups",
-        "DescribeGroups",
-        [
+_TOLD = scenarios_of(
+    {
+        ("describe-groups", "DescribeGroups"): [
             *stable(),
             described("@g", "@unknown", "", version=None),
             described("@g", version=None),
             Ask("DescribeGroups", {"groups": ["@g"], "include_authorized_operations": True}),
             Ask("DescribeGroups", {"groups": []}),
         ],
-    ),
-    Scenario(
-        "describe-groups-in-each-state",
-        "DescribeGroups",
-        [*preparing(), described(version=None)],
-    ),
-    Scenario("describe-groups-completing", "DescribeGroups", [*joined(), described(version=None)]),
-    Scenario("describe-groups-emptied", "DescribeGroups", [*empty(), described(version=None)]),
-    Scenario(
-        "describe-groups-static",
-        "DescribeGroups",
-        [*stable(group_instance_id="i"), described(version=None)],
-    ),
-]
+        ("describe-groups-in-each-state", "DescribeGroups"): [
+            *preparing(),
+            described(version=None),
+        ],
+        ("describe-groups-completing", "DescribeGroups"): [*joined(), described(version=None)],
+        ("describe-groups-emptied", "DescribeGroups"): [*empty(), described(version=None)],
+        ("describe-groups-static", "DescribeGroups"): [
+            *stable(group_instance_id="i"),
+            described(version=None),
+        ],
+    }
+)
 
 
 def _listed(states: Sequence[str] = (), types: Sequence[str] = ()) -> Ask:
@@ -940,22 +737,16 @@ def _listed(states: Sequence[str] = (), types: Sequence[str] = ()) -> Ask:
     return Ask("ListGroups", body, mine=True)
 
 
-_TOLD += [
-    Scenario(
-        "list-groups",
-        "ListGroups",
-        [
+_TOLD += scenarios_of(
+    {
+        ("list-groups", "ListGroups"): [
             *topic(),
             *stable(),
             *group("@h"),
             _entered(group_id="@h"),
             _listed(),
         ],
-    ),
-    Scenario(
-        "list-groups-by-state",
-        "ListGroups",
-        [
+        ("list-groups-by-state", "ListGroups", "4-5"): [
             *topic(),
             *stable(),
             *group("@h"),
@@ -971,12 +762,7 @@ _TOLD += [
             _listed(["PreparingRebalance"]),
             _listed(["Assigning", "Reconciling"]),
         ],
-        versions="4-5",
-    ),
-    Scenario(
-        "list-groups-by-type",
-        "ListGroups",
-        [
+        ("list-groups-by-type", "ListGroups", "5"): [
             *topic(),
             *stable(),
             *group("@h"),
@@ -992,13 +778,8 @@ _TOLD += [
             _listed(["Stable"], ["classic"]),
             _listed(["Empty"], ["consumer"]),
         ],
-        versions="5",
-    ),
-    Scenario(
-        "list-groups-in-each-state",
-        "ListGroups",
-        [*joined(), _listed()],
-    ),
-]
+        ("list-groups-in-each-state", "ListGroups"): [*joined(), _listed()],
+    }
+)
 
 SCENARIOS = [*_HEARTBEAT, *_MIXED, *_TOLD]

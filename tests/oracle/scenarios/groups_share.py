@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.oracle.group_steps import group, join_body, stable
-from tests.oracle.script import Ask, Batch, Scenario, Step, Wait, produced, topic
+from tests.oracle.script import Ask, Batch, Step, Wait, produced, scenarios_of, topic
 
 _EPOCH = {"e": "member_epoch"}
 
@@ -97,11 +97,9 @@ _MEMBER: list[Step] = [
 ]
 _LEFT: list[Step] = [*_MEMBER, share_heartbeat(epoch=-1, quiet=True)]
 
-_HEARTBEAT = [
-    Scenario(
-        "share-joins",
-        "ShareGroupHeartbeat",
-        [
+_HEARTBEAT = scenarios_of(
+    {
+        ("share-joins", "ShareGroupHeartbeat"): [
             *_START,
             share_heartbeat(save=_EPOCH),
             share_heartbeat(epoch="$e", until={"member_epoch": 3}, save=_EPOCH),
@@ -111,11 +109,7 @@ _HEARTBEAT = [
             share_heartbeat(epoch="$e"),
             share_described(),
         ],
-    ),
-    Scenario(
-        "share-refused",
-        "ShareGroupHeartbeat",
-        [
+        ("share-refused", "ShareGroupHeartbeat"): [
             *_START,
             share_heartbeat(group_id=""),
             share_heartbeat(""),
@@ -132,11 +126,7 @@ _HEARTBEAT = [
             share_heartbeat(epoch=-(1 << 31)),
             share_described(),
         ],
-    ),
-    Scenario(
-        "share-unknown",
-        "ShareGroupHeartbeat",
-        [
+        ("share-unknown", "ShareGroupHeartbeat"): [
             *_START,
             share_heartbeat(epoch=1),
             share_heartbeat(epoch=-1),
@@ -144,11 +134,7 @@ _HEARTBEAT = [
             share_heartbeat("n", epoch="$e"),
             share_heartbeat("n", epoch=-1),
         ],
-    ),
-    Scenario(
-        "share-epochs",
-        "ShareGroupHeartbeat",
-        [
+        ("share-epochs", "ShareGroupHeartbeat"): [
             *_MEMBER,
             share_heartbeat(epoch="$e+1"),
             share_heartbeat(epoch="$e+7"),
@@ -159,11 +145,7 @@ _HEARTBEAT = [
             share_heartbeat(),
             share_described(),
         ],
-    ),
-    Scenario(
-        "share-two-members",
-        "ShareGroupHeartbeat",
-        [
+        ("share-two-members", "ShareGroupHeartbeat"): [
             *_MEMBER,
             _INTERVAL,
             share_heartbeat("n"),
@@ -175,11 +157,7 @@ _HEARTBEAT = [
             share_heartbeat(epoch=4),
             share_described(),
         ],
-    ),
-    Scenario(
-        "share-joins-too-early",
-        "ShareGroupHeartbeat",
-        [
+        ("share-joins-too-early", "ShareGroupHeartbeat"): [
             *_MEMBER,
             share_heartbeat("n", until={"member_epoch": 4}, quiet=True),
             share_heartbeat("n", epoch=4),
@@ -187,11 +165,7 @@ _HEARTBEAT = [
             share_heartbeat("n", epoch=4, until={"member_epoch": 5}),
             share_heartbeat("n", epoch=5),
         ],
-    ),
-    Scenario(
-        "share-leaves-and-returns",
-        "ShareGroupHeartbeat",
-        [
+        ("share-leaves-and-returns", "ShareGroupHeartbeat"): [
             *_MEMBER,
             share_heartbeat(epoch=-1),
             share_described(),
@@ -201,11 +175,7 @@ _HEARTBEAT = [
             share_heartbeat(),
             share_described(),
         ],
-    ),
-    Scenario(
-        "share-subscribes-to-others",
-        "ShareGroupHeartbeat",
-        [
+        ("share-subscribes-to-others", "ShareGroupHeartbeat"): [
             *_MEMBER,
             *topic("@u", partitions=2),
             _KNOWN,
@@ -221,11 +191,7 @@ _HEARTBEAT = [
             share_heartbeat(epoch=7),
             share_described(),
         ],
-    ),
-    Scenario(
-        "share-topic-is-created",
-        "ShareGroupHeartbeat",
-        [
+        ("share-topic-is-created", "ShareGroupHeartbeat"): [
             *group(),
             _entered(),
             share_heartbeat(epoch="$e"),
@@ -235,11 +201,7 @@ _HEARTBEAT = [
             share_heartbeat(epoch="$e", until={"member_epoch": 4}),
             share_described(),
         ],
-    ),
-    Scenario(
-        "share-topic-grows",
-        "ShareGroupHeartbeat",
-        [
+        ("share-topic-grows", "ShareGroupHeartbeat"): [
             *_MEMBER,
             Ask(
                 "CreatePartitions",
@@ -252,11 +214,7 @@ _HEARTBEAT = [
             share_described(),
             all_share_offsets(),
         ],
-    ),
-    Scenario(
-        "share-topic-is-deleted",
-        "ShareGroupHeartbeat",
-        [
+        ("share-topic-is-deleted", "ShareGroupHeartbeat"): [
             *_MEMBER,
             Ask(
                 "DeleteTopics", {"timeout_ms": 10_000, "topic_names": ["@t"]}, version=5, quiet=True
@@ -267,11 +225,7 @@ _HEARTBEAT = [
             share_described(),
             all_share_offsets(),
         ],
-    ),
-    Scenario(
-        "share-in-a-group-of-others",
-        "ShareGroupHeartbeat",
-        [
+        ("share-in-a-group-of-others", "ShareGroupHeartbeat"): [
             *topic(),
             *stable(),
             share_heartbeat(),
@@ -282,11 +236,7 @@ _HEARTBEAT = [
             delete_share_offsets("@t"),
             all_share_offsets(),
         ],
-    ),
-    Scenario(
-        "others-in-a-share-group",
-        "ShareGroupHeartbeat",
-        [
+        ("others-in-a-share-group", "ShareGroupHeartbeat"): [
             *_MEMBER,
             Ask("JoinGroup", join_body(), version=9),
             Ask("JoinGroup", join_body(member_id="m"), version=9),
@@ -345,14 +295,12 @@ _HEARTBEAT = [
             Ask("ConsumerGroupDescribe", {"group_ids": ["@g"]}),
             share_described(),
         ],
-    ),
-]
+    }
+)
 
-_DESCRIBE = [
-    Scenario(
-        "share-group-describe",
-        "ShareGroupDescribe",
-        [
+_DESCRIBE = scenarios_of(
+    {
+        ("share-group-describe", "ShareGroupDescribe"): [
             *_MEMBER,
             share_described(),
             share_described(include_authorized_operations=True),
@@ -361,11 +309,7 @@ _DESCRIBE = [
             share_heartbeat(epoch=-1),
             share_described(),
         ],
-    ),
-    Scenario(
-        "list-share-groups",
-        "ListGroups",
-        [
+        ("list-share-groups", "ListGroups", "5"): [
             *_MEMBER,
             _listed(),
             _listed(types=["share"]),
@@ -377,15 +321,12 @@ _DESCRIBE = [
             _listed(["Empty"], ["share"]),
             _listed(["Stable"]),
         ],
-        versions="5",
-    ),
-]
+    }
+)
 
-_OFFSETS = [
-    Scenario(
-        "describe-share-offsets",
-        "DescribeShareGroupOffsets",
-        [
+_OFFSETS = scenarios_of(
+    {
+        ("describe-share-offsets", "DescribeShareGroupOffsets"): [
             *topic(partitions=2),
             *group(),
             _KNOWN,
@@ -414,11 +355,7 @@ _OFFSETS = [
                 },
             ),
         ],
-    ),
-    Scenario(
-        "alter-share-offsets",
-        "AlterShareGroupOffsets",
-        [
+        ("alter-share-offsets", "AlterShareGroupOffsets"): [
             *_MEMBER,
             alter_share_offsets(("@t", {0: 1})),
             share_heartbeat(epoch=-1, quiet=True),
@@ -433,11 +370,7 @@ _OFFSETS = [
             alter_share_offsets(("@t", {0: 1}), group_id=""),
             share_described(),
         ],
-    ),
-    Scenario(
-        "alter-share-offsets-of-a-new-group",
-        "AlterShareGroupOffsets",
-        [
+        ("alter-share-offsets-of-a-new-group", "AlterShareGroupOffsets"): [
             *_START,
             alter_share_offsets(("@t", {0: 1})),
             share_described(),
@@ -447,22 +380,14 @@ _OFFSETS = [
             alter_share_offsets(("@t", {4: 1}), group_id="@i"),
             share_described("@i"),
         ],
-    ),
-    Scenario(
-        "altered-share-offsets-are-assigned",
-        "AlterShareGroupOffsets",
-        [
+        ("altered-share-offsets-are-assigned", "AlterShareGroupOffsets"): [
             *_START,
             alter_share_offsets(("@t", {0: 1})),
             share_offsets(("@t", [0]), until={"groups.0.topics.0.partitions.0.start_offset": 1}),
             share_heartbeat(),
             share_heartbeat(epoch=2),
         ],
-    ),
-    Scenario(
-        "delete-share-offsets",
-        "DeleteShareGroupOffsets",
-        [
+        ("delete-share-offsets", "DeleteShareGroupOffsets"): [
             *_START,
             delete_share_offsets("@t"),
             alter_share_offsets(("@t", {0: 1}), quiet=True),
@@ -478,11 +403,7 @@ _OFFSETS = [
             share_heartbeat(epoch="$e", until={"member_epoch": 3}, quiet=True),
             delete_share_offsets("@t"),
         ],
-    ),
-    Scenario(
-        "delete-share-group",
-        "DeleteGroups",
-        [
+        ("delete-share-group", "DeleteGroups", "2"): [
             *_MEMBER,
             Ask("DeleteGroups", {"groups_names": ["@g"]}, version=2),
             share_heartbeat(epoch=-1, quiet=True),
@@ -495,8 +416,7 @@ _OFFSETS = [
             _INTERVAL,
             share_heartbeat(),
         ],
-        versions="2",
-    ),
-]
+    }
+)
 
 SCENARIOS = [*_HEARTBEAT, *_DESCRIBE, *_OFFSETS]

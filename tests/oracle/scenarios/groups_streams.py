@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.oracle.group_steps import group, join_body
-from tests.oracle.script import Ask, Scenario, Step, Wait, topic
+from tests.oracle.script import Ask, Scenario, Step, Wait, scenarios_of, topic
 
 _EPOCH = {"e": "member_epoch"}
 
@@ -146,11 +146,9 @@ _KNOWN = Wait(2_000)
 STREAMS_START: list[Step] = [*topic(partitions=2), *group(), _AT_ONCE, _KNOWN]
 _MEMBER: list[Step] = [*STREAMS_START, streams_heartbeat(save=_EPOCH, quiet=True)]
 
-_HEARTBEAT = [
-    Scenario(
-        "streams-joins",
-        "StreamsGroupHeartbeat",
-        [
+_HEARTBEAT = scenarios_of(
+    {
+        ("streams-joins", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat(save=_EPOCH),
             streams_heartbeat(epoch="$e"),
@@ -159,11 +157,7 @@ _HEARTBEAT = [
             streams_heartbeat(epoch=-1),
             streams_described(),
         ],
-    ),
-    Scenario(
-        "streams-joins-with-everything",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-joins-with-everything", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat(
                 rack_id="r",
@@ -179,11 +173,7 @@ _HEARTBEAT = [
             ),
             streams_described(),
         ],
-    ),
-    Scenario(
-        "streams-refused",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-refused", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat(group_id=""),
             streams_heartbeat(group_id="  "),
@@ -201,11 +191,7 @@ _HEARTBEAT = [
             streams_heartbeat(epoch=1, active_tasks=[]),
             streams_heartbeat(epoch=1, topology=topology_of()),
         ],
-    ),
-    Scenario(
-        "streams-not-supported",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-not-supported", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat(instance_id="i"),
             streams_heartbeat(instance_id=""),
@@ -214,11 +200,7 @@ _HEARTBEAT = [
             streams_heartbeat(task_end_offsets=[]),
             streams_heartbeat(topology=topology_of(subtopology(regex=[".*"]))),
         ],
-    ),
-    Scenario(
-        "streams-unknown",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-unknown", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat(epoch=1),
             streams_heartbeat(epoch=-1),
@@ -229,11 +211,7 @@ _HEARTBEAT = [
             streams_heartbeat(epoch=-1),
             streams_heartbeat(epoch="$e"),
         ],
-    ),
-    Scenario(
-        "streams-epochs",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-epochs", "StreamsGroupHeartbeat"): [
             *_MEMBER,
             streams_heartbeat(epoch=99),
             streams_heartbeat(epoch=1),
@@ -247,21 +225,13 @@ _HEARTBEAT = [
             streams_heartbeat(epoch="$e2"),
             streams_described(),
         ],
-    ),
-    Scenario(
-        "streams-invalid-tasks",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-invalid-tasks", "StreamsGroupHeartbeat"): [
             *_MEMBER,
             _owns("m", "$e", _0=(2,)),
             _owns("m", "$e", _0=(-1,)),
             _owns("m", "$e", _7=(0,)),
         ],
-    ),
-    Scenario(
-        "streams-shutdown",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-shutdown", "StreamsGroupHeartbeat"): [
             *_MEMBER,
             streams_heartbeat(epoch="$e", shutdown_application=True),
             streams_heartbeat(epoch="$e"),
@@ -270,11 +240,7 @@ _HEARTBEAT = [
             streams_heartbeat(epoch=-1),
             streams_heartbeat(),
         ],
-    ),
-    Scenario(
-        "streams-two-processes",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-two-processes", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat("m", process_id="p", save=_EPOCH),
             streams_heartbeat("n", process_id="q", save={"f": "member_epoch"}),
@@ -290,11 +256,7 @@ _HEARTBEAT = [
             streams_heartbeat(epoch="$e3", save={"e4": "member_epoch"}),
             streams_described(),
         ],
-    ),
-    Scenario(
-        "streams-standby-tasks",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-standby-tasks", "StreamsGroupHeartbeat"): [
             *topic(partitions=2),
             *topic("@c", partitions=2),
             *group(),
@@ -324,11 +286,7 @@ _HEARTBEAT = [
             streams_heartbeat("m", epoch="$e3", save={"e4": "member_epoch"}),
             streams_described(),
         ],
-    ),
-    Scenario(
-        "streams-delayed",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-delayed", "StreamsGroupHeartbeat"): [
             *topic(partitions=2),
             *group(),
             _settings(initial_rebalance_delay_ms=1_500, assignment_interval_ms=0),
@@ -340,11 +298,7 @@ _HEARTBEAT = [
             streams_described(),
             streams_heartbeat(epoch="$e"),
         ],
-    ),
-    Scenario(
-        "streams-assignment-interval",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-assignment-interval", "StreamsGroupHeartbeat"): [
             *topic(partitions=2),
             *group(),
             _settings(initial_rebalance_delay_ms=0, assignment_interval_ms=15_000),
@@ -353,14 +307,12 @@ _HEARTBEAT = [
             streams_heartbeat("n", process_id="q"),
             streams_described(),
         ],
-    ),
-]
+    }
+)
 
-_TOPOLOGY = [
-    Scenario(
-        "streams-topology-stale",
-        "StreamsGroupHeartbeat",
-        [
+_TOPOLOGY = scenarios_of(
+    {
+        ("streams-topology-stale", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat(topology=topology_of(epoch=3), save=_EPOCH),
             streams_heartbeat("n", process_id="q", topology=topology_of(epoch=2)),
@@ -369,11 +321,7 @@ _TOPOLOGY = [
             streams_heartbeat("o", process_id="r", topology=topology_of(subtopology("1"), epoch=1)),
             streams_described(),
         ],
-    ),
-    Scenario(
-        "streams-source-topics-missing",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-source-topics-missing", "StreamsGroupHeartbeat"): [
             *group(),
             _AT_ONCE,
             _KNOWN,
@@ -387,11 +335,7 @@ _TOPOLOGY = [
             streams_heartbeat(epoch="$e2"),
             streams_described(),
         ],
-    ),
-    Scenario(
-        "streams-internal-topics",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-internal-topics", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat(
                 topology=topology_of(
@@ -424,11 +368,7 @@ _TOPOLOGY = [
                 },
             ),
         ],
-    ),
-    Scenario(
-        "streams-copartitioned",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-copartitioned", "StreamsGroupHeartbeat"): [
             *topic(partitions=2),
             *topic("@u", partitions=3),
             *topic("@same", partitions=2),
@@ -457,11 +397,7 @@ _TOPOLOGY = [
             ),
             streams_described("@g", "@h", "@i"),
         ],
-    ),
-    Scenario(
-        "streams-topology-invalid",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-topology-invalid", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat(
                 topology=topology_of(subtopology(changelogs=[internal_topic("@c", 2)]))
@@ -479,26 +415,18 @@ _TOPOLOGY = [
             streams_heartbeat(topology=topology_of(subtopology(sources=["a b"]))),
             streams_heartbeat(topology=topology_of(subtopology(sinks=["__transaction_state"]))),
         ],
-    ),
-    Scenario(
-        "streams-topology-broken",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-topology-broken", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat(topology=topology_of(subtopology(together=[_together([7])]))),
             streams_heartbeat(topology=topology_of(subtopology(), subtopology())),
         ],
-    ),
-    Scenario(
-        "streams-topology-empty",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-topology-empty", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat(topology={"epoch": 0, "subtopologies": []}, save=_EPOCH),
             streams_described(),
         ],
-    ),
-]
+    }
+)
 
 _CONSUMER = {
     "group_id": "@g",
@@ -545,11 +473,9 @@ def _fetched(member_id: str | None = None, epoch: int | str = -1) -> Ask:
     return Ask("OffsetFetch", body, version=9)
 
 
-_AROUND = [
-    Scenario(
-        "streams-and-other-groups",
-        "StreamsGroupHeartbeat",
-        [
+_AROUND = scenarios_of(
+    {
+        ("streams-and-other-groups", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             _commit(),
             streams_heartbeat(epoch=1),
@@ -568,22 +494,14 @@ _AROUND = [
             streams_described(),
             _fetched(),
         ],
-    ),
-    Scenario(
-        "streams-and-consumer-groups",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-and-consumer-groups", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             Ask("ConsumerGroupHeartbeat", _CONSUMER, version=1),
             streams_heartbeat(),
             streams_heartbeat(epoch=1),
             streams_described(),
         ],
-    ),
-    Scenario(
-        "streams-deleted",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-deleted", "StreamsGroupHeartbeat"): [
             *_MEMBER,
             streams_heartbeat(epoch=-1),
             Ask("DeleteGroups", {"groups_names": ["@g"]}),
@@ -591,11 +509,7 @@ _AROUND = [
             streams_heartbeat(save=_EPOCH),
             streams_described(),
         ],
-    ),
-    Scenario(
-        "streams-commits",
-        "OffsetCommit",
-        [
+        ("streams-commits", "OffsetCommit", "9"): [
             *STREAMS_START,
             _commit(),
             streams_heartbeat(save=_EPOCH, quiet=True),
@@ -622,9 +536,8 @@ _AROUND = [
                 },
             ),
         ],
-        versions="9",
-    ),
-]
+    }
+)
 
 _DESCRIBE = [
     Scenario(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracle.script import Ask, Scenario
+from tests.oracle.script import Ask, Scenario, scenarios_of
 
 _SHA_256, _SHA_512 = 1, 2
 _KEY_BYTES = {_SHA_256: 32, _SHA_512: 64}
@@ -47,81 +47,64 @@ def _seen(user: str, iterations: int, **more: Any) -> Ask:
 
 
 SCENARIOS = [
-    Scenario(
-        "handshake-without-sasl",
-        "SaslHandshake",
-        [
-            Ask("SaslHandshake", {"mechanism": "PLAIN"}),
-            Ask("SaslHandshake", {"mechanism": ""}),
-            Ask("ApiVersions", version=0, ignore=("api_keys",)),
-        ],
-    ),
-    Scenario(
-        "authenticate-without-sasl",
-        "SaslAuthenticate",
-        [Ask("SaslAuthenticate", {"auth_bytes": b"\0u\0p"}), Ask("SaslAuthenticate", {})],
-    ),
-    Scenario(
-        "scram-credentials",
-        "AlterUserScramCredentials",
-        [
-            alter_credentials(credential("@u")),
-            _seen("@u", 4096),
-            alter_credentials(credential("@u", iterations=16384)),
-            _seen("@u", 16384),
-            alter_credentials(credential("@u", _SHA_512, 5000)),
-            describe_credentials("@u", until={"results.0.credential_infos.1.iterations": 5000}),
-            alter_credentials(deletions=[no_credential("@u")]),
-            _seen("@u", 5000),
-            alter_credentials(deletions=[no_credential("@u")]),
-            alter_credentials(deletions=[no_credential("@u", _SHA_512)]),
-            describe_credentials("@u", until={"results.0.error_code": "RESOURCE_NOT_FOUND"}),
-            alter_credentials(),
-        ],
-    ),
-    Scenario(
-        "scram-credentials-refused",
-        "AlterUserScramCredentials",
-        [
-            alter_credentials(credential("")),
-            alter_credentials(credential("@a", 0)),
-            alter_credentials(credential("@a", 3)),
-            alter_credentials(credential("@a", iterations=4095)),
-            alter_credentials(credential("@a", iterations=16385)),
-            alter_credentials(credential("@a", iterations=-1)),
-            alter_credentials(credential("@a"), credential("@a", _SHA_512)),
-            alter_credentials(credential("@a"), credential("@a")),
-            alter_credentials(credential("@a", 3), credential("@a")),
-            alter_credentials(credential("@a"), deletions=[no_credential("@a")]),
-            alter_credentials(deletions=[no_credential("@nobody")]),
-            alter_credentials(deletions=[no_credential("@nobody", 7)]),
-            alter_credentials(deletions=[no_credential("")]),
-            alter_credentials(deletions=[no_credential("@nobody"), no_credential("@nobody")]),
-        ],
-    ),
-    Scenario(
-        "scram-credentials-of-another-length",
-        "AlterUserScramCredentials",
-        [
-            alter_credentials(credential("@short") | {"salted_password": b"x"}),
-            alter_credentials(deletions=[no_credential("@short")]),
-        ],
-    ),
-    Scenario(
-        "scram-credentials-described",
-        "DescribeUserScramCredentials",
-        [
-            alter_credentials(credential("@u"), credential("@v", _SHA_512), quiet=True),
-            _seen("@u", 4096, quiet=True),
-            _seen("@v", 4096),
-            alter_credentials(deletions=[no_credential("@v", _SHA_512)], quiet=True),
-            describe_credentials("@v", until={"results.0.error_code": "RESOURCE_NOT_FOUND"}),
-            describe_credentials("@u", "@u"),
-            describe_credentials("@nobody"),
-            describe_credentials("@nobody", "@nobody"),
-            describe_credentials(""),
-            alter_credentials(deletions=[no_credential("@u")], quiet=True),
-        ],
+    *scenarios_of(
+        {
+            ("handshake-without-sasl", "SaslHandshake"): [
+                Ask("SaslHandshake", {"mechanism": "PLAIN"}),
+                Ask("SaslHandshake", {"mechanism": ""}),
+                Ask("ApiVersions", version=0, ignore=("api_keys",)),
+            ],
+            ("authenticate-without-sasl", "SaslAuthenticate"): [
+                Ask("SaslAuthenticate", {"auth_bytes": b"\0u\0p"}),
+                Ask("SaslAuthenticate", {}),
+            ],
+            ("scram-credentials", "AlterUserScramCredentials"): [
+                alter_credentials(credential("@u")),
+                _seen("@u", 4096),
+                alter_credentials(credential("@u", iterations=16384)),
+                _seen("@u", 16384),
+                alter_credentials(credential("@u", _SHA_512, 5000)),
+                describe_credentials("@u", until={"results.0.credential_infos.1.iterations": 5000}),
+                alter_credentials(deletions=[no_credential("@u")]),
+                _seen("@u", 5000),
+                alter_credentials(deletions=[no_credential("@u")]),
+                alter_credentials(deletions=[no_credential("@u", _SHA_512)]),
+                describe_credentials("@u", until={"results.0.error_code": "RESOURCE_NOT_FOUND"}),
+                alter_credentials(),
+            ],
+            ("scram-credentials-refused", "AlterUserScramCredentials"): [
+                alter_credentials(credential("")),
+                alter_credentials(credential("@a", 0)),
+                alter_credentials(credential("@a", 3)),
+                alter_credentials(credential("@a", iterations=4095)),
+                alter_credentials(credential("@a", iterations=16385)),
+                alter_credentials(credential("@a", iterations=-1)),
+                alter_credentials(credential("@a"), credential("@a", _SHA_512)),
+                alter_credentials(credential("@a"), credential("@a")),
+                alter_credentials(credential("@a", 3), credential("@a")),
+                alter_credentials(credential("@a"), deletions=[no_credential("@a")]),
+                alter_credentials(deletions=[no_credential("@nobody")]),
+                alter_credentials(deletions=[no_credential("@nobody", 7)]),
+                alter_credentials(deletions=[no_credential("")]),
+                alter_credentials(deletions=[no_credential("@nobody"), no_credential("@nobody")]),
+            ],
+            ("scram-credentials-of-another-length", "AlterUserScramCredentials"): [
+                alter_credentials(credential("@short") | {"salted_password": b"x"}),
+                alter_credentials(deletions=[no_credential("@short")]),
+            ],
+            ("scram-credentials-described", "DescribeUserScramCredentials"): [
+                alter_credentials(credential("@u"), credential("@v", _SHA_512), quiet=True),
+                _seen("@u", 4096, quiet=True),
+                _seen("@v", 4096),
+                alter_credentials(deletions=[no_credential("@v", _SHA_512)], quiet=True),
+                describe_credentials("@v", until={"results.0.error_code": "RESOURCE_NOT_FOUND"}),
+                describe_credentials("@u", "@u"),
+                describe_credentials("@nobody"),
+                describe_credentials("@nobody", "@nobody"),
+                describe_credentials(""),
+                alter_credentials(deletions=[no_credential("@u")], quiet=True),
+            ],
+        }
     ),
     # These requests are sent without authentication; tests/oracle/tokens sends them as users.
     *(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracle.script import Ask, Padded, Receive, Scenario, Send, topic
+from tests.oracle.script import Ask, Padded, Receive, Send, scenarios_of, topic
 
 _PREFERRED, _UNCLEAN = 0, 1
 
@@ -22,25 +22,15 @@ def elect(*topics: tuple[Any, Sequence[int]], kind: int = _PREFERRED, **more: An
 
 
 _ODD_NAMES = ("@absent", "", ".", "@a b", "@a/b", Padded("@t", 250), "__cluster_metadata")
-_ELECT = [
-    Scenario(
-        "elect-leaders",
-        "ElectLeaders",
-        [
+_ELECT = scenarios_of(
+    {
+        ("elect-leaders", "ElectLeaders"): [
             *topic(partitions=2),
             elect(("@t", [0, 1])),
             elect(("@t", [1])),
         ],
-    ),
-    Scenario(
-        "elect-leaders-of-all",
-        "ElectLeaders",
-        [*topic(), elect(topic_partitions=None)],
-    ),
-    Scenario(
-        "elect-leaders-of-nothing",
-        "ElectLeaders",
-        [
+        ("elect-leaders-of-all", "ElectLeaders"): [*topic(), elect(topic_partitions=None)],
+        ("elect-leaders-of-nothing", "ElectLeaders"): [
             *topic(),
             elect(),
             elect(("@t", [])),
@@ -48,40 +38,22 @@ _ELECT = [
             elect(("@t", [-1, (1 << 31) - 1])),
             *(elect((name, [0])) for name in _ODD_NAMES),
         ],
-    ),
-    Scenario(
-        "elect-leaders-unclean",
-        "ElectLeaders",
-        [
+        ("elect-leaders-unclean", "ElectLeaders", "1-2"): [
             *topic(),
             elect(("@t", [0, 3]), ("@absent", [0]), kind=_UNCLEAN),
             elect(kind=_UNCLEAN, topic_partitions=None),
             elect(kind=_UNCLEAN),
         ],
-        versions="1-2",
-    ),
-    Scenario(
-        "elect-leaders-of-unknown-types",
-        "ElectLeaders",
-        [
+        ("elect-leaders-of-unknown-types", "ElectLeaders", "1-2"): [
             *topic(),
             *(elect(*topics, kind=kind) for kind in (2, -1, 127) for topics in ([("@t", [0])], [])),
             elect(("@t", [0])),
         ],
-        versions="1-2",
-    ),
-    Scenario(
-        "elect-leaders-named-twice",
-        "ElectLeaders",
-        [
+        ("elect-leaders-named-twice", "ElectLeaders"): [
             *topic(),
             elect(("@t", [0, 0])),
         ],
-    ),
-    Scenario(
-        "elect-leaders-pipelined",
-        "ElectLeaders",
-        [
+        ("elect-leaders-pipelined", "ElectLeaders"): [
             *topic(),
             Send(elect(("@t", [0]))),
             Send(elect(topic_partitions=None)),
@@ -90,8 +62,8 @@ _ELECT = [
             Receive(),
             Receive(),
         ],
-    ),
-]
+    }
+)
 
 
 def _listed(*topics: tuple[Any, Sequence[int]], **more: Any) -> Ask:
@@ -100,11 +72,9 @@ def _listed(*topics: tuple[Any, Sequence[int]], **more: Any) -> Ask:
     return Ask("ListPartitionReassignments", body)
 
 
-_LIST = [
-    Scenario(
-        "list-reassignments",
-        "ListPartitionReassignments",
-        [
+_LIST = scenarios_of(
+    {
+        ("list-reassignments", "ListPartitionReassignments"): [
             *topic(partitions=2),
             _listed(topics=None),
             _listed(),
@@ -113,11 +83,7 @@ _LIST = [
             _listed(("@t", [0, 7, -1])),
             *(_listed((name, [0])) for name in _ODD_NAMES),
         ],
-    ),
-    Scenario(
-        "list-reassignments-named-twice",
-        "ListPartitionReassignments",
-        [
+        ("list-reassignments-named-twice", "ListPartitionReassignments"): [
             *topic(),
             _listed(("@t", [0] * 5_000)),
             _listed(*[("@t", [0])] * 5_000),
@@ -126,8 +92,8 @@ _LIST = [
             Receive(),
             Receive(),
         ],
-    ),
-]
+    }
+)
 
 
 def reassign(*topics: tuple[Any, Sequence[tuple[int, Sequence[int] | None]]], **more: Any) -> Ask:
@@ -145,11 +111,9 @@ def reassign(*topics: tuple[Any, Sequence[tuple[int, Sequence[int] | None]]], **
     return Ask("AlterPartitionReassignments", body)
 
 
-_MOVE = [
-    Scenario(
-        "alter-reassignments",
-        "AlterPartitionReassignments",
-        [
+_MOVE = scenarios_of(
+    {
+        ("alter-reassignments", "AlterPartitionReassignments"): [
             *topic(partitions=2),
             reassign(("@t", [(0, [1]), (1, [1])])),
             _listed(topics=None),
@@ -157,11 +121,7 @@ _MOVE = [
             reassign(),
             reassign(("@t", [])),
         ],
-    ),
-    Scenario(
-        "alter-reassignments-to-wrong-brokers",
-        "AlterPartitionReassignments",
-        [
+        ("alter-reassignments-to-wrong-brokers", "AlterPartitionReassignments"): [
             *topic(),
             *(
                 reassign(("@t", [(0, ids)]))
@@ -172,21 +132,13 @@ _MOVE = [
             reassign(("@t", [(0, list(range(5_000, 0, -1)))])),
             _listed(topics=None),
         ],
-    ),
-    Scenario(
-        "alter-reassignments-of-nothing",
-        "AlterPartitionReassignments",
-        [
+        ("alter-reassignments-of-nothing", "AlterPartitionReassignments"): [
             *topic(),
             reassign(("@t", [(1, [1]), (-1, [1]), (0, [1])])),
             reassign(("@t", [(1, None), (1, [2]), (1, [])])),
             *(reassign((name, [(0, ids)])) for name in _ODD_NAMES for ids in ([1], None)),
         ],
-    ),
-    Scenario(
-        "alter-reassignments-named-twice",
-        "AlterPartitionReassignments",
-        [
+        ("alter-reassignments-named-twice", "AlterPartitionReassignments"): [
             *topic(),
             reassign(("@t", [(0, [1]), (0, [1])])),
             reassign(("@t", [(0, [1]), (0, [2])])),
@@ -194,11 +146,7 @@ _MOVE = [
             reassign(("@t", [(0, [1])] * 20)),
             reassign(*[("@t", [(0, [1])])] * 20),
         ],
-    ),
-    Scenario(
-        "alter-reassignments-without-another-factor",
-        "AlterPartitionReassignments",
-        [
+        ("alter-reassignments-without-another-factor", "AlterPartitionReassignments", "1"): [
             *topic(),
             *(
                 reassign(("@t", [(0, ids)]), allow_replication_factor_change=False)
@@ -208,12 +156,7 @@ _MOVE = [
                 ("@t", [(3, [1])]), ("@absent", [(0, [1])]), allow_replication_factor_change=False
             ),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "alter-reassignments-pipelined",
-        "AlterPartitionReassignments",
-        [
+        ("alter-reassignments-pipelined", "AlterPartitionReassignments"): [
             *topic(),
             Send(reassign(("@t", [(0, [1])]))),
             Send(reassign(("@t", [(0, [2])]))),
@@ -222,7 +165,7 @@ _MOVE = [
             Receive(),
             Receive(),
         ],
-    ),
-]
+    }
+)
 
 SCENARIOS = [*_ELECT, *_LIST, *_MOVE]

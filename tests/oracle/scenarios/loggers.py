@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracle.script import Ask, Scenario
+from tests.oracle.script import Ask, scenarios_of
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LOGGER = 8
@@ -39,11 +39,9 @@ def _change(
     return Ask("IncrementalAlterConfigs", {"resources": [resource] * times, **more})
 
 
-SCENARIOS = [
-    Scenario(
-        "describe-loggers",
-        "DescribeConfigs",
-        [
+SCENARIOS = scenarios_of(
+    {
+        ("describe-loggers", "DescribeConfigs"): [
             _unseen(),
             _unseen(include_synonyms=True, include_documentation=True),
             _unseen(keys=["root", "no.such", "", "root"]),
@@ -55,11 +53,7 @@ SCENARIOS = [
                 ignore=("results.*.configs",),
             ),
         ],
-    ),
-    Scenario(
-        "alter-loggers",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-loggers", "IncrementalAlterConfigs", "1"): [
             *(ask for level in _LEVELS for ask in (_change(("root", _SET, level)), _described())),
             _change(("root", _SET, "DEBUG"), validate_only=True),
             _change(("root", _SET, "DEBUG"), ("no.such", _SET, "INFO")),
@@ -67,12 +61,7 @@ SCENARIOS = [
             _change(),
             _described(),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "alter-loggers-badly",
-        "IncrementalAlterConfigs",
-        [
+        ("alter-loggers-badly", "IncrementalAlterConfigs"): [
             *(_change(("root", _SET, level)) for level in _NO_LEVELS),
             _change(("root", _SET, None)),
             *(_change(("root", _DELETE, level)) for level in (None, "INFO")),
@@ -85,11 +74,7 @@ SCENARIOS = [
                 for name in ("", "0", "2", "x", "-1", " 1")
             ),
         ],
-    ),
-    Scenario(
-        "replace-loggers",
-        "AlterConfigs",
-        [
+        ("replace-loggers", "AlterConfigs"): [
             Ask(
                 "AlterConfigs",
                 {
@@ -103,5 +88,5 @@ SCENARIOS = [
                 },
             )
         ],
-    ),
-]
+    }
+)

@@ -26,6 +26,7 @@ from tests.oracle.script import (
     produce_body,
     produced,
     producer,
+    scenarios_of,
     topic,
 )
 
@@ -82,11 +83,9 @@ def _reassigned(*topics: str, may_change: bool) -> Ask:
     return Ask("AlterPartitionReassignments", body)
 
 
-_REPEATED = [
-    Scenario(
-        "verified-partitions-named-twice",
-        "AddPartitionsToTxn",
-        [
+_REPEATED = scenarios_of(
+    {
+        ("verified-partitions-named-twice", "AddPartitionsToTxn", "4-5"): [
             *_TWO,
             *producer(),
             _verify(("@t", [0, 0])),
@@ -97,12 +96,7 @@ _REPEATED = [
             _verify(("@t", [0]), name=""),
             _verify(("@t", [0, 7]), name=""),
         ],
-        versions="4-5",
-    ),
-    Scenario(
-        "added-partitions-named-twice",
-        "AddPartitionsToTxn",
-        [
+        ("added-partitions-named-twice", "AddPartitionsToTxn"): [
             *_TWO,
             *producer(),
             *(
@@ -116,11 +110,7 @@ _REPEATED = [
                 )
             ),
         ],
-    ),
-    Scenario(
-        "share-offsets-altered-twice",
-        "AlterShareGroupOffsets",
-        [
+        ("share-offsets-altered-twice", "AlterShareGroupOffsets"): [
             *_TWO,
             *group(),
             Wait(300),
@@ -128,11 +118,7 @@ _REPEATED = [
             alter_share_offsets(("@t", {0: 0}), ("@t", {1: 0})),
             alter_share_offsets(("@none", {0: 0}), ("@t", {0: 0}), ("@none", {1: 0})),
         ],
-    ),
-    Scenario(
-        "share-offsets-described-twice",
-        "DescribeShareGroupOffsets",
-        [
+        ("share-offsets-described-twice", "DescribeShareGroupOffsets"): [
             *_TWO,
             *group(),
             Wait(300),
@@ -140,22 +126,13 @@ _REPEATED = [
             _described(("@t", [0]), ("@t", [1])),
             _described(("@none", [0]), ("@t", [0]), ("@none", [1])),
         ],
-    ),
-    Scenario(
-        "delete-topics-named-by-both-twice",
-        "DeleteTopics",
-        [
+        ("delete-topics-named-by-both-twice", "DeleteTopics", "6"): [
             *_TWO,
             _deleted(("@t", "$t"), ("@t", "$t")),
             _deleted((None, bytes(16)), (None, bytes(16))),
             _deleted(("@t", "$t"), ("@t", "$t"), (None, NO_SUCH_ID), (None, NO_SUCH_ID)),
         ],
-        versions="6",
-    ),
-    Scenario(
-        "offsets-of-repeated-topics-with-an-unknown-isolation-level",
-        "ListOffsets",
-        [
+        ("offsets-of-repeated-topics-with-an-unknown-isolation-level", "ListOffsets", "2-11"): [
             *_TWO,
             *(
                 replace(ask, body={**ask.body, "topics": [*ask.body["topics"], *more]})
@@ -163,9 +140,8 @@ _REPEATED = [
                 for more in ([], ask.body["topics"], [{"name": "@u"}])
             ),
         ],
-        versions="2-11",
-    ),
-]
+    }
+)
 
 _DELETIONS: Sequence[Sequence[tuple[str, Sequence[int]]]] = (
     [("@t", [])],
@@ -190,41 +166,27 @@ _REPEATED += [
         ],
     ),
 ]
-_EMPTY = [
-    Scenario(
-        "offset-delete-without-partitions",
-        "OffsetDelete",
-        [
+_EMPTY = scenarios_of(
+    {
+        ("offset-delete-without-partitions", "OffsetDelete"): [
             *_TWO,
             *group(),
             Ask("OffsetCommit", commit_offsets(("@t", [(0, 5)])).body, version=8, quiet=True),
             *(delete_offsets(*given) for given in _DELETIONS),
         ],
-    ),
-    Scenario(
-        "markers-without-partitions",
-        "WriteTxnMarkers",
-        [
+        ("markers-without-partitions", "WriteTxnMarkers"): [
             *_TWO,
             *producer(),
             _markers(topics=[]),
             _markers(topics=[{"name": "@t"}]),
             _markers(topics=[{"name": "@t"}, {"name": "@u", "partition_indexes": [0]}]),
         ],
-    ),
-    Scenario(
-        "markers-of-negative-coordinator-epochs",
-        "WriteTxnMarkers",
-        [
+        ("markers-of-negative-coordinator-epochs", "WriteTxnMarkers"): [
             *_TWO,
             *producer(),
             *(_markers(coordinator_epoch=epoch) for epoch in (-2, -1, 3, -1, 2, -_MOST)),
         ],
-    ),
-    Scenario(
-        "reassign-nothing",
-        "AlterPartitionReassignments",
-        [
+        ("reassign-nothing", "AlterPartitionReassignments", "1"): [
             *_TWO,
             *(
                 _reassigned(*topics, may_change=may_change)
@@ -232,32 +194,25 @@ _EMPTY = [
                 for topics in ((), ("@t",), ("@none",))
             ),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "transactional-commit-without-an-id",
-        "TxnOffsetCommit",
-        [*_TWO, *group(), *producer(), commit_in_transaction(name="")],
-    ),
-]
+        ("transactional-commit-without-an-id", "TxnOffsetCommit"): [
+            *_TWO,
+            *group(),
+            *producer(),
+            commit_in_transaction(name=""),
+        ],
+    }
+)
 
-_FAR = [
-    Scenario(
-        "fetch-in-a-session-with-an-unknown-isolation-level",
-        "Fetch",
-        [
+_FAR = scenarios_of(
+    {
+        ("fetch-in-a-session-with-an-unknown-isolation-level", "Fetch", "4-18"): [
             *_TWO,
             *(
                 Ask("Fetch", {**fetch_body(isolation_level=127), "session_id": session})
                 for session in (0, 2, -1)
             ),
         ],
-        versions="4-18",
-    ),
-    Scenario(
-        "commit-with-the-longest-retention",
-        "OffsetCommit",
-        [
+        ("commit-with-the-longest-retention", "OffsetCommit", "2-4"): [
             *_TWO,
             *group(),
             *(
@@ -265,33 +220,26 @@ _FAR = [
                 for ms in ((1 << 63) - 1, 1 << 62, 0, -1, -2)
             ),
         ],
-        versions="2-4",
-    ),
-    Scenario(
-        "describe-configs-of-an-unknown-type",
-        "DescribeConfigs",
-        [*_TWO, *(_configs(each) for each in (0, 1, 3, -1, 127)), _configs(32, 1), _configs(32)],
-    ),
-]
+        ("describe-configs-of-an-unknown-type", "DescribeConfigs"): [
+            *_TWO,
+            *(_configs(each) for each in (0, 1, 3, -1, 127)),
+            _configs(32, 1),
+            _configs(32),
+        ],
+    }
+)
 
 #: Kafka answers these with UNKNOWN_SERVER_ERROR, or a number overflows.
-_FAILING = [
-    Scenario(
-        "fetch-session-ids-at-the-edges",
-        "Fetch",
-        [
+_FAILING = scenarios_of(
+    {
+        ("fetch-session-ids-at-the-edges", "Fetch", "18"): [
             *_TWO,
             *(
                 Ask("Fetch", {**fetch_body(), "session_id": session})
                 for session in (-1, 1, _MOST, -_MOST - 1)
             ),
         ],
-        versions="18",
-    ),
-    Scenario(
-        "share-offsets-described-at-the-edges",
-        "DescribeShareGroupOffsets",
-        [
+        ("share-offsets-described-at-the-edges", "DescribeShareGroupOffsets"): [
             *_TWO,
             *group(),
             Wait(300),
@@ -299,27 +247,19 @@ _FAILING = [
             _described(("@t", [-1])),
             _described(("@t", [0]), group_id=""),
         ],
-    ),
-    Scenario(
-        "share-fetch-with-limits-below-zero",
-        "ShareFetch",
-        [*FILLED, share_fetch(0, max_bytes=-1, wait_ms=300)],
-    ),
-    Scenario(
-        "share-fetch-in-batches-of-nothing",
-        "ShareFetch",
-        [*FILLED, share_fetch(0, batch_size=0, wait_ms=300)],
-    ),
-    Scenario(
-        "share-fetch-in-an-unknown-mode",
-        "ShareFetch",
-        [*FILLED, share_fetch(0, share_acquire_mode=2, wait_ms=300)],
-        versions="2",
-    ),
-    Scenario(
-        "describe-topic-partitions-from-the-last",
-        "DescribeTopicPartitions",
-        [
+        ("share-fetch-with-limits-below-zero", "ShareFetch"): [
+            *FILLED,
+            share_fetch(0, max_bytes=-1, wait_ms=300),
+        ],
+        ("share-fetch-in-batches-of-nothing", "ShareFetch"): [
+            *FILLED,
+            share_fetch(0, batch_size=0, wait_ms=300),
+        ],
+        ("share-fetch-in-an-unknown-mode", "ShareFetch", "2"): [
+            *FILLED,
+            share_fetch(0, share_acquire_mode=2, wait_ms=300),
+        ],
+        ("describe-topic-partitions-from-the-last", "DescribeTopicPartitions"): [
             *_TWO,
             Ask(
                 "DescribeTopicPartitions",
@@ -330,21 +270,13 @@ _FAILING = [
                 },
             ),
         ],
-    ),
-    Scenario(
-        "streams-topology-of-a-negative-epoch",
-        "StreamsGroupHeartbeat",
-        [
+        ("streams-topology-of-a-negative-epoch", "StreamsGroupHeartbeat"): [
             *STREAMS_START,
             streams_heartbeat(
                 topology={**REQUESTS["StreamsGroupHeartbeat"]["topology"], "epoch": -1}
             ),
         ],
-    ),
-    Scenario(
-        "produce-a-broken-batch-beside-another",
-        "Produce",
-        [
+        ("produce-a-broken-batch-beside-another", "Produce", "13"): [
             *_TWO,
             Ask(
                 "Produce",
@@ -357,12 +289,7 @@ _FAILING = [
                 },
             ),
         ],
-        versions="13",
-    ),
-    Scenario(
-        "markers-of-no-producer",
-        "WriteTxnMarkers",
-        [
+        ("markers-of-no-producer", "WriteTxnMarkers"): [
             *_TWO,
             *producer(),
             _markers(producer_id=-2),
@@ -370,7 +297,7 @@ _FAILING = [
             _markers(producer_epoch=-2),
             _markers(producer_epoch=-1),
         ],
-    ),
-]
+    }
+)
 
 SCENARIOS = [*_REPEATED, *_EMPTY, *_FAR, *_FAILING]

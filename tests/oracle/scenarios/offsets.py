@@ -19,12 +19,12 @@ from tests.oracle.scenarios.transactions import add_offsets, end_transaction
 from tests.oracle.script import (
     Ask,
     Receive,
-    Scenario,
     Send,
     Step,
     Subscribed,
     coordinator,
     producer,
+    scenarios_of,
     topic,
 )
 
@@ -125,11 +125,9 @@ def fetch_offsets(
 _START: list[Step] = [*topic(partitions=2), *group()]
 _LONG = "m" * 4_096
 
-_COMMIT = [
-    Scenario(
-        "commit-from-outside",
-        "OffsetCommit",
-        [
+_COMMIT = scenarios_of(
+    {
+        ("commit-from-outside", "OffsetCommit"): [
             *_START,
             commit_offsets(("@t", [(0, 5, "note"), (1, 7, None)])),
             fetch_offsets([("@t", (0, 1))]),
@@ -137,11 +135,7 @@ _COMMIT = [
             fetch_offsets([("@t", (0, 1))]),
             described(),
         ],
-    ),
-    Scenario(
-        "commit-odd-values",
-        "OffsetCommit",
-        [
+        ("commit-odd-values", "OffsetCommit"): [
             *_START,
             commit_offsets(("@t", [(0, -1), (1, -9)])),
             fetch_offsets(None),
@@ -149,11 +143,7 @@ _COMMIT = [
             commit_offsets(("@t", [(0, 1)]), epoch=-7),
             fetch_offsets([("@t", (0, 1))]),
         ],
-    ),
-    Scenario(
-        "commit-unknown",
-        "OffsetCommit",
-        [
+        ("commit-unknown", "OffsetCommit"): [
             *_START,
             commit_offsets(("@unknown", [(0, 1)])),
             commit_offsets(("@t", [(2, 1), (-1, 1), (0, 4)])),
@@ -161,11 +151,7 @@ _COMMIT = [
             commit_offsets(("", [(0, 1)])),
             fetch_offsets(None),
         ],
-    ),
-    Scenario(
-        "commit-metadata-at-the-limit",
-        "OffsetCommit",
-        [
+        ("commit-metadata-at-the-limit", "OffsetCommit"): [
             *_START,
             commit_offsets(("@t", [(0, 1, _LONG), (1, 1, _LONG + "m")])),
             commit_offsets(("@t", [(0, 2, "é" * 2_048), (1, 1, "é" * 4_096)])),
@@ -184,32 +170,20 @@ _COMMIT = [
                 ignore=["groups.0.topics.0.partitions.*.metadata"],
             ),
         ],
-    ),
-    Scenario(
-        "commit-repeated",
-        "OffsetCommit",
-        [
+        ("commit-repeated", "OffsetCommit"): [
             *_START,
             commit_offsets(("@t", [(0, 1), (0, 2)])),
             fetch_offsets(),
             commit_offsets(("@t", [(0, 3)]), ("@t", [(0, 4), (1, 5)])),
             fetch_offsets([("@t", (0, 1))]),
         ],
-    ),
-    Scenario(
-        "commit-repeated-and-unknown",
-        "OffsetCommit",
-        [
+        ("commit-repeated-and-unknown", "OffsetCommit"): [
             *_START,
             commit_offsets(("@t", [(0, 1)]), ("@t", [(7, 2)]), ("@t", [(1, 3)])),
             commit_offsets(("@none", [(0, 1)]), ("@none", [(1, 2)])),
             fetch_offsets([("@t", (0, 1))]),
         ],
-    ),
-    Scenario(
-        "commit-nothing",
-        "OffsetCommit",
-        [
+        ("commit-nothing", "OffsetCommit"): [
             *_START,
             commit_offsets(),
             described(),
@@ -217,22 +191,13 @@ _COMMIT = [
             described(),
             commit_offsets(group_id=""),
         ],
-    ),
-    Scenario(
-        "commit-with-a-retention",
-        "OffsetCommit",
-        [
+        ("commit-with-a-retention", "OffsetCommit", "2-4"): [
             *_START,
             commit_offsets(("@t", [(0, 5)]), retention_time_ms=0),
             commit_offsets(("@t", [(1, 5)]), retention_time_ms=86_400_000),
             fetch_offsets(None),
         ],
-        versions="2-4",
-    ),
-    Scenario(
-        "commit-of-a-member",
-        "OffsetCommit",
-        [
+        ("commit-of-a-member", "OffsetCommit"): [
             *topic(),
             *stable(),
             commit_offsets(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
@@ -247,33 +212,21 @@ _COMMIT = [
             commit_offsets(("@t", [(0, 2, _LONG + "m")]), member_id="nobody", generation="$gen"),
             fetch_offsets(),
         ],
-    ),
-    Scenario(
-        "commit-while-completing",
-        "OffsetCommit",
-        [
+        ("commit-while-completing", "OffsetCommit"): [
             *topic(),
             *joined(),
             commit_offsets(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
             commit_offsets(("@t", [(0, 1)])),
             fetch_offsets(),
         ],
-    ),
-    Scenario(
-        "commit-while-preparing",
-        "OffsetCommit",
-        [
+        ("commit-while-preparing", "OffsetCommit"): [
             *topic(),
             *preparing(),
             commit_offsets(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
             commit_offsets(("@t", [(0, 2)]), member_id="$m", generation=2),
             fetch_offsets(),
         ],
-    ),
-    Scenario(
-        "commit-empty-and-dead",
-        "OffsetCommit",
-        [
+        ("commit-empty-and-dead", "OffsetCommit"): [
             *topic(),
             *empty(),
             commit_offsets(("@t", [(0, 1)]), member_id="$m", generation="$gen"),
@@ -286,11 +239,7 @@ _COMMIT = [
             fetch_offsets(),
             described(),
         ],
-    ),
-    Scenario(
-        "commit-of-a-static-member",
-        "OffsetCommit",
-        [
+        ("commit-of-a-static-member", "OffsetCommit", "7-10"): [
             *topic(),
             *stable(group_instance_id="i"),
             commit_offsets(
@@ -306,12 +255,7 @@ _COMMIT = [
             commit_offsets(("@t", [(0, 2)]), member_id="", generation=-1, group_instance_id="i"),
             fetch_offsets(),
         ],
-        versions="7-10",
-    ),
-    Scenario(
-        "commit-pipelined",
-        "OffsetCommit",
-        [
+        ("commit-pipelined", "OffsetCommit"): [
             *_START,
             Send(commit_offsets(("@t", [(0, 1)]))),
             Send(commit_offsets(("@t", [(0, 2)]))),
@@ -323,11 +267,7 @@ _COMMIT = [
             Receive(),
             fetch_offsets(),
         ],
-    ),
-    Scenario(
-        "commit-of-a-deleted-topic",
-        "OffsetCommit",
-        [
+        ("commit-of-a-deleted-topic", "OffsetCommit"): [
             *_START,
             _committed(("@t", [(0, 5)])),
             Ask("DeleteTopics", {"topic_names": ["@t"], "timeout_ms": 10_000}, version=5),
@@ -340,16 +280,14 @@ _COMMIT = [
             ),
             commit_offsets(("@t", [(0, 6)])),
         ],
-    ),
-]
+    }
+)
 
 _MEMBER: dict[str, Any] = {"member_id": "$m", "generation": "$gen"}
 
-_FETCH = [
-    Scenario(
-        "offset-fetch",
-        "OffsetFetch",
-        [
+_FETCH = scenarios_of(
+    {
+        ("offset-fetch", "OffsetFetch"): [
             *_START,
             _committed(("@t", [(0, 5, "note")]), epoch=3),
             fetch_offsets(),
@@ -360,22 +298,13 @@ _FETCH = [
             fetch_offsets([]),
             fetch_offsets([("", (0,))]),
         ],
-    ),
-    Scenario(
-        "offset-fetch-named-twice",
-        "OffsetFetch",
-        [
+        ("offset-fetch-named-twice", "OffsetFetch", "8"): [
             *_START,
             _committed(("@t", [(0, 5, "note")]), epoch=3),
             fetch_offsets([("@t", (0, 0))]),
             fetch_offsets([("@t", (0,)), ("@t", (1, 0))]),
         ],
-        versions="8",
-    ),
-    Scenario(
-        "offset-fetch-everything",
-        "OffsetFetch",
-        [
+        ("offset-fetch-everything", "OffsetFetch", "2-10"): [
             *_START,
             *topic("@u"),
             fetch_offsets(None),
@@ -383,28 +312,18 @@ _FETCH = [
             _committed(("@u", [(0, 7)])),
             fetch_offsets(None),
         ],
-        versions="2-10",
-    ),
-    Scenario(
-        "offset-fetch-unknown-group",
-        "OffsetFetch",
-        [
+        ("offset-fetch-unknown-group", "OffsetFetch"): [
             *_START,
             fetch_offsets(group_id="@unknown"),
             fetch_offsets(group_id=""),
             fetch_offsets([("@unknown", (0,))], group_id="@unknown"),
         ],
-    ),
-    Scenario(
-        "offset-fetch-everything-of-an-unknown-group",
-        "OffsetFetch",
-        [*_START, fetch_offsets(None, group_id="@unknown"), fetch_offsets(None, group_id="")],
-        versions="2-10",
-    ),
-    Scenario(
-        "offset-fetch-in-each-state",
-        "OffsetFetch",
-        [
+        ("offset-fetch-everything-of-an-unknown-group", "OffsetFetch", "2-10"): [
+            *_START,
+            fetch_offsets(None, group_id="@unknown"),
+            fetch_offsets(None, group_id=""),
+        ],
+        ("offset-fetch-in-each-state", "OffsetFetch"): [
             *topic(),
             *joined(),
             fetch_offsets(),
@@ -415,11 +334,7 @@ _FETCH = [
             rebalancing(),
             fetch_offsets(),
         ],
-    ),
-    Scenario(
-        "offset-fetch-several-groups",
-        "OffsetFetch",
-        [
+        ("offset-fetch-several-groups", "OffsetFetch", "8-10"): [
             *_START,
             _committed(("@t", [(0, 5)])),
             Ask(
@@ -440,12 +355,7 @@ _FETCH = [
                 {"groups": [{"group_id": "@g", "topics": None}, {"group_id": "@h", "topics": []}]},
             ),
         ],
-        versions="8-10",
-    ),
-    Scenario(
-        "offset-fetch-as-a-member",
-        "OffsetFetch",
-        [
+        ("offset-fetch-as-a-member", "OffsetFetch", "9-10"): [
             *topic(),
             *stable(),
             _committed(("@t", [(0, 5)]), **_MEMBER),
@@ -455,12 +365,7 @@ _FETCH = [
             fetch_offsets(of_group={"member_id": None, "member_epoch": 1}),
             fetch_offsets(of_group={"member_id": "", "member_epoch": -1}),
         ],
-        versions="9-10",
-    ),
-    Scenario(
-        "offset-fetch-stable",
-        "OffsetFetch",
-        [
+        ("offset-fetch-stable", "OffsetFetch", "7-10"): [
             *_START,
             *topic("@u"),
             _committed(("@t", [(0, 5), (1, 6)])),
@@ -483,9 +388,8 @@ _FETCH = [
             ),
             fetch_offsets([("@t", (0, 1)), ("@u", (0,))], require_stable=True),
         ],
-        versions="7-10",
-    ),
-]
+    }
+)
 
 
 def delete_offsets(*given: tuple[str, Sequence[int]], group_id: str = "@g") -> Ask:
@@ -505,11 +409,9 @@ def delete_groups(*names: str) -> Ask:
     return Ask("DeleteGroups", {"groups_names": list(names)})
 
 
-_DELETE = [
-    Scenario(
-        "offset-delete",
-        "OffsetDelete",
-        [
+_DELETE = scenarios_of(
+    {
+        ("offset-delete", "OffsetDelete"): [
             *_START,
             _committed(("@t", [(0, 5), (1, 6)])),
             delete_offsets(("@t", (1,))),
@@ -523,11 +425,7 @@ _DELETE = [
             fetch_offsets(None),
             described(),
         ],
-    ),
-    Scenario(
-        "offset-delete-of-a-group-with-members",
-        "OffsetDelete",
-        [
+        ("offset-delete-of-a-group-with-members", "OffsetDelete"): [
             *topic(),
             *topic("@u"),
             *stable((("range", Subscribed(("@t",))),)),
@@ -536,51 +434,31 @@ _DELETE = [
             delete_offsets(("@t", (0,)), ("@u", (0,))),
             fetch_offsets(None),
         ],
-    ),
-    Scenario(
-        "offset-delete-of-a-group-that-is-no-consumer",
-        "OffsetDelete",
-        [
+        ("offset-delete-of-a-group-that-is-no-consumer", "OffsetDelete"): [
             *topic(),
             *stable(protocol_type="connect"),
             _committed(("@t", [(0, 5)]), **_MEMBER),
             delete_offsets(("@t", (0,))),
         ],
-    ),
-    Scenario(
-        "offset-delete-with-rubbish-metadata",
-        "OffsetDelete",
-        [
+        ("offset-delete-with-rubbish-metadata", "OffsetDelete"): [
             *topic(),
             *stable((("range", b"\x00\x00\x00\x7f"),)),
             _committed(("@t", [(0, 5)]), **_MEMBER),
             delete_offsets(("@t", (0,))),
         ],
-    ),
-    Scenario(
-        "offset-delete-while-completing",
-        "OffsetDelete",
-        [
+        ("offset-delete-while-completing", "OffsetDelete"): [
             *topic(),
             *joined((("range", Subscribed(("@u",))),)),
             delete_offsets(("@t", (0,))),
         ],
-    ),
-    Scenario(
-        "offset-delete-in-an-empty-group",
-        "OffsetDelete",
-        [
+        ("offset-delete-in-an-empty-group", "OffsetDelete"): [
             *topic(),
             *empty(),
             _committed(("@t", [(0, 5)])),
             delete_offsets(("@t", (0,))),
             described(),
         ],
-    ),
-    Scenario(
-        "delete-groups",
-        "DeleteGroups",
-        [
+        ("delete-groups", "DeleteGroups"): [
             *_START,
             delete_groups("@g"),
             _committed(("@t", [(0, 5)])),
@@ -590,16 +468,13 @@ _DELETE = [
             fetch_offsets(),
             delete_groups(),
         ],
-    ),
-    Scenario(
-        "delete-groups-named-twice",
-        "DeleteGroups",
-        [*_START, _committed(("@t", [(0, 5)])), delete_groups("@g", "@g"), described()],
-    ),
-    Scenario(
-        "delete-groups-in-each-state",
-        "DeleteGroups",
-        [
+        ("delete-groups-named-twice", "DeleteGroups"): [
+            *_START,
+            _committed(("@t", [(0, 5)])),
+            delete_groups("@g", "@g"),
+            described(),
+        ],
+        ("delete-groups-in-each-state", "DeleteGroups"): [
             *joined(),
             delete_groups("@g"),
             _SYNCED,
@@ -609,16 +484,14 @@ _DELETE = [
             delete_groups("@g"),
             described(),
         ],
-    ),
-    Scenario(
-        "delete-groups-emptied",
-        "DeleteGroups",
-        [*empty(), delete_groups("@g"), described(), *joined(), described()],
-    ),
-    Scenario(
-        "delete-groups-with-a-transaction",
-        "DeleteGroups",
-        [
+        ("delete-groups-emptied", "DeleteGroups"): [
+            *empty(),
+            delete_groups("@g"),
+            described(),
+            *joined(),
+            described(),
+        ],
+        ("delete-groups-with-a-transaction", "DeleteGroups"): [
             *_START,
             *producer(),
             coordinator("@g"),
@@ -627,7 +500,7 @@ _DELETE = [
             described(),
             end_transaction(True, version=3, quiet=True),
         ],
-    ),
-]
+    }
+)
 
 SCENARIOS = [*_COMMIT, *_FETCH, *_DELETE]

@@ -17,6 +17,7 @@ from tests.oracle.script import (
     fetch_body,
     produce_body,
     producer,
+    scenarios_of,
     topic,
 )
 
@@ -66,159 +67,123 @@ def _twice(batch: bytearray) -> bytearray:
 
 
 SCENARIOS = [
-    Scenario(
-        "produce-and-fetch",
-        "Produce",
-        [
-            *topic(),
-            Ask("Produce", produce_body(Batch(["a", "b", "c"]))),
-            Ask("Produce", produce_body(Batch(["d"]), acks=1)),
-            Ask("Fetch", fetch_body()),
-        ],
-        versions="3-13",
-    ),
-    Scenario(
-        "produce-acks-zero-is-seen-by-the-next-request",
-        "Produce",
-        [*topic(), Ask("Produce", produce_body(Batch(["a", "b"]), acks=0), answered=False), _END],
-    ),
-    Scenario(
-        "produce-acks-zero-refused-closes",
-        "Produce",
-        [
-            *topic(),
-            Ask("Produce", produce_body(Batch(edit=_wrong_crc), acks=0), answered=False),
-            Ask("Fetch", fetch_body(), version=11),
-        ],
-    ),
-    Scenario(
-        "produce-to-unknown-topic",
-        "Produce",
-        [Ask("Produce", produce_body(Batch(), name="@unknown", topic_id=NO_SUCH_ID))],
-    ),
-    Scenario(
-        "produce-to-unknown-partition",
-        "Produce",
-        [
-            *topic(),
-            Ask("Produce", produce_body(Batch(), partition=1)),
-            Ask("Produce", produce_body(Batch(), partition=-1)),
-        ],
-    ),
-    Scenario(
-        "produce-with-odd-acks",
-        "Produce",
-        [
-            *topic(),
-            Ask("Produce", produce_body(Batch(), acks=2)),
-            Ask("Produce", produce_body(Batch(), acks=-2)),
-            _END,
-        ],
-    ),
-    Scenario(
-        "produce-with-odd-acks-and-no-batch",
-        "Produce",
-        [
-            *topic(),
-            *(
-                Ask("Produce", produce_body(records, acks=2))
-                for records in (
-                    b"",
-                    Batch(edit=lambda batch: batch * 2),
-                    Batch(edit=lambda batch: batch[:-3]),
-                    Batch(edit=lambda batch: batch[:16] + b"\1" + batch[17:]),
-                    Batch(header={"crc": 5}),
-                    Batch(codec="ZSTD"),
-                )
-            ),
-            Ask("Produce", produce_body(b"", acks=2, partition=9)),
-            _END,
-        ],
-        versions="3-13",
-    ),
-    Scenario(
-        "produce-one-partition-twice",
-        "Produce",
-        [
-            *topic(),
-            Ask(
-                "Produce",
-                {
-                    "acks": -1,
-                    "timeout_ms": 5000,
-                    "topic_data": [
-                        {
-                            "name": "@t",
-                            "topic_id": "$t",
-                            "partition_data": [
-                                {"index": 0, "records": Batch(["a"])},
-                                {"index": 0, "records": Batch(["b"])},
-                            ],
-                        }
-                    ],
-                },
-            ),
-        ],
-    ),
-    Scenario(
-        "produce-one-topic-twice",
-        "Produce",
-        [
-            *topic(partitions=2),
-            Ask(
-                "Produce",
-                {
-                    "acks": -1,
-                    "timeout_ms": 5000,
-                    "topic_data": [
-                        {
-                            "name": "@t",
-                            "topic_id": "$t",
-                            "partition_data": [{"index": index, "records": Batch(["a"])}],
-                        }
-                        for index in (0, 1)
-                    ],
-                },
-            ),
-        ],
-    ),
-    Scenario(
-        "produce-good-and-bad-partitions",
-        "Produce",
-        [
-            *topic(partitions=2),
-            Ask(
-                "Produce",
-                {
-                    "acks": -1,
-                    "timeout_ms": 5000,
-                    "topic_data": [
-                        {
-                            "name": "@t",
-                            "topic_id": "$t",
-                            "partition_data": [
-                                {"index": 0, "records": Batch(["a"])},
-                                {"index": 1, "records": Batch(["b"], edit=_wrong_crc)},
-                                {"index": 2, "records": Batch(["c"])},
-                            ],
-                        },
-                    ],
-                },
-            ),
-        ],
-    ),
-    Scenario("produce-nothing", "Produce", [Ask("Produce", {"acks": -1, "timeout_ms": 1000})]),
-    Scenario(
-        "produce-pipelined",
-        "Produce",
-        [
-            *topic(),
-            *(Send(Ask("Produce", produce_body(Batch([text])))) for text in "abc"),
-            Receive(),
-            Receive(),
-            Receive(),
-            _END,
-        ],
+    *scenarios_of(
+        {
+            ("produce-and-fetch", "Produce", "3-13"): [
+                *topic(),
+                Ask("Produce", produce_body(Batch(["a", "b", "c"]))),
+                Ask("Produce", produce_body(Batch(["d"]), acks=1)),
+                Ask("Fetch", fetch_body()),
+            ],
+            ("produce-acks-zero-is-seen-by-the-next-request", "Produce"): [
+                *topic(),
+                Ask("Produce", produce_body(Batch(["a", "b"]), acks=0), answered=False),
+                _END,
+            ],
+            ("produce-acks-zero-refused-closes", "Produce"): [
+                *topic(),
+                Ask("Produce", produce_body(Batch(edit=_wrong_crc), acks=0), answered=False),
+                Ask("Fetch", fetch_body(), version=11),
+            ],
+            ("produce-to-unknown-topic", "Produce"): [
+                Ask("Produce", produce_body(Batch(), name="@unknown", topic_id=NO_SUCH_ID))
+            ],
+            ("produce-to-unknown-partition", "Produce"): [
+                *topic(),
+                Ask("Produce", produce_body(Batch(), partition=1)),
+                Ask("Produce", produce_body(Batch(), partition=-1)),
+            ],
+            ("produce-with-odd-acks", "Produce"): [
+                *topic(),
+                Ask("Produce", produce_body(Batch(), acks=2)),
+                Ask("Produce", produce_body(Batch(), acks=-2)),
+                _END,
+            ],
+            ("produce-with-odd-acks-and-no-batch", "Produce", "3-13"): [
+                *topic(),
+                *(
+                    Ask("Produce", produce_body(records, acks=2))
+                    for records in (
+                        b"",
+                        Batch(edit=lambda batch: batch * 2),
+                        Batch(edit=lambda batch: batch[:-3]),
+                        Batch(edit=lambda batch: batch[:16] + b"\1" + batch[17:]),
+                        Batch(header={"crc": 5}),
+                        Batch(codec="ZSTD"),
+                    )
+                ),
+                Ask("Produce", produce_body(b"", acks=2, partition=9)),
+                _END,
+            ],
+            ("produce-one-partition-twice", "Produce"): [
+                *topic(),
+                Ask(
+                    "Produce",
+                    {
+                        "acks": -1,
+                        "timeout_ms": 5000,
+                        "topic_data": [
+                            {
+                                "name": "@t",
+                                "topic_id": "$t",
+                                "partition_data": [
+                                    {"index": 0, "records": Batch(["a"])},
+                                    {"index": 0, "records": Batch(["b"])},
+                                ],
+                            }
+                        ],
+                    },
+                ),
+            ],
+            ("produce-one-topic-twice", "Produce"): [
+                *topic(partitions=2),
+                Ask(
+                    "Produce",
+                    {
+                        "acks": -1,
+                        "timeout_ms": 5000,
+                        "topic_data": [
+                            {
+                                "name": "@t",
+                                "topic_id": "$t",
+                                "partition_data": [{"index": index, "records": Batch(["a"])}],
+                            }
+                            for index in (0, 1)
+                        ],
+                    },
+                ),
+            ],
+            ("produce-good-and-bad-partitions", "Produce"): [
+                *topic(partitions=2),
+                Ask(
+                    "Produce",
+                    {
+                        "acks": -1,
+                        "timeout_ms": 5000,
+                        "topic_data": [
+                            {
+                                "name": "@t",
+                                "topic_id": "$t",
+                                "partition_data": [
+                                    {"index": 0, "records": Batch(["a"])},
+                                    {"index": 1, "records": Batch(["b"], edit=_wrong_crc)},
+                                    {"index": 2, "records": Batch(["c"])},
+                                ],
+                            },
+                        ],
+                    },
+                ),
+            ],
+            ("produce-nothing", "Produce"): [Ask("Produce", {"acks": -1, "timeout_ms": 1000})],
+            ("produce-pipelined", "Produce"): [
+                *topic(),
+                *(Send(Ask("Produce", produce_body(Batch([text])))) for text in "abc"),
+                Receive(),
+                Receive(),
+                Receive(),
+                _END,
+            ],
+        }
     ),
     _refused("produce-empty-records", b""),
     _refused("produce-one-byte", b"\0"),

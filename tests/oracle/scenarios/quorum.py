@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.oracle.script import Ask, Receive, Scenario, Send
+from tests.oracle.script import Ask, Receive, Send, scenarios_of
 
 _METADATA = "__cluster_metadata"
 #: Values that depend on earlier records and on the number of starts.
@@ -22,16 +22,13 @@ def _describe(*topics: tuple[str, Sequence[int]]) -> Ask:
     return Ask("DescribeQuorum", {"topics": named}, ignore=_GROWING)
 
 
-SCENARIOS = [
-    Scenario(
-        "describe-quorum",
-        "DescribeQuorum",
-        [_describe((_METADATA, [0])), _describe((_METADATA, [0]))],
-    ),
-    Scenario(
-        "describe-quorum-of-nothing",
-        "DescribeQuorum",
-        [
+SCENARIOS = scenarios_of(
+    {
+        ("describe-quorum", "DescribeQuorum"): [
+            _describe((_METADATA, [0])),
+            _describe((_METADATA, [0])),
+        ],
+        ("describe-quorum-of-nothing", "DescribeQuorum"): [
             _describe(),
             _describe((_METADATA, [])),
             _describe((_METADATA, [1])),
@@ -40,11 +37,7 @@ SCENARIOS = [
             _describe(("", [0])),
             _describe(("__consumer_offsets", [0])),
         ],
-    ),
-    Scenario(
-        "describe-quorum-of-more",
-        "DescribeQuorum",
-        [
+        ("describe-quorum-of-more", "DescribeQuorum"): [
             _describe((_METADATA, [0, 0])),
             _describe((_METADATA, [0]), (_METADATA, [0])),
             _describe((_METADATA, [0, 1])),
@@ -53,16 +46,11 @@ SCENARIOS = [
             _describe((_METADATA, [0] * 5_000)),
             _describe(*[(_METADATA, [0])] * 5_000),
         ],
-    ),
-    Scenario(
-        "describe-quorum-pipelined",
-        "DescribeQuorum",
-        [
+        ("describe-quorum-pipelined", "DescribeQuorum", "1"): [
             Send(_describe((_METADATA, [0]))),
             Send(_describe(("@t", [0]))),
             Send(_describe((_METADATA, [0]))),
             *[Receive()] * 3,
         ],
-        versions="1",
-    ),
-]
+    }
+)

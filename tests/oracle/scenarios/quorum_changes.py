@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.oracle.script import Ask, Receive, Scenario, Send
+from tests.oracle.script import Ask, Receive, Send, scenarios_of
 
 _DIRECTORY_ID = b"\2" * 16
 
@@ -35,21 +35,18 @@ def _remove(voter_id: int = 2, cluster_id: str | None = None, **more: Any) -> As
 
 _KNOWN = Ask("DescribeCluster", {}, version=0, quiet=True, save={"cluster": "cluster_id"})
 
-SCENARIOS = [
-    Scenario(
-        "unregister-no-broker",
-        "UnregisterBroker",
-        [_unregister(each) for each in (99, 0, -1, (1 << 31) - 1, -(1 << 31))],
-    ),
-    Scenario(
-        "unregister-pipelined",
-        "UnregisterBroker",
-        [Send(_unregister(99)), Send(_unregister(98)), Receive(), Receive()],
-    ),
-    Scenario(
-        "add-voter",
-        "AddRaftVoter",
-        [
+SCENARIOS = scenarios_of(
+    {
+        ("unregister-no-broker", "UnregisterBroker"): [
+            _unregister(each) for each in (99, 0, -1, (1 << 31) - 1, -(1 << 31))
+        ],
+        ("unregister-pipelined", "UnregisterBroker"): [
+            Send(_unregister(99)),
+            Send(_unregister(98)),
+            Receive(),
+            Receive(),
+        ],
+        ("add-voter", "AddRaftVoter"): [
             _KNOWN,
             _add(),
             _add(cluster_id="$cluster"),
@@ -65,12 +62,8 @@ SCENARIOS = [
             _add(timeout_ms=-1),
             _add(timeout_ms=0),
         ],
-    ),
-    Scenario("add-voter-without-waiting", "AddRaftVoter", [_add(ack_when_committed=False)], "1"),
-    Scenario(
-        "remove-voter",
-        "RemoveRaftVoter",
-        [
+        ("add-voter-without-waiting", "AddRaftVoter", "1"): [_add(ack_when_committed=False)],
+        ("remove-voter", "RemoveRaftVoter"): [
             _KNOWN,
             _remove(),
             _remove(cluster_id="$cluster"),
@@ -81,15 +74,11 @@ SCENARIOS = [
             _remove(-(1 << 31)),
             _remove(voter_directory_id=bytes(16)),
         ],
-    ),
-    Scenario(
-        "voters-pipelined",
-        "RemoveRaftVoter",
-        [
+        ("voters-pipelined", "RemoveRaftVoter"): [
             Send(_remove()),
             Send(_add()),
             Send(_remove(cluster_id="no such cluster")),
             *[Receive()] * 3,
         ],
-    ),
-]
+    }
+)

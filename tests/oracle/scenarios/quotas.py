@@ -18,6 +18,7 @@ from tests.oracle.script import (
     fetch_body,
     produce_body,
     produced,
+    scenarios_of,
     topic,
 )
 
@@ -114,121 +115,111 @@ def _created(name: str, partitions: int) -> Ask:
 
 
 SCENARIOS = [
-    Scenario(
-        "client-quotas",
-        "AlterClientQuotas",
-        [
-            _one(_USER, {"producer_byte_rate": 1000.0, "consumer_byte_rate": 2000.0}),
-            _seen(2000.0, _EXACT_USER),
-            _one(_USER, {"consumer_byte_rate": 2000.0}),
-            _one(_USER, {"producer_byte_rate": None, "consumer_byte_rate": 3000.0}),
-            _seen(3000.0, _EXACT_USER),
-            _one(_USER, {"producer_byte_rate": None}),
-            _one(_USER, {"no_such_key": None}),
-            _one(_USER, {}),
-            alter_quotas(
-                (_CLIENT, {"request_percentage": 12.5, "controller_mutation_rate": 0.5}),
-                (_BOTH, {"request_percentage": 200.25}),
-            ),
-            _seen(0.5, _EXACT_CLIENT),
-            _seen(200.25, _EXACT_USER, _EXACT_CLIENT),
-            _one([("client-id", "@c"), ("user", "@u")], {"request_percentage": 7.0}),
-            _seen(7.0, _EXACT_USER, _EXACT_CLIENT),
-            alter_quotas((_USER, {"consumer_byte_rate": 1.0}), only_check=True),
-            alter_quotas((_USER, {"consumer_byte_rate": 0.0}), only_check=True),
-            *_after_all(),
-        ],
-    ),
-    Scenario(
-        "client-quota-entities",
-        "AlterClientQuotas",
-        [
-            _one([], {"producer_byte_rate": 1.0}),
-            _one([("group", "@g")], {"producer_byte_rate": 1.0}),
-            _one([("", "@g")], {"producer_byte_rate": 1.0}),
-            _one([("user", "")], {"producer_byte_rate": 1.0}),
-            _one([("client-id", "")], {"producer_byte_rate": 1.0}),
-            _one([("ip", "")], {"connection_creation_rate": 1.0}),
-            _one([("user", "@u"), ("user", "@v")], {"producer_byte_rate": 1.0}),
-            _one([("user", "@u"), ("ip", _ADDRESS)], {"producer_byte_rate": 1.0}),
-            _one([("client-id", "@c"), ("ip", _ADDRESS)], {"connection_creation_rate": 1.0}),
-            _one([("user", "@u"), ("group", "@g")], {"producer_byte_rate": 1.0}),
-            _one([("ip", "no host")], {"connection_creation_rate": 1.0}),
-            alter_quotas(([("ip", _ADDRESS)], {"connection_creation_rate": 1.0}), only_check=True),
-            alter_quotas(([("ip", "::1")], {"connection_creation_rate": 1.0}), only_check=True),
-            alter_quotas(([("ip", None)], {"connection_creation_rate": 1.0}), only_check=True),
-            alter_quotas(([("user", None)], {"producer_byte_rate": 1.0}), only_check=True),
-            alter_quotas(
-                ([("user", None), ("client-id", "@c")], {"producer_byte_rate": 1.0}),
-                ([("user", "@u"), ("client-id", None)], {"producer_byte_rate": 1.0}),
-                ([("user", None), ("client-id", None)], {"producer_byte_rate": 1.0}),
-                only_check=True,
-            ),
-            alter_quotas(
-                (_USER, {"producer_byte_rate": 1.0}), (_USER, {"consumer_byte_rate": 1.0})
-            ),
-            alter_quotas(
-                (_USER, {"producer_byte_rate": 3.0}), ([("user", "@v")], {"rubbish": 1.0})
-            ),
-            *_after_all(),
-        ],
-    ),
-    Scenario(
-        "client-quota-of-a-repeated-entity",
-        "AlterClientQuotas",
-        [
-            alter_quotas(
-                (_USER, {"producer_byte_rate": 1.0}), (_USER, {"consumer_byte_rate": 1.0})
-            ),
-            *_after_all(),
-        ],
-    ),
-    Scenario(
-        "client-quota-values",
-        "AlterClientQuotas",
-        [
-            *(
-                alter_quotas((_USER, {key: value}), only_check=True)
-                for key, value in [
-                    ("producer_byte_rate", 0.0),
-                    ("producer_byte_rate", -1.0),
-                    ("producer_byte_rate", 1.5),
-                    ("producer_byte_rate", 1.0000001),
-                    ("producer_byte_rate", 0.9999999),
-                    ("producer_byte_rate", 1e19),
-                    ("producer_byte_rate", float("inf")),
-                    ("producer_byte_rate", float("-inf")),
-                    ("producer_byte_rate", float("nan")),
-                    ("request_percentage", float("inf")),
-                    ("request_percentage", float("nan")),
-                    ("controller_mutation_rate", float("nan")),
-                    ("consumer_byte_rate", 0.5),
-                    ("consumer_byte_rate", 9e18),
-                    ("request_percentage", 0.0),
-                    ("request_percentage", 0.01),
-                    ("request_percentage", 1e9),
-                    ("controller_mutation_rate", -0.1),
-                    ("controller_mutation_rate", 1e300),
-                    ("connection_creation_rate", 1.0),
-                    ("rubbish", 1.0),
-                    ("", 1.0),
-                ]
-            ),
-            *(
-                alter_quotas(([("ip", _ADDRESS)], {key: value}), only_check=True)
-                for key, value in [
-                    ("connection_creation_rate", 0.0),
-                    ("connection_creation_rate", 0.5),
-                    ("connection_creation_rate", 2147483647.0),
-                    ("connection_creation_rate", 2147483648.0),
-                    ("connection_creation_rate", float("nan")),
-                    ("producer_byte_rate", 1.0),
-                ]
-            ),
-            _one(_USER, [("producer_byte_rate", 1.0), ("producer_byte_rate", 2.0)]),
-            _one(_USER, [("producer_byte_rate", 5.0), ("rubbish", 2.0)]),
-            *_after_all(),
-        ],
+    *scenarios_of(
+        {
+            ("client-quotas", "AlterClientQuotas"): [
+                _one(_USER, {"producer_byte_rate": 1000.0, "consumer_byte_rate": 2000.0}),
+                _seen(2000.0, _EXACT_USER),
+                _one(_USER, {"consumer_byte_rate": 2000.0}),
+                _one(_USER, {"producer_byte_rate": None, "consumer_byte_rate": 3000.0}),
+                _seen(3000.0, _EXACT_USER),
+                _one(_USER, {"producer_byte_rate": None}),
+                _one(_USER, {"no_such_key": None}),
+                _one(_USER, {}),
+                alter_quotas(
+                    (_CLIENT, {"request_percentage": 12.5, "controller_mutation_rate": 0.5}),
+                    (_BOTH, {"request_percentage": 200.25}),
+                ),
+                _seen(0.5, _EXACT_CLIENT),
+                _seen(200.25, _EXACT_USER, _EXACT_CLIENT),
+                _one([("client-id", "@c"), ("user", "@u")], {"request_percentage": 7.0}),
+                _seen(7.0, _EXACT_USER, _EXACT_CLIENT),
+                alter_quotas((_USER, {"consumer_byte_rate": 1.0}), only_check=True),
+                alter_quotas((_USER, {"consumer_byte_rate": 0.0}), only_check=True),
+                *_after_all(),
+            ],
+            ("client-quota-entities", "AlterClientQuotas"): [
+                _one([], {"producer_byte_rate": 1.0}),
+                _one([("group", "@g")], {"producer_byte_rate": 1.0}),
+                _one([("", "@g")], {"producer_byte_rate": 1.0}),
+                _one([("user", "")], {"producer_byte_rate": 1.0}),
+                _one([("client-id", "")], {"producer_byte_rate": 1.0}),
+                _one([("ip", "")], {"connection_creation_rate": 1.0}),
+                _one([("user", "@u"), ("user", "@v")], {"producer_byte_rate": 1.0}),
+                _one([("user", "@u"), ("ip", _ADDRESS)], {"producer_byte_rate": 1.0}),
+                _one([("client-id", "@c"), ("ip", _ADDRESS)], {"connection_creation_rate": 1.0}),
+                _one([("user", "@u"), ("group", "@g")], {"producer_byte_rate": 1.0}),
+                _one([("ip", "no host")], {"connection_creation_rate": 1.0}),
+                alter_quotas(
+                    ([("ip", _ADDRESS)], {"connection_creation_rate": 1.0}), only_check=True
+                ),
+                alter_quotas(([("ip", "::1")], {"connection_creation_rate": 1.0}), only_check=True),
+                alter_quotas(([("ip", None)], {"connection_creation_rate": 1.0}), only_check=True),
+                alter_quotas(([("user", None)], {"producer_byte_rate": 1.0}), only_check=True),
+                alter_quotas(
+                    ([("user", None), ("client-id", "@c")], {"producer_byte_rate": 1.0}),
+                    ([("user", "@u"), ("client-id", None)], {"producer_byte_rate": 1.0}),
+                    ([("user", None), ("client-id", None)], {"producer_byte_rate": 1.0}),
+                    only_check=True,
+                ),
+                alter_quotas(
+                    (_USER, {"producer_byte_rate": 1.0}), (_USER, {"consumer_byte_rate": 1.0})
+                ),
+                alter_quotas(
+                    (_USER, {"producer_byte_rate": 3.0}), ([("user", "@v")], {"rubbish": 1.0})
+                ),
+                *_after_all(),
+            ],
+            ("client-quota-of-a-repeated-entity", "AlterClientQuotas"): [
+                alter_quotas(
+                    (_USER, {"producer_byte_rate": 1.0}), (_USER, {"consumer_byte_rate": 1.0})
+                ),
+                *_after_all(),
+            ],
+            ("client-quota-values", "AlterClientQuotas"): [
+                *(
+                    alter_quotas((_USER, {key: value}), only_check=True)
+                    for key, value in [
+                        ("producer_byte_rate", 0.0),
+                        ("producer_byte_rate", -1.0),
+                        ("producer_byte_rate", 1.5),
+                        ("producer_byte_rate", 1.0000001),
+                        ("producer_byte_rate", 0.9999999),
+                        ("producer_byte_rate", 1e19),
+                        ("producer_byte_rate", float("inf")),
+                        ("producer_byte_rate", float("-inf")),
+                        ("producer_byte_rate", float("nan")),
+                        ("request_percentage", float("inf")),
+                        ("request_percentage", float("nan")),
+                        ("controller_mutation_rate", float("nan")),
+                        ("consumer_byte_rate", 0.5),
+                        ("consumer_byte_rate", 9e18),
+                        ("request_percentage", 0.0),
+                        ("request_percentage", 0.01),
+                        ("request_percentage", 1e9),
+                        ("controller_mutation_rate", -0.1),
+                        ("controller_mutation_rate", 1e300),
+                        ("connection_creation_rate", 1.0),
+                        ("rubbish", 1.0),
+                        ("", 1.0),
+                    ]
+                ),
+                *(
+                    alter_quotas(([("ip", _ADDRESS)], {key: value}), only_check=True)
+                    for key, value in [
+                        ("connection_creation_rate", 0.0),
+                        ("connection_creation_rate", 0.5),
+                        ("connection_creation_rate", 2147483647.0),
+                        ("connection_creation_rate", 2147483648.0),
+                        ("connection_creation_rate", float("nan")),
+                        ("producer_byte_rate", 1.0),
+                    ]
+                ),
+                _one(_USER, [("producer_byte_rate", 1.0), ("producer_byte_rate", 2.0)]),
+                _one(_USER, [("producer_byte_rate", 5.0), ("rubbish", 2.0)]),
+                *_after_all(),
+            ],
+        }
     ),
     Scenario(
         "client-quota-defaults",
@@ -257,119 +248,93 @@ SCENARIOS = [
         # of other scenarios.
         alone=True,
     ),
-    Scenario(
-        "describe-client-quotas",
-        "DescribeClientQuotas",
-        [
-            describe_quotas(_EXACT_USER),
-            alter_quotas(
-                (_USER, {"producer_byte_rate": 1.0}),
-                (_BOTH, {"producer_byte_rate": 2.0}),
-                ([("user", "@u"), ("client-id", "@d")], {"producer_byte_rate": 3.0}),
-                ([("user", "@u"), ("client-id", None)], {"producer_byte_rate": 4.0}),
-                (_CLIENT, {"producer_byte_rate": 5.0, "consumer_byte_rate": 6.0}),
-                version=1,
-                quiet=True,
-            ),
-            _seen(6.0, _EXACT_CLIENT),
-            describe_quotas(_EXACT_USER),
-            describe_quotas(_EXACT_USER, strict=False),
-            describe_quotas(_EXACT_CLIENT, strict=False),
-            describe_quotas(_EXACT_USER, _EXACT_CLIENT),
-            describe_quotas(_EXACT_CLIENT, _EXACT_USER, strict=False),
-            describe_quotas(_EXACT_USER, ("client-id", _DEFAULT, None)),
-            describe_quotas(_EXACT_USER, ("client-id", _SPECIFIED, None)),
-            describe_quotas(_EXACT_USER, ("client-id", _EXACT, "@nobody")),
-            describe_quotas(("user", _DEFAULT, None), _EXACT_CLIENT),
-            describe_quotas(("ip", _EXACT, "192.0.2.9")),
-        ],
-    ),
-    Scenario(
-        "describe-client-quota-filters",
-        "DescribeClientQuotas",
-        [
-            describe_quotas(("", _EXACT, "@u")),
-            describe_quotas(("group", _EXACT, "@u")),
-            describe_quotas(("group", 7, "@u")),
-            describe_quotas(_EXACT_USER, _EXACT_USER),
-            describe_quotas(_EXACT_USER, ("user", _SPECIFIED, None)),
-            describe_quotas(("user", _EXACT, None)),
-            describe_quotas(("user", _EXACT, "")),
-            describe_quotas(("user", _DEFAULT, "@u")),
-            describe_quotas(("user", _SPECIFIED, "@u")),
-            describe_quotas(("user", 3, None)),
-            describe_quotas(("user", -1, "@u")),
-            describe_quotas(("ip", _EXACT, _ADDRESS), _EXACT_USER),
-            describe_quotas(("client-id", _SPECIFIED, None), ("ip", _DEFAULT, None)),
-        ],
-    ),
-    Scenario(
-        "quota-of-a-producer",
-        "Produce",
-        [
-            *topic(),
-            *_quota({"producer_byte_rate": 100.0}),
-            Ask("Produce", produce_body(Batch(["x" * 1500])), client_id="@c"),
-        ],
-        versions="3-13",
-    ),
-    Scenario(
-        "quota-of-a-consumer",
-        "Fetch",
-        [
-            *topic(),
-            produced(Batch(["x" * 3000])),
-            *_quota({"consumer_byte_rate": 250.0}),
-            Ask("Fetch", fetch_body(), client_id="@c"),
-            Ask("Fetch", fetch_body(offset=1), client_id="@c", on="b"),
-        ],
-        versions="4-17",
-    ),
-    Scenario(
-        "quota-of-topics",
-        "CreateTopics",
-        [
-            *_quota({"controller_mutation_rate": 1.0}),
-            _created("@most", 21),
-            _created("@more", 1),
-        ],
-    ),
-    Scenario(
-        "quota-of-partitions",
-        "CreatePartitions",
-        [
-            *topic(),
-            *_quota({"controller_mutation_rate": 1.0}),
-            *(
-                Ask(
-                    "CreatePartitions",
-                    {
-                        "timeout_ms": 10_000,
-                        "topics": [{"name": "@t", "count": count, "assignments": None}],
-                    },
-                    client_id="@c",
-                    on=f"c{count}",
-                )
-                for count in (22, 23)
-            ),
-        ],
-    ),
-    Scenario(
-        "quota-of-deletions",
-        "DeleteTopics",
-        [
-            *topic("@t", partitions=21),
-            *topic("@u"),
-            *_quota({"controller_mutation_rate": 1.0}),
-            *(
-                Ask(
-                    "DeleteTopics",
-                    {"timeout_ms": 10_000, "topic_names": [name], "topics": [{"name": name}]},
-                    client_id="@c",
-                    on=name,
-                )
-                for name in ("@t", "@u")
-            ),
-        ],
+    *scenarios_of(
+        {
+            ("describe-client-quotas", "DescribeClientQuotas"): [
+                describe_quotas(_EXACT_USER),
+                alter_quotas(
+                    (_USER, {"producer_byte_rate": 1.0}),
+                    (_BOTH, {"producer_byte_rate": 2.0}),
+                    ([("user", "@u"), ("client-id", "@d")], {"producer_byte_rate": 3.0}),
+                    ([("user", "@u"), ("client-id", None)], {"producer_byte_rate": 4.0}),
+                    (_CLIENT, {"producer_byte_rate": 5.0, "consumer_byte_rate": 6.0}),
+                    version=1,
+                    quiet=True,
+                ),
+                _seen(6.0, _EXACT_CLIENT),
+                describe_quotas(_EXACT_USER),
+                describe_quotas(_EXACT_USER, strict=False),
+                describe_quotas(_EXACT_CLIENT, strict=False),
+                describe_quotas(_EXACT_USER, _EXACT_CLIENT),
+                describe_quotas(_EXACT_CLIENT, _EXACT_USER, strict=False),
+                describe_quotas(_EXACT_USER, ("client-id", _DEFAULT, None)),
+                describe_quotas(_EXACT_USER, ("client-id", _SPECIFIED, None)),
+                describe_quotas(_EXACT_USER, ("client-id", _EXACT, "@nobody")),
+                describe_quotas(("user", _DEFAULT, None), _EXACT_CLIENT),
+                describe_quotas(("ip", _EXACT, "192.0.2.9")),
+            ],
+            ("describe-client-quota-filters", "DescribeClientQuotas"): [
+                describe_quotas(("", _EXACT, "@u")),
+                describe_quotas(("group", _EXACT, "@u")),
+                describe_quotas(("group", 7, "@u")),
+                describe_quotas(_EXACT_USER, _EXACT_USER),
+                describe_quotas(_EXACT_USER, ("user", _SPECIFIED, None)),
+                describe_quotas(("user", _EXACT, None)),
+                describe_quotas(("user", _EXACT, "")),
+                describe_quotas(("user", _DEFAULT, "@u")),
+                describe_quotas(("user", _SPECIFIED, "@u")),
+                describe_quotas(("user", 3, None)),
+                describe_quotas(("user", -1, "@u")),
+                describe_quotas(("ip", _EXACT, _ADDRESS), _EXACT_USER),
+                describe_quotas(("client-id", _SPECIFIED, None), ("ip", _DEFAULT, None)),
+            ],
+            ("quota-of-a-producer", "Produce", "3-13"): [
+                *topic(),
+                *_quota({"producer_byte_rate": 100.0}),
+                Ask("Produce", produce_body(Batch(["x" * 1500])), client_id="@c"),
+            ],
+            ("quota-of-a-consumer", "Fetch", "4-17"): [
+                *topic(),
+                produced(Batch(["x" * 3000])),
+                *_quota({"consumer_byte_rate": 250.0}),
+                Ask("Fetch", fetch_body(), client_id="@c"),
+                Ask("Fetch", fetch_body(offset=1), client_id="@c", on="b"),
+            ],
+            ("quota-of-topics", "CreateTopics"): [
+                *_quota({"controller_mutation_rate": 1.0}),
+                _created("@most", 21),
+                _created("@more", 1),
+            ],
+            ("quota-of-partitions", "CreatePartitions"): [
+                *topic(),
+                *_quota({"controller_mutation_rate": 1.0}),
+                *(
+                    Ask(
+                        "CreatePartitions",
+                        {
+                            "timeout_ms": 10_000,
+                            "topics": [{"name": "@t", "count": count, "assignments": None}],
+                        },
+                        client_id="@c",
+                        on=f"c{count}",
+                    )
+                    for count in (22, 23)
+                ),
+            ],
+            ("quota-of-deletions", "DeleteTopics"): [
+                *topic("@t", partitions=21),
+                *topic("@u"),
+                *_quota({"controller_mutation_rate": 1.0}),
+                *(
+                    Ask(
+                        "DeleteTopics",
+                        {"timeout_ms": 10_000, "topic_names": [name], "topics": [{"name": name}]},
+                        client_id="@c",
+                        on=name,
+                    )
+                    for name in ("@t", "@u")
+                ),
+            ],
+        }
     ),
 ]

@@ -7,11 +7,11 @@ from typing import Any
 from tests.oracle.script import (
     Ask,
     Batch,
-    Scenario,
     coordinator,
     fetch_body,
     produced,
     producer,
+    scenarios_of,
     topic,
 )
 
@@ -96,11 +96,9 @@ def _committed(name: str, *offsets: int) -> dict[str, Any]:
     }
 
 
-SCENARIOS = [
-    Scenario(
-        "repeated-list-offsets",
-        "ListOffsets",
-        [
+SCENARIOS = scenarios_of(
+    {
+        ("repeated-list-offsets", "ListOffsets"): [
             *topic(partitions=2),
             *topic("@u"),
             produced(Batch(["a", "b"])),
@@ -121,11 +119,7 @@ SCENARIOS = [
             ),
             Ask("ListOffsets", {"replica_id": -1, "topics": [_list("@unknown", -1, -1)]}),
         ],
-    ),
-    Scenario(
-        "repeated-produce",
-        "Produce",
-        [
+        ("repeated-produce", "Produce", "9"): [
             *topic(),
             *topic("@u"),
             _sent([_produced("@t", "first", "second")]),
@@ -134,12 +128,7 @@ SCENARIOS = [
             Ask("Fetch", fetch_body(), version=12),
             Ask("Fetch", fetch_body("@u"), version=12),
         ],
-        versions="9",
-    ),
-    Scenario(
-        "repeated-delete-records",
-        "DeleteRecords",
-        [
+        ("repeated-delete-records", "DeleteRecords"): [
             *topic(),
             produced(Batch(["a", "b", "c"])),
             Ask("DeleteRecords", {"timeout_ms": 10_000, "topics": [_trimmed("@t", 2, 1)]}),
@@ -152,22 +141,14 @@ SCENARIOS = [
                 {"timeout_ms": 10_000, "topics": [_trimmed("@unknown", 1, 1)]},
             ),
         ],
-    ),
-    Scenario(
-        "repeated-fetch",
-        "Fetch",
-        [
+        ("repeated-fetch", "Fetch"): [
             *topic(),
             produced(Batch(["a"])),
             produced(Batch(["b"])),
             Ask("Fetch", {**fetch_body(), "topics": [_fetched(0, 1)]}),
             Ask("Fetch", {**fetch_body(), "topics": [_fetched(1), _fetched(0)]}),
         ],
-    ),
-    Scenario(
-        "repeated-markers",
-        "WriteTxnMarkers",
-        [
+        ("repeated-markers", "WriteTxnMarkers", "1"): [
             Ask(
                 "WriteTxnMarkers",
                 {"markers": [_marker(_nowhere(0, 0), _nowhere(0, 1))]},
@@ -177,12 +158,7 @@ SCENARIOS = [
                 {"markers": [_marker(_nowhere(0)), _marker(_nowhere(0))]},
             ),
         ],
-        versions="1",
-    ),
-    Scenario(
-        "repeated-add-partitions",
-        "AddPartitionsToTxn",
-        [
+        ("repeated-add-partitions", "AddPartitionsToTxn", "4"): [
             *topic(),
             *producer(),
             Ask(
@@ -196,12 +172,7 @@ SCENARIOS = [
                 },
             ),
         ],
-        versions="4",
-    ),
-    Scenario(
-        "repeated-names",
-        "Metadata",
-        [
+        ("repeated-names", "Metadata", "12"): [
             *topic(),
             coordinator("@g"),
             coordinator("@h"),
@@ -277,12 +248,7 @@ SCENARIOS = [
             ),
             Ask("DeleteGroups", {"groups_names": ["@g", "@g"]}),
         ],
-        versions="12",
-    ),
-    Scenario(
-        "repeated-topics",
-        "DeleteTopics",
-        [
+        ("repeated-topics", "DeleteTopics", "6"): [
             *topic(),
             *topic("@u"),
             Ask(
@@ -342,6 +308,5 @@ SCENARIOS = [
                 },
             ),
         ],
-        versions="6",
-    ),
-]
+    }
+)

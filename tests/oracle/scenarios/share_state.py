@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.oracle.malformed import spoiled
-from tests.oracle.script import APIS_BY_NAME, NO_SUCH_ID, Ask, Padded, Scenario, Step, topic
+from tests.oracle.script import (
+    APIS_BY_NAME,
+    NO_SUCH_ID,
+    Ask,
+    Padded,
+    Scenario,
+    Step,
+    scenarios_of,
+    topic,
+)
 
 _Batch = tuple[int, int, int, int]
 
@@ -86,11 +95,9 @@ _TOPICS: list[Step] = [*topic(partitions=3), STATES_TOPIC]
 #: The last step is repeated until the coordinator has loaded.
 STATES_START: list[Step] = [*_TOPICS, initialize_state(quiet=True)]
 
-_INITIALIZE = [
-    Scenario(
-        "share-state-initialize",
-        "InitializeShareGroupState",
-        [
+_INITIALIZE = scenarios_of(
+    {
+        ("share-state-initialize", "InitializeShareGroupState"): [
             *STATES_START,
             read_state(),
             read_state_summary(),
@@ -101,11 +108,7 @@ _INITIALIZE = [
             read_state(partition=2),
             read_state_summary(partition=2),
         ],
-    ),
-    Scenario(
-        "share-state-initialize-again",
-        "InitializeShareGroupState",
-        [
+        ("share-state-initialize-again", "InitializeShareGroupState"): [
             *STATES_START,
             write_state((0, 9, _ACKNOWLEDGED, 1), complete=10),
             initialize_state(start_offset=5),
@@ -120,11 +123,7 @@ _INITIALIZE = [
             initialize_state(state_epoch=7),
             initialize_state(state_epoch=-2),
         ],
-    ),
-    Scenario(
-        "share-state-initialize-forgets-no-leader",
-        "InitializeShareGroupState",
-        [
+        ("share-state-initialize-forgets-no-leader", "InitializeShareGroupState"): [
             *STATES_START,
             read_state(leader_epoch=5),
             read_state_summary(),
@@ -134,11 +133,7 @@ _INITIALIZE = [
             read_state(leader_epoch=5),
             read_state_summary(),
         ],
-    ),
-    Scenario(
-        "share-state-initialize-unknown",
-        "InitializeShareGroupState",
-        [
+        ("share-state-initialize-unknown", "InitializeShareGroupState"): [
             *STATES_START,
             initialize_state(topic_id=NO_SUCH_ID),
             initialize_state(topic_id=bytes(16)),
@@ -148,14 +143,12 @@ _INITIALIZE = [
             initialize_state(start_offset=-5, partition=1),
             read_state(partition=1),
         ],
-    ),
-]
+    }
+)
 
-_READ = [
-    Scenario(
-        "share-state-read-uninitialized",
-        "ReadShareGroupState",
-        [
+_READ = scenarios_of(
+    {
+        ("share-state-read-uninitialized", "ReadShareGroupState"): [
             *STATES_START,
             read_state(partition=1),
             read_state(topic_id=NO_SUCH_ID),
@@ -166,11 +159,7 @@ _READ = [
             read_state(group_id=""),
             write_state((0, 0, _ACKNOWLEDGED, 1), partition=1),
         ],
-    ),
-    Scenario(
-        "share-state-read-with-leader-epochs",
-        "ReadShareGroupState",
-        [
+        ("share-state-read-with-leader-epochs", "ReadShareGroupState"): [
             *STATES_START,
             write_state(
                 (0, 4, _ACKNOWLEDGED, 1), (5, 9, _AVAILABLE, 1), start_offset=2, complete=3
@@ -188,14 +177,12 @@ _READ = [
             read_state(leader_epoch=4),
             read_state(leader_epoch=3),
         ],
-    ),
-]
+    }
+)
 
-_WRITE = [
-    Scenario(
-        "share-state-write",
-        "WriteShareGroupState",
-        [
+_WRITE = scenarios_of(
+    {
+        ("share-state-write", "WriteShareGroupState"): [
             *STATES_START,
             write_state((0, 9, _AVAILABLE, 1)),
             read_state(),
@@ -216,11 +203,7 @@ _WRITE = [
             write_state((0, 9, _AVAILABLE, 2)),
             read_state(),
         ],
-    ),
-    Scenario(
-        "share-state-write-with-state-epochs",
-        "WriteShareGroupState",
-        [
+        ("share-state-write-with-state-epochs", "WriteShareGroupState"): [
             *_TOPICS,
             initialize_state(state_epoch=5, quiet=True),
             write_state((0, 0, _ACKNOWLEDGED, 1), state_epoch=4),
@@ -232,11 +215,7 @@ _WRITE = [
             read_state(),
             read_state_summary(),
         ],
-    ),
-    Scenario(
-        "share-state-write-unknown",
-        "WriteShareGroupState",
-        [
+        ("share-state-write-unknown", "WriteShareGroupState"): [
             *STATES_START,
             write_state(partition=1),
             write_state(partition=3),
@@ -245,11 +224,7 @@ _WRITE = [
             write_state(body={"group_id": "@other"}),
             write_state(body={"group_id": ""}),
         ],
-    ),
-    Scenario(
-        "share-state-write-odd-values",
-        "WriteShareGroupState",
-        [
+        ("share-state-write-odd-values", "WriteShareGroupState"): [
             *STATES_START,
             write_state((0, 9, 1, 1), (10, 19, 3, 1)),
             read_state(),
@@ -265,14 +240,13 @@ _WRITE = [
             ),
             read_state(),
         ],
-    ),
-    Scenario(
-        "share-state-write-a-batch-that-ends-before-it-begins",
-        "WriteShareGroupState",
-        [*STATES_START, write_state((9, 5, _AVAILABLE, 1)), read_state()],
-        versions="1",
-    ),
-]
+        ("share-state-write-a-batch-that-ends-before-it-begins", "WriteShareGroupState", "1"): [
+            *STATES_START,
+            write_state((9, 5, _AVAILABLE, 1)),
+            read_state(),
+        ],
+    }
+)
 
 
 def _merges(name: str, *writes: Sequence[_Batch], start_offset: int = -1) -> Scenario:
@@ -337,11 +311,9 @@ _MERGES = [
     ),
 ]
 
-_DELETE = [
-    Scenario(
-        "share-state-delete",
-        "DeleteShareGroupState",
-        [
+_DELETE = scenarios_of(
+    {
+        ("share-state-delete", "DeleteShareGroupState"): [
             *STATES_START,
             read_state(leader_epoch=5),
             delete_state(),
@@ -353,11 +325,7 @@ _DELETE = [
             read_state(leader_epoch=1),
             read_state_summary(),
         ],
-    ),
-    Scenario(
-        "share-state-delete-unknown",
-        "DeleteShareGroupState",
-        [
+        ("share-state-delete-unknown", "DeleteShareGroupState"): [
             *STATES_START,
             delete_state(partition=1),
             delete_state(partition=3),
@@ -367,8 +335,8 @@ _DELETE = [
             delete_state(group_id="@other"),
             delete_state(group_id=""),
         ],
-    ),
-]
+    }
+)
 
 _SUMMARY = [
     Scenario(

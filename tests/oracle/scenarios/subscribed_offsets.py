@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracle.group_steps import join_body, rebalancing, stable
 from tests.oracle.scenarios.offsets import delete_offsets, fetch_offsets
-from tests.oracle.script import Ask, Scenario, Send, Step, Subscribed, topic
+from tests.oracle.script import Ask, Scenario, Send, Step, Subscribed, scenarios_of, topic
 
 
 def _commit(*names: str, **member: Any) -> Ask:
@@ -57,48 +57,44 @@ SCENARIOS = [
         )
         for name, metadata in _METADATA.items()
     ),
-    Scenario(
-        "offset-delete-while-a-member-joins-with-other-topics",
-        "OffsetDelete",
-        [
-            *_TOPICS,
-            *stable((("range", Subscribed(("@t",))),)),
-            _commit("@t", "@u"),
-            Send(
+    *scenarios_of(
+        {
+            ("offset-delete-while-a-member-joins-with-other-topics", "OffsetDelete"): [
+                *_TOPICS,
+                *stable((("range", Subscribed(("@t",))),)),
+                _commit("@t", "@u"),
+                Send(
+                    Ask(
+                        "JoinGroup",
+                        join_body(protocols=[("range", Subscribed(("@u",)))]),
+                        on="b",
+                        version=3,
+                    )
+                ),
+                rebalancing(),
+                delete_offsets(("@t", (0,)), ("@u", (0,))),
+                fetch_offsets(None),
+            ],
+            ("offset-delete-while-the-first-member-joins-again", "OffsetDelete"): [
+                *_TOPICS,
+                *stable((("range", Subscribed(("@t",))),)),
+                _commit("@t", "@u"),
+                Send(
+                    Ask(
+                        "JoinGroup",
+                        join_body(protocols=[("range", Subscribed(("@t",)))]),
+                        on="b",
+                        version=3,
+                    )
+                ),
+                rebalancing(),
                 Ask(
-                    "JoinGroup",
-                    join_body(protocols=[("range", Subscribed(("@u",)))]),
-                    on="b",
-                    version=3,
-                )
-            ),
-            rebalancing(),
-            delete_offsets(("@t", (0,)), ("@u", (0,))),
-            fetch_offsets(None),
-        ],
-    ),
-    Scenario(
-        "offset-delete-while-the-first-member-joins-again",
-        "OffsetDelete",
-        [
-            *_TOPICS,
-            *stable((("range", Subscribed(("@t",))),)),
-            _commit("@t", "@u"),
-            Send(
-                Ask(
-                    "JoinGroup",
-                    join_body(protocols=[("range", Subscribed(("@t",)))]),
-                    on="b",
-                    version=3,
-                )
-            ),
-            rebalancing(),
-            Ask(
-                "LeaveGroup",
-                {"group_id": "@g", "member_id": "$m", "members": [{"member_id": "$m"}]},
-                version=4,
-            ),
-            delete_offsets(("@t", (0,)), ("@u", (0,))),
-        ],
+                    "LeaveGroup",
+                    {"group_id": "@g", "member_id": "$m", "members": [{"member_id": "$m"}]},
+                    version=4,
+                ),
+                delete_offsets(("@t", (0,)), ("@u", (0,))),
+            ],
+        }
     ),
 ]

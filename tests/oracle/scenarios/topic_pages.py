@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.oracle.script import Ask, Padded, Receive, Scenario, Send, topic
+from tests.oracle.script import Ask, Padded, Receive, Send, scenarios_of, topic
 
 
 def _pages(*names: Any, **more: Any) -> Ask:
@@ -22,11 +22,9 @@ def _cursor(name: Any, partition: int) -> dict[str, Any]:
 
 _READY = [*topic("@a", 3), *topic("@b", 2), *topic("@c", 4)]
 
-SCENARIOS = [
-    Scenario(
-        "describe-topic-partitions",
-        "DescribeTopicPartitions",
-        [
+SCENARIOS = scenarios_of(
+    {
+        ("describe-topic-partitions", "DescribeTopicPartitions"): [
             *_READY,
             _pages("@b"),
             _pages("@c", "@a", "@b"),
@@ -35,24 +33,16 @@ SCENARIOS = [
             _pages("__consumer_offsets_no"),
             _pages("@b", "@0", "@bb"),
         ],
-    ),
-    Scenario(
-        "describe-topic-partitions-bad-names",
-        "DescribeTopicPartitions",
-        [
+        ("describe-topic-partitions-bad-names", "DescribeTopicPartitions"): [
             *topic("@b", 2),
             *(_pages(name, "@b") for name in (".", "..", "@a b", "@a/b", Padded("@t", 250))),
         ],
-    ),
-    Scenario(
-        "describe-topic-partitions-of-the-empty-name",
-        "DescribeTopicPartitions",
-        [*topic("@b", 2), _pages("", "@b"), _pages("@b")],
-    ),
-    Scenario(
-        "describe-topic-partitions-all",
-        "DescribeTopicPartitions",
-        [
+        ("describe-topic-partitions-of-the-empty-name", "DescribeTopicPartitions"): [
+            *topic("@b", 2),
+            _pages("", "@b"),
+            _pages("@b"),
+        ],
+        ("describe-topic-partitions-all", "DescribeTopicPartitions"): [
             *_READY,
             # The answer includes topics of other runs; their number determines where a page ends.
             _all(),
@@ -61,16 +51,12 @@ SCENARIOS = [
             _all(cursor=_cursor("@a", -1)),
             _all(cursor=_cursor("@a", 1), response_partition_limit=3),
         ],
-    ),
-    Scenario(
-        "describe-topic-partitions-repeated",
-        "DescribeTopicPartitions",
-        [*_READY, _pages("@a", "@a", "@b", "@a"), _pages("@no", "@no")],
-    ),
-    Scenario(
-        "describe-topic-partitions-limit",
-        "DescribeTopicPartitions",
-        [
+        ("describe-topic-partitions-repeated", "DescribeTopicPartitions"): [
+            *_READY,
+            _pages("@a", "@a", "@b", "@a"),
+            _pages("@no", "@no"),
+        ],
+        ("describe-topic-partitions-limit", "DescribeTopicPartitions"): [
             *_READY,
             *(
                 _pages("@c", "@a", "@b", response_partition_limit=limit)
@@ -84,11 +70,7 @@ SCENARIOS = [
             _pages("@a", "@aa", "@ab", response_partition_limit=3),
             _pages("@no", "@nono", response_partition_limit=1),
         ],
-    ),
-    Scenario(
-        "describe-topic-partitions-cursor",
-        "DescribeTopicPartitions",
-        [
+        ("describe-topic-partitions-cursor", "DescribeTopicPartitions"): [
             *_READY,
             *(
                 _pages(
@@ -112,11 +94,7 @@ SCENARIOS = [
             _pages("@a", "@b", cursor=_cursor("@b", -(1 << 31))),
             _pages("@no", cursor=_cursor("@no", -1)),
         ],
-    ),
-    Scenario(
-        "describe-topic-partitions-internal",
-        "DescribeTopicPartitions",
-        [
+        ("describe-topic-partitions-internal", "DescribeTopicPartitions"): [
             Ask("FindCoordinator", {"key": "@g", "key_type": 0}, version=3, quiet=True),
             Ask(
                 "DescribeTopicPartitions",
@@ -124,11 +102,7 @@ SCENARIOS = [
                 ignore=("topics.*.topic_id",),
             ),
         ],
-    ),
-    Scenario(
-        "describe-topic-partitions-pipelined",
-        "DescribeTopicPartitions",
-        [
+        ("describe-topic-partitions-pipelined", "DescribeTopicPartitions"): [
             *_READY,
             Send(_pages("@a")),
             Send(_pages("@no")),
@@ -136,5 +110,5 @@ SCENARIOS = [
             Send(_pages("@b")),
             *[Receive()] * 4,
         ],
-    ),
-]
+    }
+)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracle.script import Ask, Padded, Receive, Scenario, Send, coordinator, topic
+from tests.oracle.script import (
+    Ask,
+    Padded,
+    Receive,
+    Send,
+    coordinator,
+    scenarios_of,
+    topic,
+)
 
 #: Fields with a topic's whole configuration; other scenarios test it.
 _CONFIGS = ("topics.*.configs",)
@@ -62,20 +70,14 @@ def metadata(*names: str | None, create: bool = False, **more: Any) -> Ask:
     return Ask("Metadata", body, ignore=_CLUSTER)
 
 
-_CREATE = [
-    Scenario(
-        "create-topics",
-        "CreateTopics",
-        [
+_CREATE = scenarios_of(
+    {
+        ("create-topics", "CreateTopics"): [
             create_topics(new_topic()),
             create_topics(new_topic()),
             create_topics(new_topic("@u", partitions=3), new_topic("@v")),
         ],
-    ),
-    Scenario(
-        "create-topics-names",
-        "CreateTopics",
-        [
+        ("create-topics-names", "CreateTopics"): [
             create_topics(
                 *(
                     new_topic(name)
@@ -85,50 +87,30 @@ _CREATE = [
             create_topics(new_topic(Padded("@t", 249))),
             create_topics(new_topic(Padded("@t", 250))),
         ],
-    ),
-    Scenario(
-        "create-topics-colliding-names",
-        "CreateTopics",
-        [
+        ("create-topics-colliding-names", "CreateTopics"): [
             create_topics(new_topic("@a.b")),
             create_topics(new_topic("@a_b")),
             create_topics(new_topic("@c_d"), new_topic("@c.d")),
             create_topics(new_topic("@a_b"), validate_only=True),
         ],
-    ),
-    Scenario(
-        "create-topics-partitions",
-        "CreateTopics",
-        [
+        ("create-topics-partitions", "CreateTopics"): [
             *(
                 create_topics(new_topic(f"@p{index}", partitions=count))
                 for index, count in enumerate((0, -2, 10_001, (1 << 31) - 1, -(1 << 31)))
             ),
         ],
-    ),
-    Scenario(
-        "create-topics-with-the-defaults",
-        "CreateTopics",
-        [
+        ("create-topics-with-the-defaults", "CreateTopics"): [
             create_topics(new_topic("@a", partitions=-1)),
             create_topics(new_topic("@b", replicas=-1)),
             create_topics(new_topic("@c", partitions=-1, replicas=-1)),
         ],
-    ),
-    Scenario(
-        "create-topics-replicas",
-        "CreateTopics",
-        [
+        ("create-topics-replicas", "CreateTopics"): [
             *(
                 create_topics(new_topic(f"@r{index}", replicas=count))
                 for index, count in enumerate((0, 2, -2, 32_767))
             ),
         ],
-    ),
-    Scenario(
-        "create-topics-assigned",
-        "CreateTopics",
-        [
+        ("create-topics-assigned", "CreateTopics"): [
             create_topics(new_topic("@a", **_assigned([1], [1]))),
             create_topics(new_topic("@b", **_assigned([1, 1]))),
             create_topics(new_topic("@c", **_assigned([7]))),
@@ -150,11 +132,7 @@ _CREATE = [
             ),
             create_topics(new_topic("@j", **_assigned([-1]))),
         ],
-    ),
-    Scenario(
-        "create-topics-configs",
-        "CreateTopics",
-        [
+        ("create-topics-configs", "CreateTopics"): [
             create_topics(
                 new_topic("@a", configs={"retention.ms": "1000", "cleanup.policy": "compact"})
             ),
@@ -182,31 +160,19 @@ _CREATE = [
                 }
             ),
         ],
-    ),
-    Scenario(
-        "create-topics-validate-only",
-        "CreateTopics",
-        [
+        ("create-topics-validate-only", "CreateTopics"): [
             create_topics(new_topic(partitions=2), validate_only=True),
             create_topics(new_topic(partitions=0), validate_only=True),
             create_topics(new_topic(configs={"nonesuch": "1"}), validate_only=True),
             create_topics(new_topic()),
             create_topics(new_topic(), validate_only=True),
         ],
-    ),
-    Scenario(
-        "create-topics-repeated",
-        "CreateTopics",
-        [
+        ("create-topics-repeated", "CreateTopics"): [
             create_topics(new_topic(), new_topic()),
             create_topics(new_topic(), new_topic(partitions=3), new_topic("@u")),
             create_topics(),
         ],
-    ),
-    Scenario(
-        "create-topics-timeouts",
-        "CreateTopics",
-        [
+        ("create-topics-timeouts", "CreateTopics", "7"): [
             Ask(
                 "CreateTopics",
                 {"timeout_ms": -1, "topics": [new_topic()]},
@@ -214,22 +180,12 @@ _CREATE = [
             ),
             create_topics(new_topic()),
         ],
-        versions="7",
-    ),
-    Scenario(
-        "create-topics-internal",
-        "CreateTopics",
-        [
+        ("create-topics-internal", "CreateTopics", "5-7"): [
             coordinator("@g"),
             create_topics(new_topic("__consumer_offsets")),
             create_topics(new_topic("__cluster_metadata")),
         ],
-        versions="5-7",
-    ),
-    Scenario(
-        "create-topics-pipelined",
-        "CreateTopics",
-        [
+        ("create-topics-pipelined", "CreateTopics"): [
             Send(create_topics(new_topic())),
             Send(create_topics(new_topic())),
             Send(create_topics(new_topic("@u"))),
@@ -237,8 +193,8 @@ _CREATE = [
             Receive(),
             Receive(),
         ],
-    ),
-]
+    }
+)
 
 
 def delete_topics(*names: str, ids: Sequence[Any] = (), **more: Any) -> Ask:
@@ -253,11 +209,9 @@ def delete_topics(*names: str, ids: Sequence[Any] = (), **more: Any) -> Ask:
 
 _NO_SUCH_ID = bytes(15) + b"\x09"
 
-_DELETE = [
-    Scenario(
-        "delete-topics",
-        "DeleteTopics",
-        [
+_DELETE = scenarios_of(
+    {
+        ("delete-topics", "DeleteTopics"): [
             *topic(),
             *topic("@u"),
             *topic("@v"),
@@ -268,16 +222,12 @@ _DELETE = [
             delete_topics(""),
             delete_topics(),
         ],
-    ),
-    Scenario(
-        "delete-topics-repeated",
-        "DeleteTopics",
-        [*topic(), delete_topics("@t", "@t"), delete_topics("@none", "@none")],
-    ),
-    Scenario(
-        "delete-topics-by-id",
-        "DeleteTopics",
-        [
+        ("delete-topics-repeated", "DeleteTopics"): [
+            *topic(),
+            delete_topics("@t", "@t"),
+            delete_topics("@none", "@none"),
+        ],
+        ("delete-topics-by-id", "DeleteTopics", "6"): [
             *topic(),
             *topic("@u"),
             delete_topics(ids=["$t"]),
@@ -292,12 +242,7 @@ _DELETE = [
             ),
             delete_topics(ids=["$u", "$u"]),
         ],
-        versions="6",
-    ),
-    Scenario(
-        "delete-topics-repeated-and-given-the-other-way",
-        "DeleteTopics",
-        [
+        ("delete-topics-repeated-and-given-the-other-way", "DeleteTopics", "6"): [
             *topic(),
             *topic("@u"),
             delete_topics("@u", ids=["$u", "$u"]),
@@ -305,12 +250,7 @@ _DELETE = [
             delete_topics("@t", "@t", ids=["$t"]),
             _known("@t", "UNKNOWN_TOPIC_OR_PARTITION"),
         ],
-        versions="6",
-    ),
-    Scenario(
-        "delete-topics-and-create-again",
-        "DeleteTopics",
-        [
+        ("delete-topics-and-create-again", "DeleteTopics"): [
             *topic(),
             delete_topics("@t"),
             Ask(
@@ -319,8 +259,8 @@ _DELETE = [
                 version=4,
             ),
         ],
-    ),
-]
+    }
+)
 
 
 def partitions_of(
@@ -339,11 +279,9 @@ def create_partitions(*topics: dict[str, Any], **more: Any) -> Ask:
     )
 
 
-_PARTITIONS = [
-    Scenario(
-        "create-partitions",
-        "CreatePartitions",
-        [
+_PARTITIONS = scenarios_of(
+    {
+        ("create-partitions", "CreatePartitions"): [
             *topic(),
             *topic("@u", partitions=2),
             create_partitions(partitions_of(count=3)),
@@ -355,11 +293,7 @@ _PARTITIONS = [
             create_partitions(partitions_of("")),
             create_partitions(),
         ],
-    ),
-    Scenario(
-        "create-partitions-assigned",
-        "CreatePartitions",
-        [
+        ("create-partitions-assigned", "CreatePartitions"): [
             *topic(),
             create_partitions(partitions_of(count=2, assignments=[[1]])),
             create_partitions(partitions_of(count=3, assignments=[])),
@@ -370,11 +304,7 @@ _PARTITIONS = [
             create_partitions(partitions_of(count=3, assignments=[[]])),
             create_partitions(partitions_of(count=3, assignments=[[-1]])),
         ],
-    ),
-    Scenario(
-        "create-partitions-repeated",
-        "CreatePartitions",
-        [
+        ("create-partitions-repeated", "CreatePartitions"): [
             *topic(),
             *topic("@u"),
             create_partitions(
@@ -382,11 +312,7 @@ _PARTITIONS = [
             ),
             create_partitions(partitions_of(count=4)),
         ],
-    ),
-    Scenario(
-        "create-partitions-validate-only",
-        "CreatePartitions",
-        [
+        ("create-partitions-validate-only", "CreatePartitions"): [
             *topic(),
             create_partitions(partitions_of(count=5), validate_only=True),
             create_partitions(partitions_of(count=10_001), validate_only=True),
@@ -394,51 +320,32 @@ _PARTITIONS = [
             create_partitions(partitions_of("@none"), validate_only=True),
             create_partitions(partitions_of(count=2)),
         ],
-    ),
-    Scenario(
-        "create-partitions-too-many",
-        "CreatePartitions",
-        [
+        ("create-partitions-too-many", "CreatePartitions", "3"): [
             *topic(),
             create_partitions(partitions_of(count=10_002), validate_only=True),
             create_partitions(partitions_of(count=(1 << 31) - 1), validate_only=True),
         ],
-        versions="3",
-    ),
-    Scenario(
-        "create-partitions-of-internal",
-        "CreatePartitions",
-        [create_partitions(partitions_of("__cluster_metadata", count=2))],
-    ),
-]
+        ("create-partitions-of-internal", "CreatePartitions"): [
+            create_partitions(partitions_of("__cluster_metadata", count=2))
+        ],
+    }
+)
 
-_METADATA = [
-    Scenario(
-        "metadata",
-        "Metadata",
-        [
+_METADATA = scenarios_of(
+    {
+        ("metadata", "Metadata"): [
             *topic(partitions=2),
             metadata("@t"),
             metadata("@t", "@t"),
             Ask("Metadata", {"topics": [{"name": "@t"}], "allow_auto_topic_creation": False}),
         ],
-    ),
-    Scenario(
-        "metadata-of-one-that-is-not-there",
-        "Metadata",
-        [*topic(), metadata("@t", "@none"), metadata("@none", "@none")],
-        versions="4-13",
-    ),
-    Scenario(
-        "metadata-creates-at-once",
-        "Metadata",
-        [metadata("@auto", create=True)],
-        versions="9",
-    ),
-    Scenario(
-        "create-topics-behind-automatic-creation",
-        "CreateTopics",
-        [
+        ("metadata-of-one-that-is-not-there", "Metadata", "4-13"): [
+            *topic(),
+            metadata("@t", "@none"),
+            metadata("@none", "@none"),
+        ],
+        ("metadata-creates-at-once", "Metadata", "9"): [metadata("@auto", create=True)],
+        ("create-topics-behind-automatic-creation", "CreateTopics"): [
             Ask(
                 "Metadata",
                 {"topics": [{"name": "@auto"}], "allow_auto_topic_creation": True},
@@ -450,11 +357,7 @@ _METADATA = [
             create_topics(new_topic("@auto", partitions=4), validate_only=True),
             metadata("@auto"),
         ],
-    ),
-    Scenario(
-        "create-topics-pipelined-behind-automatic-creation",
-        "CreateTopics",
-        [
+        ("create-topics-pipelined-behind-automatic-creation", "CreateTopics", "7"): [
             Send(
                 Ask(
                     "Metadata",
@@ -468,29 +371,20 @@ _METADATA = [
             Receive(),
             _known("@auto"),
         ],
-        versions="7",
-    ),
-    Scenario(
-        "metadata-without-name-and-id",
-        "Metadata",
-        [
+        ("metadata-without-name-and-id", "Metadata", "13"): [
             Ask(
                 "Metadata",
                 {"topics": [{"topic_id": bytes(16), "name": None}]},
                 ignore=_CLUSTER,
             )
         ],
-        versions="13",
-    ),
-    Scenario(
-        "metadata-names",
-        "Metadata",
-        [metadata(""), metadata("@a b"), metadata("."), metadata("@" + "x" * 250)],
-    ),
-    Scenario(
-        "metadata-creates",
-        "Metadata",
-        [
+        ("metadata-names", "Metadata"): [
+            metadata(""),
+            metadata("@a b"),
+            metadata("."),
+            metadata("@" + "x" * 250),
+        ],
+        ("metadata-creates", "Metadata"): [
             Ask(
                 "Metadata",
                 {"topics": [{"name": "@auto"}], "allow_auto_topic_creation": True},
@@ -501,36 +395,18 @@ _METADATA = [
             metadata("@bad name", create=True),
             metadata("", create=True),
         ],
-    ),
-    Scenario(
-        "metadata-of-everything",
-        "Metadata",
-        [
+        ("metadata-of-everything", "Metadata", "1-13"): [
             *topic(),
             Ask("Metadata", {"topics": None}, mine=True, ignore=_CLUSTER),
         ],
-        versions="1-13",
-    ),
-    Scenario(
-        "metadata-of-nothing",
-        "Metadata",
-        [*topic(), Ask("Metadata", {"topics": []}, mine=True)],
-    ),
-    Scenario(
-        "metadata-operations",
-        "Metadata",
-        [
+        ("metadata-of-nothing", "Metadata"): [*topic(), Ask("Metadata", {"topics": []}, mine=True)],
+        ("metadata-operations", "Metadata", "8-13"): [
             *topic(),
             metadata("@t", include_topic_authorized_operations=True),
             metadata("@none", include_topic_authorized_operations=True),
             metadata("@t", include_cluster_authorized_operations=True),
         ],
-        versions="8-13",
-    ),
-    Scenario(
-        "metadata-by-id",
-        "Metadata",
-        [
+        ("metadata-by-id", "Metadata", "10-13"): [
             *topic(),
             *(
                 Ask(
@@ -567,8 +443,7 @@ _METADATA = [
                 ignore=_CLUSTER,
             ),
         ],
-        versions="10-13",
-    ),
-]
+    }
+)
 
 SCENARIOS = [*_CREATE, *_DELETE, *_PARTITIONS, *_METADATA]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.oracle.script import (
@@ -16,6 +16,7 @@ from tests.oracle.script import (
     fetch_body,
     produce_body,
     producer,
+    scenarios_of,
     topic,
 )
 
@@ -185,8 +186,10 @@ _UNVERIFIED = ("INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
 _PENDING = {"error_code": ("NONE", "CONCURRENT_TRANSACTIONS")}
 
 
-def _ends(name: str, *steps: Step | Sequence[Step], versions: str = "0-5") -> Scenario:
-    return _scenario(name, "EndTxn", *steps, versions=versions)
+def _scenarios(
+    rows: Mapping[tuple[str, str] | tuple[str, str, str], Sequence[Step | Sequence[Step]]],
+) -> list[Scenario]:
+    return [_scenario(*key[:2], *steps, versions="".join(key[2:])) for key, steps in rows.items()]
 
 
 def _scenario(name: str, api: str, *steps: Step | Sequence[Step], versions: str = "") -> Scenario:
@@ -217,269 +220,227 @@ SCENARIOS = [
     ),
     # --- EndTxn ---
     *(
-        _ends(
+        _scenario(
             f"end-{'commit' if committed else 'abort'}-{state}{suffix}",
+            "EndTxn",
             steps,
             end_transaction(committed, epoch),
             _state(),
+            versions="0-5",
         )
         for state, steps in _STATES.items()
         for suffix, epoch in _EPOCHS.items()
         for committed in (True, False)
         if not (state == "ongoing" and not suffix)
     ),
-    _ends(
-        "end-commit-ongoing",
-        _STATES["ongoing"],
-        end_transaction(True),
-        _state("CompleteCommit"),
-        _LOG,
-    ),
-    _ends(
-        "end-abort-ongoing",
-        _STATES["ongoing"],
-        end_transaction(False),
-        _state("CompleteAbort"),
-        _LOG,
-    ),
-    _ends(
-        "end-commit-again",
-        *(
-            _STATES["ongoing"],
-            end_transaction(True),
-            _state("CompleteCommit"),
-            end_transaction(True),
-            end_transaction(False),
-        ),
-    ),
-    _ends(
-        "end-abort-again",
-        *(
-            _STATES["ongoing"],
-            end_transaction(False),
-            _state("CompleteAbort"),
-            end_transaction(False),
-            end_transaction(True),
-        ),
-    ),
-    _ends(
-        "end-unknown-id",
-        end_transaction(True, name="@other"),
-        end_transaction(False, name="@other"),
-    ),
-    _ends("end-empty-id", end_transaction(True, name="")),
-    _ends(
-        "end-other-producer-id",
-        _STATES["ongoing"],
-        end_transaction(True, pid="$pid+1000000"),
-        end_transaction(True),
-    ),
-    _ends(
-        "end-negative-producer-id",
-        _STATES["ongoing"],
-        end_transaction(True, pid=-1),
-        end_transaction(False, epoch=-1),
-    ),
-    _ends(
-        "end-after-a-newer-producer",
-        *(
-            init_producer_id(
-                version=4, quiet=True, save={"pid2": "producer_id", "e2": "producer_epoch"}
-            ),
-        ),
-        *(end_transaction(True), end_transaction(False), end_transaction(True, epoch="$e2")),
-    ),
-    _ends(
-        "end-commit-v2-and-begin-again",
-        _begun(12),
-        end_transaction(True, save={"pid": "producer_id", "pid_epoch": "producer_epoch"}),
-        _state("CompleteCommit"),
-        _written(0, version=12),
-        end_transaction(True, save={"pid": "producer_id", "pid_epoch": "producer_epoch"}),
-        _state("CompleteCommit"),
-        _LOG,
-        versions="5",
-    ),
-    # --- transactions without a pause ---
-    _ends(
-        "end-commit-pipelined-twice",
-        _STATES["ongoing"],
-        Send(end_transaction(True)),
-        Send(end_transaction(True, either=_PENDING, ignore=("producer_id", "producer_epoch"))),
-        Receive(),
-        Receive(),
-        _state("CompleteCommit"),
-    ),
-    _ends(
-        "end-commit-then-abort-pipelined",
-        _STATES["ongoing"],
-        Send(end_transaction(True)),
-        Send(
-            end_transaction(
-                False,
-                either={"error_code": ("INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS", "NONE")},
-                ignore=("producer_id", "producer_epoch"),
-            )
-        ),
-        Receive(),
-        Receive(),
-        Ask("FindCoordinator", {"key": "@id", "key_type": 1}, version=3, quiet=True),
-    ),
-    _ends(
-        "end-commit-then-wrong-epoch-pipelined",
-        _STATES["ongoing"],
-        Send(end_transaction(True)),
-        Send(
-            end_transaction(
-                True,
-                "$pid_epoch+9",
-                either={
-                    "error_code": (
-                        "PRODUCER_FENCED",
-                        "INVALID_PRODUCER_EPOCH",
-                        "CONCURRENT_TRANSACTIONS",
+    *_scenarios(
+        {
+            ("end-commit-ongoing", "EndTxn", "0-5"): [
+                _STATES["ongoing"],
+                end_transaction(True),
+                _state("CompleteCommit"),
+                _LOG,
+            ],
+            ("end-abort-ongoing", "EndTxn", "0-5"): [
+                _STATES["ongoing"],
+                end_transaction(False),
+                _state("CompleteAbort"),
+                _LOG,
+            ],
+            ("end-commit-again", "EndTxn", "0-5"): [
+                _STATES["ongoing"],
+                end_transaction(True),
+                _state("CompleteCommit"),
+                end_transaction(True),
+                end_transaction(False),
+            ],
+            ("end-abort-again", "EndTxn", "0-5"): [
+                _STATES["ongoing"],
+                end_transaction(False),
+                _state("CompleteAbort"),
+                end_transaction(False),
+                end_transaction(True),
+            ],
+            ("end-unknown-id", "EndTxn", "0-5"): [
+                end_transaction(True, name="@other"),
+                end_transaction(False, name="@other"),
+            ],
+            ("end-empty-id", "EndTxn", "0-5"): [end_transaction(True, name="")],
+            ("end-other-producer-id", "EndTxn", "0-5"): [
+                _STATES["ongoing"],
+                end_transaction(True, pid="$pid+1000000"),
+                end_transaction(True),
+            ],
+            ("end-negative-producer-id", "EndTxn", "0-5"): [
+                _STATES["ongoing"],
+                end_transaction(True, pid=-1),
+                end_transaction(False, epoch=-1),
+            ],
+            ("end-after-a-newer-producer", "EndTxn", "0-5"): [
+                init_producer_id(
+                    version=4, quiet=True, save={"pid2": "producer_id", "e2": "producer_epoch"}
+                ),
+                end_transaction(True),
+                end_transaction(False),
+                end_transaction(True, epoch="$e2"),
+            ],
+            ("end-commit-v2-and-begin-again", "EndTxn", "5"): [
+                _begun(12),
+                end_transaction(True, save={"pid": "producer_id", "pid_epoch": "producer_epoch"}),
+                _state("CompleteCommit"),
+                _written(0, version=12),
+                end_transaction(True, save={"pid": "producer_id", "pid_epoch": "producer_epoch"}),
+                _state("CompleteCommit"),
+                _LOG,
+            ],
+            # --- transactions without a pause ---
+            ("end-commit-pipelined-twice", "EndTxn", "0-5"): [
+                _STATES["ongoing"],
+                Send(end_transaction(True)),
+                Send(
+                    end_transaction(True, either=_PENDING, ignore=("producer_id", "producer_epoch"))
+                ),
+                Receive(),
+                Receive(),
+                _state("CompleteCommit"),
+            ],
+            ("end-commit-then-abort-pipelined", "EndTxn", "0-5"): [
+                _STATES["ongoing"],
+                Send(end_transaction(True)),
+                Send(
+                    end_transaction(
+                        False,
+                        either={
+                            "error_code": ("INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS", "NONE")
+                        },
+                        ignore=("producer_id", "producer_epoch"),
                     )
-                },
-                ignore=("producer_id", "producer_epoch"),
-            )
-        ),
-        Receive(),
-        Receive(),
-        _state("CompleteCommit"),
-    ),
-    _scenario(
-        "add-right-behind-commit",
-        "AddPartitionsToTxn",
-        _STATES["ongoing"],
-        Send(end_transaction(True, version=4)),
-        Send(
-            add_partitions(
-                either={
-                    "results_by_topic_v3_and_below.0.results_by_partition.0.partition_error_code": (
-                        "NONE",
-                        "CONCURRENT_TRANSACTIONS",
+                ),
+                Receive(),
+                Receive(),
+                Ask("FindCoordinator", {"key": "@id", "key_type": 1}, version=3, quiet=True),
+            ],
+            ("end-commit-then-wrong-epoch-pipelined", "EndTxn", "0-5"): [
+                _STATES["ongoing"],
+                Send(end_transaction(True)),
+                Send(
+                    end_transaction(
+                        True,
+                        "$pid_epoch+9",
+                        either={
+                            "error_code": (
+                                "PRODUCER_FENCED",
+                                "INVALID_PRODUCER_EPOCH",
+                                "CONCURRENT_TRANSACTIONS",
+                            )
+                        },
+                        ignore=("producer_id", "producer_epoch"),
                     )
-                }
-            )
-        ),
-        Receive(),
-        Receive(),
-        versions="0-3",
-    ),
-    _scenario(
-        "init-right-behind-commit",
-        "InitProducerId",
-        _STATES["ongoing"],
-        Send(end_transaction(True, version=4)),
-        Send(init_producer_id(either=_PENDING, ignore=("producer_id", "producer_epoch"))),
-        Receive(),
-        Receive(),
-        versions="0-5",
-    ),
-    _scenario(
-        "add-offsets-right-behind-commit",
-        "AddOffsetsToTxn",
-        _STATES["ongoing"],
-        Send(end_transaction(True, version=4)),
-        Send(add_offsets(either=_PENDING)),
-        Receive(),
-        Receive(),
+                ),
+                Receive(),
+                Receive(),
+                _state("CompleteCommit"),
+            ],
+            ("add-right-behind-commit", "AddPartitionsToTxn", "0-3"): [
+                _STATES["ongoing"],
+                Send(end_transaction(True, version=4)),
+                Send(
+                    add_partitions(
+                        either={
+                            "results_by_topic_v3_and_below.0.results_by_partition.0.partition_error_code": (
+                                "NONE",
+                                "CONCURRENT_TRANSACTIONS",
+                            )
+                        }
+                    )
+                ),
+                Receive(),
+                Receive(),
+            ],
+            ("init-right-behind-commit", "InitProducerId", "0-5"): [
+                _STATES["ongoing"],
+                Send(end_transaction(True, version=4)),
+                Send(init_producer_id(either=_PENDING, ignore=("producer_id", "producer_epoch"))),
+                Receive(),
+                Receive(),
+            ],
+            ("add-offsets-right-behind-commit", "AddOffsetsToTxn"): [
+                _STATES["ongoing"],
+                Send(end_transaction(True, version=4)),
+                Send(add_offsets(either=_PENDING)),
+                Receive(),
+                Receive(),
+            ],
+        }
     ),
     # --- InitProducerId ---
-    Scenario(
-        "init-without-id",
-        "InitProducerId",
-        [init_producer_id(name=None), init_producer_id(name=None, timeout_ms=-5)],
-        "0-5",
+    *scenarios_of(
+        {
+            ("init-without-id", "InitProducerId", "0-5"): [
+                init_producer_id(name=None),
+                init_producer_id(name=None, timeout_ms=-5),
+            ],
+            ("init-two-phase", "InitProducerId", "6"): [init_producer_id(name=None)],
+            ("init-empty-id", "InitProducerId", "0-5"): [init_producer_id(name="")],
+            ("init-timeouts", "InitProducerId", "0-5"): [
+                coordinator("@id", 1),
+                *(
+                    init_producer_id(timeout_ms=ms)
+                    for ms in (0, -1, 1, 900_000, 900_001, 2147483647)
+                ),
+            ],
+            ("init-new-id", "InitProducerId", "0-5"): [
+                coordinator("@id", 1),
+                init_producer_id(),
+                init_producer_id(),
+                init_producer_id(),
+            ],
+            ("init-half-an-identity", "InitProducerId", "3-5"): [
+                coordinator("@id", 1),
+                init_producer_id(epoch=0),
+                init_producer_id(pid=5),
+                init_producer_id(epoch=0, pid=-1, name=None),
+                init_producer_id(pid=5, name=None),
+            ],
+        }
     ),
-    Scenario("init-two-phase", "InitProducerId", [init_producer_id(name=None)], "6"),
-    Scenario("init-empty-id", "InitProducerId", [init_producer_id(name="")], "0-5"),
-    Scenario(
-        "init-timeouts",
-        "InitProducerId",
-        [
-            coordinator("@id", 1),
-            *(init_producer_id(timeout_ms=ms) for ms in (0, -1, 1, 900_000, 900_001, 2147483647)),
-        ],
-        "0-5",
-    ),
-    Scenario(
-        "init-new-id",
-        "InitProducerId",
-        [coordinator("@id", 1), init_producer_id(), init_producer_id(), init_producer_id()],
-        "0-5",
-    ),
-    Scenario(
-        "init-half-an-identity",
-        "InitProducerId",
-        [
-            coordinator("@id", 1),
-            init_producer_id(epoch=0),
-            init_producer_id(pid=5),
-            init_producer_id(epoch=0, pid=-1, name=None),
-            init_producer_id(pid=5, name=None),
-        ],
-        "3-5",
-    ),
-    _scenario(
-        "init-same-identity",
-        "InitProducerId",
-        init_producer_id("$pid_epoch", "$pid"),
-        init_producer_id("$pid_epoch", "$pid"),
-        init_producer_id("$pid_epoch+1", "$pid"),
-        versions="3-5",
-    ),
-    _scenario(
-        "init-older-epoch",
-        "InitProducerId",
-        init_producer_id(),
-        init_producer_id(),
-        init_producer_id("$pid_epoch", "$pid"),
-        versions="3-5",
-    ),
-    _scenario(
-        "init-later-epoch",
-        "InitProducerId",
-        init_producer_id("$pid_epoch+3", "$pid"),
-        versions="3-5",
-    ),
-    _scenario(
-        "init-other-producer-id",
-        "InitProducerId",
-        init_producer_id("$pid_epoch", "$pid+1000000"),
-        versions="3-5",
-    ),
-    _scenario(
-        "init-unknown-id-with-identity",
-        "InitProducerId",
-        init_producer_id(0, 77, name="@other"),
-        versions="3-5",
-    ),
-    _scenario(
-        "init-ongoing",
-        "InitProducerId",
-        _begun(),
-        init_producer_id(either=_PENDING, ignore=("producer_id", "producer_epoch")),
-        _state("CompleteAbort"),
-        _LOG,
-        versions="0-5",
-    ),
-    _scenario(
-        "init-ongoing-with-identity",
-        "InitProducerId",
-        _begun(),
-        init_producer_id(
-            "$pid_epoch", "$pid", either=_PENDING, ignore=("producer_id", "producer_epoch")
-        ),
-        _state("CompleteAbort"),
-        _LOG,
-        versions="3-5",
-    ),
-    _scenario(
-        "init-exhausts-epochs",
-        "InitProducerId",
-        init_producer_id(32766, "$pid"),
-        versions="3-5",
+    *_scenarios(
+        {
+            ("init-same-identity", "InitProducerId", "3-5"): [
+                init_producer_id("$pid_epoch", "$pid"),
+                init_producer_id("$pid_epoch", "$pid"),
+                init_producer_id("$pid_epoch+1", "$pid"),
+            ],
+            ("init-older-epoch", "InitProducerId", "3-5"): [
+                init_producer_id(),
+                init_producer_id(),
+                init_producer_id("$pid_epoch", "$pid"),
+            ],
+            ("init-later-epoch", "InitProducerId", "3-5"): [
+                init_producer_id("$pid_epoch+3", "$pid")
+            ],
+            ("init-other-producer-id", "InitProducerId", "3-5"): [
+                init_producer_id("$pid_epoch", "$pid+1000000")
+            ],
+            ("init-unknown-id-with-identity", "InitProducerId", "3-5"): [
+                init_producer_id(0, 77, name="@other")
+            ],
+            ("init-ongoing", "InitProducerId", "0-5"): [
+                _begun(),
+                init_producer_id(either=_PENDING, ignore=("producer_id", "producer_epoch")),
+                _state("CompleteAbort"),
+                _LOG,
+            ],
+            ("init-ongoing-with-identity", "InitProducerId", "3-5"): [
+                _begun(),
+                init_producer_id(
+                    "$pid_epoch", "$pid", either=_PENDING, ignore=("producer_id", "producer_epoch")
+                ),
+                _state("CompleteAbort"),
+                _LOG,
+            ],
+            ("init-exhausts-epochs", "InitProducerId", "3-5"): [init_producer_id(32766, "$pid")],
+        }
     ),
     # --- AddPartitionsToTxn ---
     *(
@@ -494,145 +455,106 @@ SCENARIOS = [
         for state, steps in _STATES.items()
         for suffix, epoch in _EPOCHS.items()
     ),
-    _scenario(
-        "add-unknown-id", "AddPartitionsToTxn", add_partitions(name="@other"), versions="0-3"
-    ),
-    _scenario("add-empty-id", "AddPartitionsToTxn", add_partitions(name=""), versions="0-3"),
-    _scenario(
-        "add-other-producer-id",
-        "AddPartitionsToTxn",
-        add_partitions(pid="$pid+1000000"),
-        versions="0-3",
-    ),
-    _scenario(
-        "add-unknown-topic",
-        "AddPartitionsToTxn",
-        add_partitions(topic_name="@none"),
-        _state(),
-        versions="0-3",
-    ),
-    _scenario(
-        "add-unknown-partition",
-        "AddPartitionsToTxn",
-        add_partitions(partitions=[0, 7]),
-        _state(),
-        versions="0-3",
-    ),
-    _scenario(
-        "add-twice-the-same",
-        "AddPartitionsToTxn",
-        add_partitions(partitions=[0, 0]),
-        add_partitions(),
-        _state(),
-        versions="0-3",
-    ),
-    _scenario(
-        "add-no-partitions",
-        "AddPartitionsToTxn",
-        add_partitions(partitions=[]),
-        _state(),
-        versions="0-3",
-    ),
-    _scenario("add-batched", "AddPartitionsToTxn", add_partitions(), _state(), versions="4-5"),
-    _scenario(
-        "add-verify-only",
-        "AddPartitionsToTxn",
-        add_partitions(verify_only=True),
-        _begun(),
-        add_partitions(verify_only=True),
-        versions="4-5",
-    ),
-    _scenario(
-        "add-verify-other-epoch",
-        "AddPartitionsToTxn",
-        _begun(),
-        add_partitions("$pid_epoch+1", verify_only=True),
-        add_partitions(verify_only=True, pid="$pid+1000000"),
-        versions="4-5",
-    ),
-    # --- Produce in a transaction ---
-    _scenario("produce-not-added", "Produce", _written(), _state(), _LOG, versions="3-12"),
-    _scenario(
-        "produce-added",
-        "Produce",
-        add_partitions(version=3, quiet=True),
-        _written(),
-        _written(1),
-        _LOG,
-        versions="3-12",
-    ),
-    _scenario(
-        "produce-added-newer-epoch",
-        "Produce",
-        add_partitions(version=3, quiet=True),
-        _written(0, "$pid_epoch+1"),
-        versions="3-12",
-    ),
-    _scenario(
-        "produce-other-id",
-        "Produce",
-        add_partitions(version=3, quiet=True),
-        _written(name="@other"),
-        versions="3-12",
-    ),
-    _scenario(
-        "produce-no-id",
-        "Produce",
-        add_partitions(version=3, quiet=True),
-        _written(name=None),
-        versions="3-12",
-    ),
-    _scenario(
-        "produce-plain-in-open-transaction",
-        "Produce",
-        _begun(),
-        Ask(
-            "Produce",
-            produce_body(Batch(producer_id="$pid", producer_epoch="$pid_epoch", base_sequence=1)),
-        ),
-        versions="3-12",
-    ),
-    _scenario(
-        "produce-after-commit",
-        "Produce",
-        _settled(True),
-        _written(1, either={"responses.0.partition_responses.0.error_code": _UNVERIFIED}),
-        versions="3-12",
-    ),
-    _scenario(
-        "produce-after-a-newer-producer",
-        "Produce",
-        _begun(),
-        init_producer_id(version=4, until={"error_code": "NONE"}, ignore=("producer_epoch",)),
-        _written(1),
-        versions="3-12",
-    ),
-    # The transactional id of these batches does not have their producer id, as after the last epoch
-    # of a producer id.
-    _scenario(
-        "produce-older-epoch-of-another-id",
-        "Produce",
-        Ask(
-            "WriteTxnMarkers",
-            {
-                "markers": [
+    *_scenarios(
+        {
+            ("add-unknown-id", "AddPartitionsToTxn", "0-3"): [add_partitions(name="@other")],
+            ("add-empty-id", "AddPartitionsToTxn", "0-3"): [add_partitions(name="")],
+            ("add-other-producer-id", "AddPartitionsToTxn", "0-3"): [
+                add_partitions(pid="$pid+1000000")
+            ],
+            ("add-unknown-topic", "AddPartitionsToTxn", "0-3"): [
+                add_partitions(topic_name="@none"),
+                _state(),
+            ],
+            ("add-unknown-partition", "AddPartitionsToTxn", "0-3"): [
+                add_partitions(partitions=[0, 7]),
+                _state(),
+            ],
+            ("add-twice-the-same", "AddPartitionsToTxn", "0-3"): [
+                add_partitions(partitions=[0, 0]),
+                add_partitions(),
+                _state(),
+            ],
+            ("add-no-partitions", "AddPartitionsToTxn", "0-3"): [
+                add_partitions(partitions=[]),
+                _state(),
+            ],
+            ("add-batched", "AddPartitionsToTxn", "4-5"): [add_partitions(), _state()],
+            ("add-verify-only", "AddPartitionsToTxn", "4-5"): [
+                add_partitions(verify_only=True),
+                _begun(),
+                add_partitions(verify_only=True),
+            ],
+            ("add-verify-other-epoch", "AddPartitionsToTxn", "4-5"): [
+                _begun(),
+                add_partitions("$pid_epoch+1", verify_only=True),
+                add_partitions(verify_only=True, pid="$pid+1000000"),
+            ],
+            # --- Produce in a transaction ---
+            ("produce-not-added", "Produce", "3-12"): [_written(), _state(), _LOG],
+            ("produce-added", "Produce", "3-12"): [
+                add_partitions(version=3, quiet=True),
+                _written(),
+                _written(1),
+                _LOG,
+            ],
+            ("produce-added-newer-epoch", "Produce", "3-12"): [
+                add_partitions(version=3, quiet=True),
+                _written(0, "$pid_epoch+1"),
+            ],
+            ("produce-other-id", "Produce", "3-12"): [
+                add_partitions(version=3, quiet=True),
+                _written(name="@other"),
+            ],
+            ("produce-no-id", "Produce", "3-12"): [
+                add_partitions(version=3, quiet=True),
+                _written(name=None),
+            ],
+            ("produce-plain-in-open-transaction", "Produce", "3-12"): [
+                _begun(),
+                Ask(
+                    "Produce",
+                    produce_body(
+                        Batch(producer_id="$pid", producer_epoch="$pid_epoch", base_sequence=1)
+                    ),
+                ),
+            ],
+            ("produce-after-commit", "Produce", "3-12"): [
+                _settled(True),
+                _written(1, either={"responses.0.partition_responses.0.error_code": _UNVERIFIED}),
+            ],
+            ("produce-after-a-newer-producer", "Produce", "3-12"): [
+                _begun(),
+                init_producer_id(
+                    version=4, until={"error_code": "NONE"}, ignore=("producer_epoch",)
+                ),
+                _written(1),
+            ],
+            # The transactional id of these batches does not have their producer id, as after the last epoch
+            # of a producer id.
+            ("produce-older-epoch-of-another-id", "Produce", "3-12"): [
+                Ask(
+                    "WriteTxnMarkers",
                     {
-                        "producer_id": "$pid",
-                        "producer_epoch": "$pid_epoch+1",
-                        "transaction_result": True,
-                        "coordinator_epoch": 0,
-                        "transaction_version": 0,
-                        "topics": [{"name": "@t", "partition_indexes": [0]}],
-                    }
-                ]
-            },
-            version=1,
-        ),
-        _written(1, name="@other"),
-        _written(1, "$pid_epoch+1", name="@other"),
-        versions="3-12",
+                        "markers": [
+                            {
+                                "producer_id": "$pid",
+                                "producer_epoch": "$pid_epoch+1",
+                                "transaction_result": True,
+                                "coordinator_epoch": 0,
+                                "transaction_version": 0,
+                                "topics": [{"name": "@t", "partition_indexes": [0]}],
+                            }
+                        ]
+                    },
+                    version=1,
+                ),
+                _written(1, name="@other"),
+                _written(1, "$pid_epoch+1", name="@other"),
+            ],
+            ("produce-begins-late", "Produce", "11-12"): [_written(3), _state()],
+        }
     ),
-    _scenario("produce-begins-late", "Produce", _written(3), _state(), versions="11-12"),
     # --- offsets in a transaction ---
     *(
         _scenario(
@@ -646,72 +568,63 @@ SCENARIOS = [
         for state, steps in _STATES.items()
         for suffix, epoch in _EPOCHS.items()
     ),
-    _scenario(
-        "offsets-added-odd",
-        "AddOffsetsToTxn",
-        add_offsets(name=""),
-        add_offsets(name="@other"),
-        add_offsets(pid=3),
-        add_offsets(group=""),
-    ),
-    _scenario(
-        "txn-offsets-not-added",
-        "TxnOffsetCommit",
-        coordinator("@g"),
-        commit_in_transaction(either={"topics.0.partitions.0.error_code": _UNVERIFIED}),
-        _state(),
-        versions="0-5",
-    ),
-    _scenario(
-        "txn-offsets-committed",
-        "TxnOffsetCommit",
-        coordinator("@g"),
-        add_offsets(version=3, quiet=True),
-        commit_in_transaction(),
-        _committed(require_stable=True),
-        _committed(),
-        end_transaction(True, version=4),
-        _state("CompleteCommit"),
-        _committed(require_stable=True),
-    ),
-    _scenario(
-        "txn-offsets-aborted",
-        "TxnOffsetCommit",
-        coordinator("@g"),
-        add_offsets(version=3, quiet=True),
-        commit_in_transaction(),
-        end_transaction(False, version=4),
-        _state("CompleteAbort"),
-        _committed(require_stable=True),
-        Ask("DeleteGroups", {"groups_names": ["@g"]}),
-    ),
-    _scenario(
-        "txn-offsets-odd",
-        "TxnOffsetCommit",
-        coordinator("@g"),
-        add_offsets(version=3, quiet=True),
-        commit_in_transaction(epoch="$pid_epoch+1"),
-        commit_in_transaction(member="nobody", generation=3),
-        commit_in_transaction(generation=3),
-        commit_in_transaction(topic_name="@none"),
-        commit_in_transaction(partition=9),
-        commit_in_transaction(metadata="m" * 4097),
-        commit_in_transaction(metadata="m" * 4096),
-        commit_in_transaction(metadata=None),
-        commit_in_transaction(offset=-1),
-        commit_in_transaction(group=""),
-        commit_in_transaction(name=""),
-    ),
-    # --- descriptions ---
-    _scenario(
-        "describe-transactions",
-        "DescribeTransactions",
-        _state(),
-        _begun(),
-        _state(),
-        Ask("DescribeTransactions", {"transactional_ids": ["@other"]}),
-        Ask("DescribeTransactions", {"transactional_ids": [""]}),
-        Ask("DescribeTransactions", {"transactional_ids": []}),
+    *_scenarios(
+        {
+            ("offsets-added-odd", "AddOffsetsToTxn"): [
+                add_offsets(name=""),
+                add_offsets(name="@other"),
+                add_offsets(pid=3),
+                add_offsets(group=""),
+            ],
+            ("txn-offsets-not-added", "TxnOffsetCommit", "0-5"): [
+                coordinator("@g"),
+                commit_in_transaction(either={"topics.0.partitions.0.error_code": _UNVERIFIED}),
+                _state(),
+            ],
+            ("txn-offsets-committed", "TxnOffsetCommit"): [
+                coordinator("@g"),
+                add_offsets(version=3, quiet=True),
+                commit_in_transaction(),
+                _committed(require_stable=True),
+                _committed(),
+                end_transaction(True, version=4),
+                _state("CompleteCommit"),
+                _committed(require_stable=True),
+            ],
+            ("txn-offsets-aborted", "TxnOffsetCommit"): [
+                coordinator("@g"),
+                add_offsets(version=3, quiet=True),
+                commit_in_transaction(),
+                end_transaction(False, version=4),
+                _state("CompleteAbort"),
+                _committed(require_stable=True),
+                Ask("DeleteGroups", {"groups_names": ["@g"]}),
+            ],
+            ("txn-offsets-odd", "TxnOffsetCommit"): [
+                coordinator("@g"),
+                add_offsets(version=3, quiet=True),
+                commit_in_transaction(epoch="$pid_epoch+1"),
+                commit_in_transaction(member="nobody", generation=3),
+                commit_in_transaction(generation=3),
+                commit_in_transaction(topic_name="@none"),
+                commit_in_transaction(partition=9),
+                commit_in_transaction(metadata="m" * 4097),
+                commit_in_transaction(metadata="m" * 4096),
+                commit_in_transaction(metadata=None),
+                commit_in_transaction(offset=-1),
+                commit_in_transaction(group=""),
+                commit_in_transaction(name=""),
+            ],
+            # --- descriptions ---
+            ("describe-transactions", "DescribeTransactions"): [
+                _state(),
+                _begun(),
+                _state(),
+                Ask("DescribeTransactions", {"transactional_ids": ["@other"]}),
+                Ask("DescribeTransactions", {"transactional_ids": [""]}),
+                Ask("DescribeTransactions", {"transactional_ids": []}),
+            ],
+        }
     ),
     *(
         _scenario(
@@ -738,23 +651,23 @@ SCENARIOS = [
         )
         for state, steps in _STATES.items()
     ),
-    _scenario(
-        "describe-producers-odd",
-        "DescribeProducers",
-        Ask("DescribeProducers", {"topics": [{"name": "@t", "partition_indexes": [3]}]}),
-        Ask("DescribeProducers", {"topics": [{"name": "@none", "partition_indexes": [0]}]}),
-        Ask("DescribeProducers", {"topics": [{"name": "@t", "partition_indexes": [0, 0]}]}),
-        Ask("DescribeProducers", {"topics": [{"name": "b@d!", "partition_indexes": [0]}]}),
-    ),
-    # The second name has a negative hash; the third name's hash is the smallest 32-bit integer.
-    _scenario(
-        "describe-partitions-of-groups",
-        "DescribeTransactions",
-        *(
-            add_offsets(group=name, version=3, quiet=True)
-            for name in ("hello", "Hello World", "polygenelubricants")
-        ),
-        _state("Ongoing"),
+    *_scenarios(
+        {
+            ("describe-producers-odd", "DescribeProducers"): [
+                Ask("DescribeProducers", {"topics": [{"name": "@t", "partition_indexes": [3]}]}),
+                Ask("DescribeProducers", {"topics": [{"name": "@none", "partition_indexes": [0]}]}),
+                Ask("DescribeProducers", {"topics": [{"name": "@t", "partition_indexes": [0, 0]}]}),
+                Ask("DescribeProducers", {"topics": [{"name": "b@d!", "partition_indexes": [0]}]}),
+            ],
+            # The second name has a negative hash; the third name's hash is the smallest 32-bit integer.
+            ("describe-partitions-of-groups", "DescribeTransactions"): [
+                *(
+                    add_offsets(group=name, version=3, quiet=True)
+                    for name in ("hello", "Hello World", "polygenelubricants")
+                ),
+                _state("Ongoing"),
+            ],
+        }
     ),
     # --- markers of other senders ---
     *(
