@@ -36,6 +36,11 @@ class Timers(Generic[Name]):
     def __contains__(self, name: Name) -> bool:
         return name in self._deadlines
 
+    def deadline(self, name: Name) -> int | None:
+        """The deadline of a name; None if it is not set."""
+        found = self._deadlines.get(name)
+        return None if found is None else found[0]
+
     def set(self, name: Name, at_ms: int) -> None:
         """Set the deadline of `name` to `at_ms`; an earlier deadline of `name` is replaced."""
         entry = self._deadlines.get(name)
