@@ -30,9 +30,18 @@ from odradek_cli.common import (
     tell,
 )
 from odradek_cli.options import option
+from odradek_cli.records.record_view import (
+    Decode,
+    RegistryUrl,
+    SchemaFiles,
+    ViewOptions,
+    make_decoders,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from odradek_records.decoders import Decoders
 
 _LISTEN = "127.0.0.1:8080"
 #: The maximum time for which a page waits for an unreachable broker.
@@ -77,6 +86,9 @@ def console(
         option("--write", "Let the console make changes; without it the console is read-only."),
     ] = False,
     no_open: Annotated[bool, option("--no-open", "Do not open a browser.")] = False,
+    decode: Decode = None,
+    schema: SchemaFiles = None,
+    registry: RegistryUrl = None,
     setting: ClientSettings = None,
     listen_on: Annotated[int | None, option("--listen-on", hidden=True)] = None,
 ) -> None:
@@ -84,13 +96,18 @@ def console(
 
     Needs `pip install 'odradek[console]'`. Works with any Kafka; brokers other than Odradek's
     have no history to show. `odradek serve --console` serves a console together with the broker.
-    With --listen a new console is always started.
+    With --listen or with decoders a new console is always started.
     """
     proxies = tuple(map(_proxy, behind_proxy or ()))
     clients = {
         kind: _patient(bootstrap, setting, kind) for kind in ("admin", "consumer", "producer")
     }
-    own = listen or listen_on is not None or proxies
+    decoding = ViewOptions(decode=decode, schema=schema, registry=registry)
+    try:
+        decoders = make_decoders(decoding)
+    except ValueError as error:
+        fail(str(error), 2)
+    own = listen or listen_on is not None or proxies or decoding.decodes
     served = None if own else asyncio.run(_served(clients["admin"]))
     if served is not None:
         tell(f"odradek console of the broker at {bootstrap}: {served}")
@@ -114,7 +131,7 @@ def console(
                 _open_browser(address)
 
     hosts = frozenset([host, *(allow_host or [])])
-    _serve(ours, started, clients=clients, hosts=hosts, write=write, proxies=proxies)
+    _serve(ours, started, decoders, clients=clients, hosts=hosts, write=write, proxies=proxies)
 
 
 def _refuse_if_open(host: str, listen: str, proxies: tuple[str, ...]) -> None:
@@ -137,12 +154,19 @@ def _proxy(text: str) -> str:
         fail(f"--behind-proxy {text!r} must be an address such as 10.0.0.7, or 10.0.0.0/24", 2)
 
 
-def _serve(listening_on: socket.socket, started: Callable[[], None], **options: Any) -> None:
+def _serve(
+    listening_on: socket.socket,
+    started: Callable[[], None],
+    decoders: Decoders,
+    **options: Any,
+) -> None:
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         fail(f"the console needs {', '.join(missing)}: pip install 'odradek[console]'")
     from odradek_console.server import ConsoleOptions, serve
+    from odradek_console.shown import use_decoders
 
+    use_decoders(decoders)
     _log_to_stderr()
     run(serve(ConsoleOptions(**options), listening_on, started), fast=True)
 

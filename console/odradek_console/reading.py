@@ -23,7 +23,7 @@ from odradek_client.timestamps import Time
 from odradek_console.answers import HttpProblem, Json, PageQuery
 from odradek_console.partition_log import LogRecord, Marker, Piece, fetch, pieces_of
 from odradek_console.scan import PARTITIONS_MAX, Scan, last_records
-from odradek_console.shown import Formats, marker_row, row_of
+from odradek_console.shown import Formats, json_or_decoded_value, marker_row, row_of
 from odradek_protocol.schemas.fetch import PartitionData
 from odradek_records.offset_grammar import OffsetError, parse_time
 from odradek_records.partition_fetch import FetchLimits
@@ -75,7 +75,12 @@ def is_committed(query: PageQuery) -> bool:
 def filter_of(query: PageQuery) -> RecordFilter:
     """The filter in the parameters. Refusal with the error in the filter."""
     try:
-        return parse_filter(query.text("filter", ""), expressions=False, zone=zone_of(query))
+        return parse_filter(
+            query.text("filter", ""),
+            expressions=False,
+            value_of=json_or_decoded_value,
+            zone=zone_of(query),
+        )
     except FilterError as error:
         raise HttpProblem(400, "The filter cannot be used", str(error)) from None
 

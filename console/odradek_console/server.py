@@ -57,6 +57,7 @@ from odradek_console.connections import (
 )
 from odradek_console.live import Feed
 from odradek_console.sessions import ClientSettings, ConsoleSession
+from odradek_console.shown import decoders
 from odradek_console.sign_in import MECHANISMS, Visit, Visits
 from odradek_protocol.http_hosts import OwnHosts, host_name, is_address, is_own_origin
 from odradek_protocol.repeated_lines import RepeatedLines
@@ -235,7 +236,8 @@ class Console:
             visit = self._visit(request)
         except HttpProblem:
             return _json({**about, "user": None, "open": False})
-        return _json({**about, "user": visit.session.user, "open": True})
+        formats = list(decoders().formats)
+        return _json({**about, "user": visit.session.user, "open": True, "formats": formats})
 
     def _visit(self, request: Request) -> Visit:
         return self.visits.of(request.cookies.get(_cookie(request)))

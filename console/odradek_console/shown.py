@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass
-from functools import cache
+from typing import Any
 
 from odradek_console.answers import HttpProblem, Json, PageQuery
 from odradek_console.partition_log import LogRecord, Marker
 from odradek_protocol.records.batch import BatchHeader
 from odradek_records.decoders import GUESS, Decoders, decode
+from odradek_records.record_filter import FilteredRecord, json_value
 
 #: The maximum numbers of characters that lists show of a key or value, and of a header.
 LIST_CHARACTERS = 4_096
@@ -32,10 +33,29 @@ _ATTEMPTS_MAX = 32
 TIMESTAMP_TYPES = ("create", "logappend")
 
 
-@cache
+_decoders: list[Decoders] = []
+
+
+def use_decoders(found: Decoders) -> None:
+    """Let all requests of this process share these decoders."""
+    _decoders[:] = [found]
+
+
 def decoders() -> Decoders:
     """The decoders that all requests of this process share."""
-    return Decoders()
+    if not _decoders:
+        use_decoders(Decoders())
+    return _decoders[0]
+
+
+def json_or_decoded_value(record: FilteredRecord) -> Any:
+    """The value of a record for a path of a filter: JSON, or else what a guess decodes. May
+    block."""
+    value = json_value(record)
+    if value is None and record.value is not None:
+        topic = getattr(record, "topic", "")
+        return decode(record.value, topic=topic, is_key=False, registry=decoders()).value
+    return value
 
 
 @dataclass(frozen=True)

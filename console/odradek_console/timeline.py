@@ -297,7 +297,7 @@ async def _subjects(admin: Admin) -> tuple[dict[str, list[Json]], list[str]]:
     except _MISSING_RIGHTS as error:
         missing.append(f"Subjects of recent events: {error}")
     try:
-        listed = {
+        listed: dict[str, dict[str, str | None]] = {
             "group": {group.group_id: group.state for group in await admin.list_groups()},
             "transaction": {
                 each.transactional_id: each.state for each in await admin.list_transactions()

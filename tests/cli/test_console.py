@@ -156,6 +156,13 @@ def _starts(tmp_path: Path) -> int:
     return path.read_text().count("x") if path.exists() else 0
 
 
+def test_a_schema_that_the_console_cannot_read_is_named() -> None:
+    with _program("console", "--no-open", "--schema", "/no/such.avsc") as process:
+        assert process.wait(_PATIENCE_S) == 2
+        assert process.stderr is not None
+        assert "/no/such.avsc cannot be read" in process.stderr.read()
+
+
 def test_a_console_that_ends_is_restarted_a_few_times(tmp_path: Path) -> None:
     child = _child(tmp_path, "sys.exit(3)")
     child.begin("127.0.0.1:1")

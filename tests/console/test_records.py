@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import httpx
 import pytest
 
@@ -15,6 +18,8 @@ from odradek.broker import SubprocessBroker
 from odradek_client.admin import Admin, NewTopic
 from odradek_console import reading
 from odradek_console.server import Console, ConsoleOptions
+from odradek_console.shown import use_decoders
+from odradek_records.decoders import Decoders
 from waiting import DEADLINE_S
 
 
@@ -121,6 +126,36 @@ async def test_filters_match_key_header_text_and_path_and_count_records_read(
         body = await _ask(console_client, unique_topic, scope="all", filter=text)
         assert (_offsets(body), body["records"]) == (expected, 50), text
         assert body["hits"] == len(expected)
+
+
+@pytest.fixture
+def schema_of_fruit(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """A schema whose file the console knows, until the end of the test."""
+    schema = {"type": "record", "name": "Fruit", "fields": [{"name": "weight", "type": "long"}]}
+    path = tmp_path / "fruit.avsc"
+    path.write_text(json.dumps(schema))
+    use_decoders(Decoders(schemas=[f"value={path}"]))
+    yield schema
+    use_decoders(Decoders())
+
+
+async def test_values_are_decoded_and_filtered_by_the_schemas_of_the_console(
+    console_client: httpx.AsyncClient,
+    live_bootstrap: str,
+    unique_topic: str,
+    schema_of_fruit: dict[str, Any],
+) -> None:
+    await _create(live_bootstrap, unique_topic)
+    async with Producer(bootstrap_servers=live_bootstrap) as producer:
+        for weight in (70, 90):
+            data = io.BytesIO()
+            fastavro.schemaless_writer(data, schema_of_fruit, {"weight": weight})
+            await producer.send_and_wait(unique_topic, data.getvalue())
+    body = await _ask(console_client, unique_topic, scope="all", filter="$.weight>80")
+    (row,) = body["rows"]
+    assert row["value"]["format"] == "avro"
+    assert json.loads(row["value"]["text"]) == {"weight": 90}
+    assert "protobuf" in (await console_client.get("/api/console")).json()["formats"]
 
 
 @pytest.mark.parametrize(

@@ -172,10 +172,8 @@ export function TextChoice({ name, label, placeholder, width = "8rem", search = 
   </label>`;
 }
 
-const KNOWN_FORMATS = ["guess", "json", "text", "hex"];
-
 /** The formats of keys and values, kept in the address. */
-export function FormatChoices({ formats = KNOWN_FORMATS }) {
+export function FormatChoices({ formats }) {
   const options = formats.map((name) => [name, name]);
   return html`
     <${Choice} name="key_format" label="Keys as" options=${options} />

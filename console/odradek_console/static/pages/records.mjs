@@ -118,7 +118,7 @@ function Progress({ scan, goOn, stop, again }) {
   </section>`;
 }
 
-export default function Records() {
+export default function Records({ about }) {
   const name = param("name");
   const scope = param("scope") || "last";
   const budget = BUDGETS[param("budget")] ?? BUDGETS.small;
@@ -138,7 +138,7 @@ export default function Records() {
     <${More} names=${["partitions", "isolation", "key_format", "value_format", "budget", "markers"]}>
       <${TextChoice} name="partitions" label="Partitions" placeholder="all, or 0,4-7" />
       <${Isolation} />
-      <${FormatChoices} />
+      <${FormatChoices} formats=${about.formats} />
       <${Choice} name="budget" label="At most" options=${Object.entries(BUDGETS).map(([key, { label }]) => [key, label])} />
       <${Toggle} name="markers" label="Markers" />
       <${FilterHelp} />

@@ -136,7 +136,7 @@ function Counts({ tail }) {
   </p>`;
 }
 
-export default function Tail() {
+export default function Tail({ about }) {
   const name = param("name");
   const params = chosen();
   const { tail, version, paused, pause, resume, clear, again } = useTail(params);
@@ -166,7 +166,7 @@ export default function Tail() {
     <${More} names=${["partitions", "isolation", "key_format", "value_format"]}>
       <${TextChoice} name="partitions" label="Partitions" placeholder="all, or 0,4-7" />
       <${Isolation} />
-      <${FormatChoices} />
+      <${FormatChoices} formats=${about.formats} />
       <${FilterHelp} />
     <//>
     <${Failure} error=${tail.error} retry=${again} />
