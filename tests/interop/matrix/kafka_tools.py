@@ -40,6 +40,11 @@ class Step(NamedTuple):
     code: int = 0
 
 
+def _steps(rows: Mapping[tuple[str, str], tuple[str] | tuple[str, str]]) -> tuple[Step, ...]:
+    """The steps with these names, tools, arguments and expected texts."""
+    return tuple(Step(*key, *row) for key, row in rows.items())
+
+
 _KEYED = "".join(f"k{number % 7}:v{number}\n" for number in range(_RECORDS))
 _TOPICS = "TopicCommand"
 _CONFIGS = "kafka.admin.ConfigCommand"
@@ -56,19 +61,19 @@ _TOKENS = "DelegationTokenCommand"
 _PERF = "--topic {topic} --record-size 100 --throughput -1 --num-records 2000"
 
 _RECORD_STEPS = (
-    Step(
-        "topics: create",
-        _TOPICS,
-        "--create --topic {topic} --partitions 3 --config retention.ms=86400000",
-        "Created topic {topic}",
-    ),
-    Step("topics: more partitions", _TOPICS, "--alter --topic {topic} --partitions 4"),
-    Step("topics: list", _TOPICS, "--list", "(?m)^{topic}$"),
-    Step(
-        "topics: describe",
-        _TOPICS,
-        "--describe --topic {topic}",
-        r"PartitionCount: 4.*retention.ms=86400000.*Partition: 3.*Isr: \d",
+    *_steps(
+        {
+            ("topics: create", _TOPICS): (
+                "--create --topic {topic} --partitions 3 --config retention.ms=86400000",
+                "Created topic {topic}",
+            ),
+            ("topics: more partitions", _TOPICS): ("--alter --topic {topic} --partitions 4",),
+            ("topics: list", _TOPICS): ("--list", "(?m)^{topic}$"),
+            ("topics: describe", _TOPICS): (
+                "--describe --topic {topic}",
+                r"PartitionCount: 4.*retention.ms=86400000.*Partition: 3.*Isr: \d",
+            ),
+        }
     ),
     Step(
         "console-producer",
@@ -77,65 +82,56 @@ _RECORD_STEPS = (
         "--reader-property key.separator=:",
         stdin=_KEYED,
     ),
-    Step(
-        "console-consumer",
-        _CONSUMER,
-        "--topic {topic} --group {group} --from-beginning --max-messages 200 --timeout-ms 30000 "
-        "--formatter-property print.key=true",
-        r"k0\tv0\n.*Processed a total of 200 messages",
-    ),
-    Step(
-        "console-consumer: nothing is left",
-        _CONSUMER,
-        "--topic {topic} --group {group} --timeout-ms 6000",
-        "Processed a total of 0 messages",
-    ),
-    Step(
-        "console-consumer: the consumer protocol",
-        _CONSUMER,
-        "--topic {topic} --group {group}-k --from-beginning --max-messages 200 --timeout-ms 30000 "
-        "--command-property group.protocol=consumer",
-        "Processed a total of 200 messages",
-    ),
-    Step(
-        "get-offsets",
-        "GetOffsetShell",
-        "--topic {topic} --time latest",
-        r"{topic}:0:\d+\n{topic}:1:\d+\n{topic}:2:\d+\n{topic}:3:\d+",
-    ),
-    Step(
-        "get-offsets: by the latest time",
-        "GetOffsetShell",
-        "--topic-partitions {topic}:0 --time max-timestamp",
-        r"{topic}:0:\d+",
-    ),
-    Step(
-        "verifiable-producer",
-        "VerifiableProducer",
-        "--topic {topic} --max-messages 200 --acks -1",
-        r'"tool_data","sent":200,"acked":200',
-    ),
-    Step(
-        "verifiable-consumer",
-        "VerifiableConsumer",
-        "--topic {topic} --group-id {group}-v --max-messages 400 --reset-policy earliest",
-        r'"offsets_committed".*"success":true.*"shutdown_complete"',
-    ),
-    Step("producer-perf-test", "ProducerPerformance", _PERF, "(?m)^2000 records sent"),
-    Step(
-        "producer-perf-test: transactions",
-        "ProducerPerformance",
-        _PERF + " --transactional-id {topic}-id --transaction-duration-ms 50",
-        "(?m)^2000 records sent",
-    ),
-    Step(
-        "consumer-perf-test",
-        "ConsumerPerformance",
-        "--topic {topic} --num-records 4400 --timeout 20000 --group {group}-perf",
-        ", 4400, ",
-    ),
-    Step(
-        "e2e-latency", "EndToEndLatency", "{address} {topic} 20 all 100", r"Percentiles: 50th = \d+"
+    *_steps(
+        {
+            ("console-consumer", _CONSUMER): (
+                (
+                    "--topic {topic} --group {group} --from-beginning --max-messages 200 --timeout-ms 30000 "
+                    "--formatter-property print.key=true"
+                ),
+                r"k0\tv0\n.*Processed a total of 200 messages",
+            ),
+            ("console-consumer: nothing is left", _CONSUMER): (
+                "--topic {topic} --group {group} --timeout-ms 6000",
+                "Processed a total of 0 messages",
+            ),
+            ("console-consumer: the consumer protocol", _CONSUMER): (
+                (
+                    "--topic {topic} --group {group}-k --from-beginning --max-messages 200 --timeout-ms 30000 "
+                    "--command-property group.protocol=consumer"
+                ),
+                "Processed a total of 200 messages",
+            ),
+            ("get-offsets", "GetOffsetShell"): (
+                "--topic {topic} --time latest",
+                r"{topic}:0:\d+\n{topic}:1:\d+\n{topic}:2:\d+\n{topic}:3:\d+",
+            ),
+            ("get-offsets: by the latest time", "GetOffsetShell"): (
+                "--topic-partitions {topic}:0 --time max-timestamp",
+                r"{topic}:0:\d+",
+            ),
+            ("verifiable-producer", "VerifiableProducer"): (
+                "--topic {topic} --max-messages 200 --acks -1",
+                r'"tool_data","sent":200,"acked":200',
+            ),
+            ("verifiable-consumer", "VerifiableConsumer"): (
+                "--topic {topic} --group-id {group}-v --max-messages 400 --reset-policy earliest",
+                r'"offsets_committed".*"success":true.*"shutdown_complete"',
+            ),
+            ("producer-perf-test", "ProducerPerformance"): (_PERF, "(?m)^2000 records sent"),
+            ("producer-perf-test: transactions", "ProducerPerformance"): (
+                _PERF + " --transactional-id {topic}-id --transaction-duration-ms 50",
+                "(?m)^2000 records sent",
+            ),
+            ("consumer-perf-test", "ConsumerPerformance"): (
+                "--topic {topic} --num-records 4400 --timeout 20000 --group {group}-perf",
+                ", 4400, ",
+            ),
+            ("e2e-latency", "EndToEndLatency"): (
+                "{address} {topic} 20 all 100",
+                r"Percentiles: 50th = \d+",
+            ),
+        }
     ),
     Step(
         "replica-verification",
@@ -146,274 +142,206 @@ _RECORD_STEPS = (
     ),
 )
 
-_GROUP_STEPS = (
-    Step("groups: list", "GroupsCommand", "--list", "{group} +Classic +consumer"),
-    Step("consumer-groups: list", _GROUPS, "--list", "(?m)^{group}$"),
-    Step(
-        "consumer-groups: describe",
-        _GROUPS,
-        "--describe --group {group}",
-        r"{group} +{topic} +0 +\d+ +\d+ +\d+",
-    ),
-    Step(
-        "consumer-groups: the state",
-        _GROUPS,
-        "--describe --state --group {group}-k",
-        "{group}-k .*uniform +Empty +0",
-    ),
-    Step(
-        "consumer-groups: members",
-        _GROUPS,
-        "--describe --members --group {group}",
-        "has no active members",
-    ),
-    Step(
-        "consumer-groups: reset to the earliest",
-        _GROUPS,
-        "--reset-offsets --group {group} --topic {topic} --to-earliest --execute",
-        r"{group} +{topic} +3 +0\b",
-    ),
-    Step(
-        "consumer-groups: export",
-        _GROUPS,
-        "--reset-offsets --group {group} --topic {topic} --shift-by 2 --export --dry-run",
-        r'"?{topic}"?,3,2',
-    ),
-    Step(
-        "consumer-groups: reset from a file",
-        _GROUPS,
-        "--reset-offsets --group {group} --from-file {folder}/offsets.csv --execute",
-        r"{group} +{topic} +1 +5\b",
-    ),
-    Step(
-        "consumer-groups: delete offsets",
-        _GROUPS,
-        "--delete-offsets --group {group} --topic {topic}:0",
-        "{topic} +0 +Successful",
-    ),
-    Step(
-        "consumer-groups: delete",
-        _GROUPS,
-        "--delete --group {group}",
-        r"\('{group}'\) was successful",
-    ),
-    Step(
-        "streams-application-reset",
-        "StreamsResetter",
-        "--application-id {group}-app --input-topics {topic} --force",
-        "Topic: {topic} Partition: 3 Offset: 0",
-    ),
-    Step("streams-groups: list", _STREAMS, "--list"),
-    Step(
-        "configs: a share group",
-        _CONFIGS,
-        "--alter --group {group}-s --add-config share.auto.offset.reset=earliest",
-        "Completed updating config",
-    ),
-    Step(
-        "console-share-consumer",
-        "consumer.ConsoleShareConsumer",
-        "--topic {topic} --group {group}-s --max-messages 100 --timeout-ms 20000",
-        "Processed a total of 100 messages",
-    ),
-    Step(
-        "share-consumer-perf-test",
-        "ShareConsumerPerformance",
-        "--topic {topic} --group {group}-s --num-records 1000 --timeout 20000",
-        r", 1\d\d\d, ",
-    ),
-    Step(
-        "verifiable-share-consumer",
-        "VerifiableShareConsumer",
-        "--topic {topic} --group-id {group}-v2 --max-messages 500 --offset-reset-strategy earliest",
-        r'"offsets_acknowledged".*"shutdown_complete"',
-    ),
-    Step("share-groups: list", _SHARES, "--list", "(?m)^{group}-s$"),
-    Step(
-        "share-groups: describe",
-        _SHARES,
-        "--describe --group {group}-s",
-        r"{group}-s +{topic} +0 +\d+",
-    ),
-    Step(
-        "share-groups: reset",
-        _SHARES,
-        "--reset-offsets --group {group}-s --topic {topic} --to-earliest --execute",
-        r"{group}-s +{topic} +3 +0\b",
-    ),
-    Step(
-        "share-groups: delete offsets",
-        _SHARES,
-        "--delete-offsets --group {group}-s --topic {topic}",
-        "{topic} +Successful",
-    ),
-    Step(
-        "share-groups: delete",
-        _SHARES,
-        "--delete --group {group}-s",
-        r"\('{group}-s'\) was successful",
-    ),
+_GROUP_STEPS = _steps(
+    {
+        ("groups: list", "GroupsCommand"): ("--list", "{group} +Classic +consumer"),
+        ("consumer-groups: list", _GROUPS): ("--list", "(?m)^{group}$"),
+        ("consumer-groups: describe", _GROUPS): (
+            "--describe --group {group}",
+            r"{group} +{topic} +0 +\d+ +\d+ +\d+",
+        ),
+        ("consumer-groups: the state", _GROUPS): (
+            "--describe --state --group {group}-k",
+            "{group}-k .*uniform +Empty +0",
+        ),
+        ("consumer-groups: members", _GROUPS): (
+            "--describe --members --group {group}",
+            "has no active members",
+        ),
+        ("consumer-groups: reset to the earliest", _GROUPS): (
+            "--reset-offsets --group {group} --topic {topic} --to-earliest --execute",
+            r"{group} +{topic} +3 +0\b",
+        ),
+        ("consumer-groups: export", _GROUPS): (
+            "--reset-offsets --group {group} --topic {topic} --shift-by 2 --export --dry-run",
+            r'"?{topic}"?,3,2',
+        ),
+        ("consumer-groups: reset from a file", _GROUPS): (
+            "--reset-offsets --group {group} --from-file {folder}/offsets.csv --execute",
+            r"{group} +{topic} +1 +5\b",
+        ),
+        ("consumer-groups: delete offsets", _GROUPS): (
+            "--delete-offsets --group {group} --topic {topic}:0",
+            "{topic} +0 +Successful",
+        ),
+        ("consumer-groups: delete", _GROUPS): (
+            "--delete --group {group}",
+            r"\('{group}'\) was successful",
+        ),
+        ("streams-application-reset", "StreamsResetter"): (
+            "--application-id {group}-app --input-topics {topic} --force",
+            "Topic: {topic} Partition: 3 Offset: 0",
+        ),
+        ("streams-groups: list", _STREAMS): ("--list",),
+        ("configs: a share group", _CONFIGS): (
+            "--alter --group {group}-s --add-config share.auto.offset.reset=earliest",
+            "Completed updating config",
+        ),
+        ("console-share-consumer", "consumer.ConsoleShareConsumer"): (
+            "--topic {topic} --group {group}-s --max-messages 100 --timeout-ms 20000",
+            "Processed a total of 100 messages",
+        ),
+        ("share-consumer-perf-test", "ShareConsumerPerformance"): (
+            "--topic {topic} --group {group}-s --num-records 1000 --timeout 20000",
+            r", 1\d\d\d, ",
+        ),
+        ("verifiable-share-consumer", "VerifiableShareConsumer"): (
+            "--topic {topic} --group-id {group}-v2 --max-messages 500 --offset-reset-strategy earliest",
+            r'"offsets_acknowledged".*"shutdown_complete"',
+        ),
+        ("share-groups: list", _SHARES): ("--list", "(?m)^{group}-s$"),
+        ("share-groups: describe", _SHARES): (
+            "--describe --group {group}-s",
+            r"{group}-s +{topic} +0 +\d+",
+        ),
+        ("share-groups: reset", _SHARES): (
+            "--reset-offsets --group {group}-s --topic {topic} --to-earliest --execute",
+            r"{group}-s +{topic} +3 +0\b",
+        ),
+        ("share-groups: delete offsets", _SHARES): (
+            "--delete-offsets --group {group}-s --topic {topic}",
+            "{topic} +Successful",
+        ),
+        ("share-groups: delete", _SHARES): (
+            "--delete --group {group}-s",
+            r"\('{group}-s'\) was successful",
+        ),
+    }
 )
 
 _ADMIN_STEPS = (
-    Step("transactions: list", _TRANSACTIONS, "list", r"{topic}-id\s+\d+\s+\d+\s+CompleteCommit"),
-    Step(
-        "transactions: describe",
-        _TRANSACTIONS,
-        "describe --transactional-id {topic}-id",
-        r"{topic}-id\s+\d+\s+\d+\s+CompleteCommit\s+60000",
-    ),
-    Step(
-        "transactions: producers",
-        _TRANSACTIONS,
-        "describe-producers --topic {topic} --partition 0",
-        r"CurrentTransactionStartOffset\s*\n.*None",
-    ),
-    Step(
-        "transactions: hanging ones",
-        _TRANSACTIONS,
-        "find-hanging --topic {topic}",
-        r"Duration\(min\)\s*$",
-    ),
-    Step(
-        "transactions: terminate",
-        _TRANSACTIONS,
-        "forceTerminateTransaction --transactionalId {topic}-id",
-    ),
-    Step(
-        "configs: a topic",
-        _CONFIGS,
-        "--alter --topic {topic} --add-config segment.ms=3600000,min.insync.replicas=1",
-        "Completed updating config",
-    ),
-    Step(
-        "configs: describe it",
-        _CONFIGS,
-        "--describe --topic {topic}",
-        "segment.ms=3600000.*DYNAMIC_TOPIC_CONFIG",
-    ),
-    Step(
-        "configs: a user's password",
-        _CONFIGS,
-        "--alter --user {topic} --add-config SCRAM-SHA-256=[iterations=4096,password=x]",
-        "Completed updating config",
-    ),
-    Step(
-        "configs: a quota",
-        _CONFIGS,
-        "--alter --user {topic} --add-config producer_byte_rate=1048576",
-        "Completed updating config",
-    ),
-    Step(
-        "configs: describe a user",
-        _CONFIGS,
-        "--describe --user {topic}",
-        "producer_byte_rate=1048576.*SCRAM-SHA-256=iterations=4096",
-    ),
-    Step(
-        "configs: the broker",
-        _CONFIGS,
-        "--alter --entity-type brokers --entity-default --add-config log.cleaner.threads=1",
-        "Completed updating default config",
-    ),
-    Step(
-        "configs: delete one",
-        _CONFIGS,
-        "--alter --topic {topic} --delete-config segment.ms",
-        "Completed updating config",
-    ),
-    Step(
-        "acls: add",
-        "AclCommand",
-        "--add --allow-principal User:{topic} --operation read --topic {topic} --group {group}",
-        r"principal=User:{topic}, host=\*, operation=READ, permissionType=ALLOW",
-    ),
-    Step("acls: list", "AclCommand", "--list --topic {topic}", "User:{topic}.*READ"),
-    Step("acls: remove", "AclCommand", "--remove --force --topic {topic}"),
-    Step(
-        "delete-records",
-        "DeleteRecordsCommand",
-        "--offset-json-file {folder}/delete.json",
-        r"partition: {topic}-0\s+low_watermark: 3",
-    ),
-    Step(
-        "leader-election",
-        "LeaderElectionCommand",
-        "--election-type preferred --topic {topic} --partition 0",
-        "Valid replica already elected for partitions {topic}-0",
-    ),
-    Step(
-        "reassign-partitions: generate",
-        _REASSIGN,
-        "--generate --topics-to-move-json-file {folder}/move.json --broker-list {node}",
-        "Proposed partition reassignment configuration",
-    ),
-    Step(
-        "reassign-partitions: execute",
-        _REASSIGN,
-        "--execute --reassignment-json-file {folder}/reassign.json",
-        "Successfully started partition reassignment for {topic}-0",
-    ),
-    Step(
-        "reassign-partitions: verify",
-        _REASSIGN,
-        "--verify --reassignment-json-file {folder}/reassign.json",
-        "Reassignment of partition {topic}-0 is completed",
-    ),
-    Step("reassign-partitions: list", _REASSIGN, "--list", "No partition reassignments found"),
-    Step(
-        "log-dirs",
-        "LogDirsCommand",
-        "--describe --topic-list {topic}",
-        r'"partition":"{topic}-0","size":\d+,"offsetLag":0,"isFuture":false',
-    ),
-    Step(
-        "broker-api-versions",
-        "BrokerApiVersionsCommand",
-        "",
-        r"Produce\(0\): 0 to 13 \[usable: 13\].*Fetch\(1\): 4 to 18",
-    ),
-    Step("cluster: id", "ClusterTool", "cluster-id", r"Cluster ID: \S{{22}}"),
-    Step("cluster: endpoints", "ClusterTool", "list-endpoints", r"127\.0\.0\.1 +{port} .*broker"),
-    Step(
-        "features: describe",
-        "FeatureCommand",
-        "describe",
-        "Feature: transaction.version.*FinalizedVersionLevel: 2",
-    ),
-    Step(
-        "features: upgrade",
-        "FeatureCommand",
-        "upgrade --release-version 4.3",
-        "group.version was upgraded to 1",
-    ),
-    Step(
-        "metadata-quorum: status",
-        _QUORUM,
-        "describe --status",
-        r"LeaderId: +{node}.*HighWatermark: +\d+",
-    ),
-    Step(
-        "metadata-quorum: replication", _QUORUM, "describe --replication", r"(?m)^{node}\s.*Leader"
-    ),
-    Step(
-        "client-metrics: alter",
-        _METRICS,
-        "--alter --name {topic} --metrics org.apache.kafka.producer. --interval 30000",
-        "Altered client metrics config",
-    ),
-    Step(
-        "client-metrics: describe",
-        _METRICS,
-        "--describe --name {topic}",
-        r"interval.ms=30000.*metrics=org.apache.kafka.producer\.",
-    ),
-    Step("client-metrics: list", _METRICS, "--list", "(?m)^{topic}$"),
-    Step(
-        "client-metrics: delete",
-        _METRICS,
-        "--delete --name {topic}",
-        "Deleted client metrics config",
+    *_steps(
+        {
+            ("transactions: list", _TRANSACTIONS): (
+                "list",
+                r"{topic}-id\s+\d+\s+\d+\s+CompleteCommit",
+            ),
+            ("transactions: describe", _TRANSACTIONS): (
+                "describe --transactional-id {topic}-id",
+                r"{topic}-id\s+\d+\s+\d+\s+CompleteCommit\s+60000",
+            ),
+            ("transactions: producers", _TRANSACTIONS): (
+                "describe-producers --topic {topic} --partition 0",
+                r"CurrentTransactionStartOffset\s*\n.*None",
+            ),
+            ("transactions: hanging ones", _TRANSACTIONS): (
+                "find-hanging --topic {topic}",
+                r"Duration\(min\)\s*$",
+            ),
+            ("transactions: terminate", _TRANSACTIONS): (
+                "forceTerminateTransaction --transactionalId {topic}-id",
+            ),
+            ("configs: a topic", _CONFIGS): (
+                "--alter --topic {topic} --add-config segment.ms=3600000,min.insync.replicas=1",
+                "Completed updating config",
+            ),
+            ("configs: describe it", _CONFIGS): (
+                "--describe --topic {topic}",
+                "segment.ms=3600000.*DYNAMIC_TOPIC_CONFIG",
+            ),
+            ("configs: a user's password", _CONFIGS): (
+                "--alter --user {topic} --add-config SCRAM-SHA-256=[iterations=4096,password=x]",
+                "Completed updating config",
+            ),
+            ("configs: a quota", _CONFIGS): (
+                "--alter --user {topic} --add-config producer_byte_rate=1048576",
+                "Completed updating config",
+            ),
+            ("configs: describe a user", _CONFIGS): (
+                "--describe --user {topic}",
+                "producer_byte_rate=1048576.*SCRAM-SHA-256=iterations=4096",
+            ),
+            ("configs: the broker", _CONFIGS): (
+                "--alter --entity-type brokers --entity-default --add-config log.cleaner.threads=1",
+                "Completed updating default config",
+            ),
+            ("configs: delete one", _CONFIGS): (
+                "--alter --topic {topic} --delete-config segment.ms",
+                "Completed updating config",
+            ),
+            ("acls: add", "AclCommand"): (
+                "--add --allow-principal User:{topic} --operation read --topic {topic} --group {group}",
+                r"principal=User:{topic}, host=\*, operation=READ, permissionType=ALLOW",
+            ),
+            ("acls: list", "AclCommand"): ("--list --topic {topic}", "User:{topic}.*READ"),
+            ("acls: remove", "AclCommand"): ("--remove --force --topic {topic}",),
+            ("delete-records", "DeleteRecordsCommand"): (
+                "--offset-json-file {folder}/delete.json",
+                r"partition: {topic}-0\s+low_watermark: 3",
+            ),
+            ("leader-election", "LeaderElectionCommand"): (
+                "--election-type preferred --topic {topic} --partition 0",
+                "Valid replica already elected for partitions {topic}-0",
+            ),
+            ("reassign-partitions: generate", _REASSIGN): (
+                "--generate --topics-to-move-json-file {folder}/move.json --broker-list {node}",
+                "Proposed partition reassignment configuration",
+            ),
+            ("reassign-partitions: execute", _REASSIGN): (
+                "--execute --reassignment-json-file {folder}/reassign.json",
+                "Successfully started partition reassignment for {topic}-0",
+            ),
+            ("reassign-partitions: verify", _REASSIGN): (
+                "--verify --reassignment-json-file {folder}/reassign.json",
+                "Reassignment of partition {topic}-0 is completed",
+            ),
+            ("reassign-partitions: list", _REASSIGN): (
+                "--list",
+                "No partition reassignments found",
+            ),
+            ("log-dirs", "LogDirsCommand"): (
+                "--describe --topic-list {topic}",
+                r'"partition":"{topic}-0","size":\d+,"offsetLag":0,"isFuture":false',
+            ),
+            ("broker-api-versions", "BrokerApiVersionsCommand"): (
+                "",
+                r"Produce\(0\): 0 to 13 \[usable: 13\].*Fetch\(1\): 4 to 18",
+            ),
+            ("cluster: id", "ClusterTool"): ("cluster-id", r"Cluster ID: \S{{22}}"),
+            ("cluster: endpoints", "ClusterTool"): (
+                "list-endpoints",
+                r"127\.0\.0\.1 +{port} .*broker",
+            ),
+            ("features: describe", "FeatureCommand"): (
+                "describe",
+                "Feature: transaction.version.*FinalizedVersionLevel: 2",
+            ),
+            ("features: upgrade", "FeatureCommand"): (
+                "upgrade --release-version 4.3",
+                "group.version was upgraded to 1",
+            ),
+            ("metadata-quorum: status", _QUORUM): (
+                "describe --status",
+                r"LeaderId: +{node}.*HighWatermark: +\d+",
+            ),
+            ("metadata-quorum: replication", _QUORUM): (
+                "describe --replication",
+                r"(?m)^{node}\s.*Leader",
+            ),
+            ("client-metrics: alter", _METRICS): (
+                "--alter --name {topic} --metrics org.apache.kafka.producer. --interval 30000",
+                "Altered client metrics config",
+            ),
+            ("client-metrics: describe", _METRICS): (
+                "--describe --name {topic}",
+                r"interval.ms=30000.*metrics=org.apache.kafka.producer\.",
+            ),
+            ("client-metrics: list", _METRICS): ("--list", "(?m)^{topic}$"),
+            ("client-metrics: delete", _METRICS): (
+                "--delete --name {topic}",
+                "Deleted client metrics config",
+            ),
+        }
     ),
     Step(
         "delegation-tokens: refused without a login",
@@ -426,40 +354,33 @@ _ADMIN_STEPS = (
 )
 
 #: Commands that read the files of a broker.
-_FILE_STEPS = (
-    Step(
-        "dump-log: records",
-        _DUMP,
-        "--files {records} --print-data-log",
-        "isTransactional: true.*payload: ",
-    ),
-    Step(
-        "dump-log: the index", _DUMP, "--files {index} --index-sanity-check", "passed sanity check"
-    ),
-    Step(
-        "dump-log: consumer offsets",
-        _DUMP,
-        "--files {offsets} --offsets-decoder",
-        r'"group":"{group}',
-    ),
-    Step(
-        "dump-log: transactions",
-        _DUMP,
-        "--files {transactions} --transaction-log-decoder",
-        "{topic}-id",
-    ),
-    Step(
-        "dump-log: metadata",
-        _DUMP,
-        "--files {metadata} --cluster-metadata-decoder",
-        r'"type":"TOPIC_RECORD".*"name":"{topic}"',
-    ),
-    Step(
-        "dump-log: share group state",
-        _DUMP,
-        "--files {shares} --share-group-state-decoder",
-        "{group}-s",
-    ),
+_FILE_STEPS = _steps(
+    {
+        ("dump-log: records", _DUMP): (
+            "--files {records} --print-data-log",
+            "isTransactional: true.*payload: ",
+        ),
+        ("dump-log: the index", _DUMP): (
+            "--files {index} --index-sanity-check",
+            "passed sanity check",
+        ),
+        ("dump-log: consumer offsets", _DUMP): (
+            "--files {offsets} --offsets-decoder",
+            r'"group":"{group}',
+        ),
+        ("dump-log: transactions", _DUMP): (
+            "--files {transactions} --transaction-log-decoder",
+            "{topic}-id",
+        ),
+        ("dump-log: metadata", _DUMP): (
+            "--files {metadata} --cluster-metadata-decoder",
+            r'"type":"TOPIC_RECORD".*"name":"{topic}"',
+        ),
+        ("dump-log: share group state", _DUMP): (
+            "--files {shares} --share-group-state-decoder",
+            "{group}-s",
+        ),
+    }
 )
 _LOG_DIRS = Step("log-dirs", "LogDirsCommand", "--describe")
 _LAST_STEP = Step("topics: delete", _TOPICS, "--delete --topic {topic}")
