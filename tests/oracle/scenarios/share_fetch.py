@@ -11,11 +11,11 @@ from tests.oracle.script import (
     NO_SUCH_ID,
     Ask,
     Batch,
-    Scenario,
     Step,
     Wait,
     produced,
     producer,
+    scenarios_of,
     topic,
 )
 
@@ -173,18 +173,9 @@ _TWO_PARTITIONS: list[Step] = [_ON, *topic(partitions=2), _EARLIEST, *_joined()]
 _ACQUIRED: list[Step] = [*FILLED, share_fetch(0, quiet=True)]
 
 
-def _fetches(name: str, steps: Sequence[Step], versions: str = "1-2") -> Scenario:
-    return Scenario(name, "ShareFetch", steps, versions)
-
-
-def _acknowledges(name: str, steps: Sequence[Step], versions: str = "1-2") -> Scenario:
-    return Scenario(name, "ShareAcknowledge", steps, versions)
-
-
-_FETCH = [
-    _fetches(
-        "share-fetch",
-        [
+_FETCH = scenarios_of(
+    {
+        ("share-fetch", "ShareFetch", "1-2"): [
             *FILLED,
             share_fetch(0),
             _nothing(1),
@@ -193,10 +184,7 @@ _FETCH = [
             share_fetch(3, {0: [(0, 8, [_ACCEPT])]}, wait_ms=300),
             _nothing(4),
         ],
-    ),
-    _fetches(
-        "share-fetch-sessions",
-        [
+        ("share-fetch-sessions", "ShareFetch", "1-2"): [
             *FILLED,
             share_fetch(1),
             share_fetch(-1),
@@ -212,10 +200,7 @@ _FETCH = [
             _nothing(3),
             share_fetch(0, {0: ()}, wait_ms=300),
         ],
-    ),
-    _fetches(
-        "share-fetch-partitions",
-        [
+        ("share-fetch-partitions", "ShareFetch", "1-2"): [
             *_TWO_PARTITIONS,
             produced(_FIVE),
             produced(_THREE, partition=1),
@@ -226,10 +211,7 @@ _FETCH = [
             _nothing(4),
             share_fetch(0, {7: (), 8: ()}, wait_ms=300),
         ],
-    ),
-    _fetches(
-        "share-fetch-of-two-partitions",
-        [
+        ("share-fetch-of-two-partitions", "ShareFetch", "1-2"): [
             *_TWO_PARTITIONS,
             produced(_FIVE),
             produced(_THREE, partition=1),
@@ -241,19 +223,13 @@ _FETCH = [
             _nothing(3),
             _nothing(4),
         ],
-    ),
-    _fetches(
-        "share-fetch-unknown-topic",
-        [
+        ("share-fetch-unknown-topic", "ShareFetch", "1-2"): [
             *_START,
             share_fetch(0, topic_id=NO_SUCH_ID, wait_ms=300),
             share_fetch(1, {0: [(0, 4, [_ACCEPT])]}, topic_id=NO_SUCH_ID, wait_ms=300),
             _nothing(2),
         ],
-    ),
-    _fetches(
-        "share-fetch-refused",
-        [
+        ("share-fetch-refused", "ShareFetch", "1-2"): [
             *FILLED,
             share_fetch(0, group_id=None),
             share_fetch(0, member=""),
@@ -261,10 +237,7 @@ _FETCH = [
             share_fetch(0, member="x" * 37),
             share_fetch(0, member="x" * 36),
         ],
-    ),
-    _fetches(
-        "share-fetch-records",
-        [
+        ("share-fetch-records", "ShareFetch", "1-2"): [
             *FILLED,
             share_fetch(0, max_records=0, wait_ms=300),
             share_fetch(1, {}, max_bytes=0, wait_ms=300),
@@ -272,13 +245,12 @@ _FETCH = [
             share_fetch(3, {}, max_records=6),
             _nothing(4),
         ],
-    ),
-    _fetches(
-        "share-fetch-bytes", [*FILLED, share_fetch(0, max_bytes=1), share_fetch(1, {}, max_bytes=1)]
-    ),
-    _fetches(
-        "share-fetch-batch-size",
-        [
+        ("share-fetch-bytes", "ShareFetch", "1-2"): [
+            *FILLED,
+            share_fetch(0, max_bytes=1),
+            share_fetch(1, {}, max_bytes=1),
+        ],
+        ("share-fetch-batch-size", "ShareFetch", "1-2"): [
             *FILLED,
             produced(Batch(["i"])),
             produced(Batch(["j", "k"])),
@@ -286,10 +258,7 @@ _FETCH = [
             acknowledge_by_fetch(1, (0, 10, [_RELEASE])),
             share_fetch(2, {}, batch_size=1),
         ],
-    ),
-    _fetches(
-        "share-fetch-record-limit",
-        [
+        ("share-fetch-record-limit", "ShareFetch", "2"): [
             *FILLED,
             share_fetch(0, max_records=2, share_acquire_mode=1),
             share_fetch(1, {}, max_records=2, share_acquire_mode=1),
@@ -298,11 +267,7 @@ _FETCH = [
             share_fetch(4, {}, max_records=9, share_acquire_mode=1),
             share_fetch(5, {}, max_records=9, share_acquire_mode=1, wait_ms=300),
         ],
-        "2",
-    ),
-    _fetches(
-        "share-fetch-acknowledges",
-        [
+        ("share-fetch-acknowledges", "ShareFetch", "1-2"): [
             *_ACQUIRED,
             acknowledge_by_fetch(1, (0, 1, [_ACCEPT]), (2, 4, [_RELEASE, _REJECT, _GAP])),
             acknowledge_by_fetch(2, (0, 1, [_ACCEPT])),
@@ -311,10 +276,7 @@ _FETCH = [
             acknowledge_by_fetch(5, (5, 7, [_ACCEPT])),
             _nothing(6),
         ],
-    ),
-    _fetches(
-        "share-fetch-acknowledges-elsewhere",
-        [
+        ("share-fetch-acknowledges-elsewhere", "ShareFetch", "1-2"): [
             *_TWO_PARTITIONS,
             produced(_FIVE),
             share_fetch(0, quiet=True),
@@ -322,10 +284,7 @@ _FETCH = [
             share_fetch(2, {1: [(0, 4, [_ACCEPT])], 7: [(0, 4, [_ACCEPT])]}, max_records=0),
             share_fetch(-1, {0: [(0, 4, [_ACCEPT])]}),
         ],
-    ),
-    _fetches(
-        "share-fetch-renews",
-        [
+        ("share-fetch-renews", "ShareFetch", "2"): [
             *_ACQUIRED,
             acknowledge_by_fetch(1, (0, 4, [_RENEW])),
             share_fetch(2, {0: [(0, 4, [_RENEW])]}, is_renew_ack=True),
@@ -340,11 +299,7 @@ _FETCH = [
             ),
             _nothing(3),
         ],
-        "2",
-    ),
-    _fetches(
-        "share-fetch-deliveries",
-        [
+        ("share-fetch-deliveries", "ShareFetch", "1-2"): [
             *_ONE_BATCH,
             share_fetch(0),
             acknowledge_by_fetch(1, (0, 7, [_RELEASE])),
@@ -360,10 +315,7 @@ _FETCH = [
             acknowledge_by_fetch(11, (0, 1, [_RELEASE])),
             share_fetch(12, {}),
         ],
-    ),
-    _fetches(
-        "share-fetch-last-delivery",
-        [
+        ("share-fetch-last-delivery", "ShareFetch", "1-2"): [
             *_ONE_BATCH,
             _configured(share_delivery_count_limit="3"),
             share_fetch(0),
@@ -374,10 +326,7 @@ _FETCH = [
             acknowledge_by_fetch(5, (0, 0, [_RELEASE])),
             share_fetch(6, {}),
         ],
-    ),
-    _fetches(
-        "share-fetch-two-deliveries",
-        [
+        ("share-fetch-two-deliveries", "ShareFetch", "1-2"): [
             *_ONE_BATCH,
             _configured(share_delivery_count_limit="2"),
             share_fetch(0),
@@ -386,10 +335,7 @@ _FETCH = [
             acknowledge_by_fetch(3, (0, 7, [_RELEASE])),
             _nothing(4),
         ],
-    ),
-    _fetches(
-        "share-fetch-lower-limit",
-        [
+        ("share-fetch-lower-limit", "ShareFetch", "1-2"): [
             *_ONE_BATCH,
             share_fetch(0),
             acknowledge_by_fetch(1, (0, 7, [_RELEASE])),
@@ -400,10 +346,7 @@ _FETCH = [
             acknowledge_by_fetch(5, (0, 7, [_RELEASE])),
             _nothing(6),
         ],
-    ),
-    _fetches(
-        "share-fetch-others",
-        [
+        ("share-fetch-others", "ShareFetch", "1-2"): [
             *FILLED,
             share_fetch(0, max_records=1),
             share_fetch(0, member="n", on="b"),
@@ -413,10 +356,7 @@ _FETCH = [
             share_fetch(2, {}, member="n", on="b"),
             acknowledge_by_fetch(3, (0, 4, [_ACCEPT]), member="n", on="b"),
         ],
-    ),
-    _fetches(
-        "share-fetch-transactions",
-        [
+        ("share-fetch-transactions", "ShareFetch", "1-2"): [
             _ON,
             *topic(),
             _configured(share_auto_offset_reset="earliest", share_isolation_level="read_committed"),
@@ -478,10 +418,7 @@ _FETCH = [
             share_fetch(2, {}),
             acknowledge_by_fetch(3, (0, 1, [_ACCEPT]), (4, 4, [_ACCEPT]), (5, 5, [_GAP])),
         ],
-    ),
-    _fetches(
-        "share-fetch-deleted-records",
-        [
+        ("share-fetch-deleted-records", "ShareFetch", "1-2"): [
             *FILLED,
             share_fetch(0, max_records=1),
             acknowledge_by_fetch(1, (0, 4, [_RELEASE])),
@@ -497,10 +434,7 @@ _FETCH = [
             share_fetch(3, {}),
             acknowledge_by_fetch(4, (0, 7, [_ACCEPT])),
         ],
-    ),
-    _fetches(
-        "share-fetch-latest",
-        [
+        ("share-fetch-latest", "ShareFetch", "1-2"): [
             _ON,
             *topic(),
             *_joined(),
@@ -510,10 +444,7 @@ _FETCH = [
             produced(_THREE),
             share_fetch(1, {}),
         ],
-    ),
-    _fetches(
-        "share-fetch-by-duration",
-        [
+        ("share-fetch-by-duration", "ShareFetch", "1-2"): [
             _ON,
             *topic(),
             _configured(share_auto_offset_reset="by_duration:PT1H"),
@@ -523,13 +454,12 @@ _FETCH = [
             produced(_THREE),
             share_fetch(1, {}, wait_ms=1_000),
         ],
-    ),
-]
+    }
+)
 
-_ACKNOWLEDGE = [
-    _acknowledges(
-        "share-acknowledge",
-        [
+_ACKNOWLEDGE = scenarios_of(
+    {
+        ("share-acknowledge", "ShareAcknowledge", "1-2"): [
             *_ACQUIRED,
             share_acknowledge(1, (0, 1, [_ACCEPT]), (2, 4, [_RELEASE, _REJECT, _GAP])),
             share_acknowledge(2, (0, 1, [_ACCEPT])),
@@ -538,10 +468,7 @@ _ACKNOWLEDGE = [
             share_acknowledge(5, (5, 7, [_ACCEPT])),
             share_fetch(6, {}),
         ],
-    ),
-    _acknowledges(
-        "share-acknowledge-sessions",
-        [
+        ("share-acknowledge-sessions", "ShareAcknowledge", "1-2"): [
             *FILLED,
             share_acknowledge(0, (0, 4, [_ACCEPT])),
             share_acknowledge(1, (0, 4, [_ACCEPT])),
@@ -555,10 +482,7 @@ _ACKNOWLEDGE = [
             share_acknowledge(2, (6, 7, [_ACCEPT])),
             share_fetch(0),
         ],
-    ),
-    _acknowledges(
-        "share-acknowledge-refused",
-        [
+        ("share-acknowledge-refused", "ShareAcknowledge", "1-2"): [
             *_ACQUIRED,
             share_acknowledge(1, (0, 4, [_ACCEPT]), group_id=None),
             share_acknowledge(1, (0, 4, [_ACCEPT]), member=""),
@@ -575,10 +499,7 @@ _ACKNOWLEDGE = [
             share_acknowledge(10, (0, 4, [_ACCEPT]), partition=7),
             share_acknowledge(11, (0, 4, [_ACCEPT]), topic_id=NO_SUCH_ID),
         ],
-    ),
-    _acknowledges(
-        "share-acknowledge-unknown-offsets",
-        [
+        ("share-acknowledge-unknown-offsets", "ShareAcknowledge", "1-2"): [
             *_ACQUIRED,
             share_acknowledge(1, (8, 9, [_ACCEPT])),
             share_acknowledge(2, (5, 9, [_ACCEPT])),
@@ -587,19 +508,13 @@ _ACKNOWLEDGE = [
             share_acknowledge(5, (0, 7, [_ACCEPT])),
             share_acknowledge(6, (0, 4, [_ACCEPT]), partition=0, member="n"),
         ],
-    ),
-    _acknowledges(
-        "share-acknowledge-nothing-loaded",
-        [
+        ("share-acknowledge-nothing-loaded", "ShareAcknowledge", "1-2"): [
             *_TWO_PARTITIONS,
             share_fetch(0, {0: ()}, wait_ms=300, quiet=True),
             share_acknowledge(1, (0, 4, [_ACCEPT])),
             share_acknowledge(2, (0, 4, [_ACCEPT]), partition=1),
         ],
-    ),
-    _acknowledges(
-        "share-acknowledge-others",
-        [
+        ("share-acknowledge-others", "ShareAcknowledge", "1-2"): [
             *FILLED,
             share_fetch(0, max_records=1, quiet=True),
             share_fetch(0, member="n", on="b", quiet=True),
@@ -610,10 +525,7 @@ _ACKNOWLEDGE = [
             share_acknowledge(4, (0, 1, [_ACCEPT])),
             share_acknowledge(2, (0, 1, [_ACCEPT]), member="n", on="b"),
         ],
-    ),
-    _acknowledges(
-        "share-acknowledge-renews",
-        [
+        ("share-acknowledge-renews", "ShareAcknowledge", "2"): [
             *_ACQUIRED,
             share_acknowledge(1, (0, 4, [_RENEW]), is_renew_ack=True),
             share_acknowledge(2, (5, 6, [_RENEW]), is_renew_ack=True),
@@ -623,8 +535,7 @@ _ACKNOWLEDGE = [
             share_acknowledge(5, (5, 7, [_RENEW]), is_renew_ack=True),
             share_acknowledge(6, (5, 7, [_ACCEPT])),
         ],
-        "2",
-    ),
-]
+    }
+)
 
 SCENARIOS = [*_FETCH, *_ACKNOWLEDGE]
