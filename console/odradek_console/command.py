@@ -30,13 +30,7 @@ from odradek_cli.common import (
     tell,
 )
 from odradek_cli.options import option
-from odradek_cli.records.record_view import (
-    Decode,
-    RegistryUrl,
-    SchemaFiles,
-    ViewOptions,
-    make_decoders,
-)
+from odradek_cli.records.record_view import Decode, RegistryUrl, SchemaFiles, decoders_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -102,12 +96,8 @@ def console(
     clients = {
         kind: _patient(bootstrap, setting, kind) for kind in ("admin", "consumer", "producer")
     }
-    decoding = ViewOptions(decode=decode, schema=schema, registry=registry)
-    try:
-        decoders = make_decoders(decoding)
-    except ValueError as error:
-        fail(str(error), 2)
-    own = listen or listen_on is not None or proxies or decoding.decodes
+    decoders = decoders_of(decode, schema, registry)
+    own = listen or listen_on is not None or proxies or decode or schema or registry
     served = None if own else asyncio.run(_served(clients["admin"]))
     if served is not None:
         tell(f"odradek console of the broker at {bootstrap}: {served}")

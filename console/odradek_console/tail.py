@@ -2,8 +2,8 @@
 page.
 
 The page gets every record as long as it can keep all of them. A longer burst is sampled: the page
-gets some of the records, the total number of records, and the number of matching records. A tail that falls far behind continues at the end, and reports the number of
-skipped records.
+gets some of the records, the total number of records, and the number of matching records. A tail
+that falls far behind continues at the end, and reports the number of skipped records.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ T = TypeVar("T")
 _TAILS_MAX = 32
 #: The minimum time between two events.
 _TICK_S = 0.25
-#: The maximum number of records in one event, as many as a page keeps. What an event leaves of it is
-#: added to the number of the next event, ROWS_OF_TICK.
+#: The maximum number of records in one event, as many as a page keeps. What an event leaves of it
+#: is added to the number of the next event, ROWS_OF_TICK.
 ROWS_MAX = 1_000
 ROWS_OF_TICK = 100
 _WAIT_MS = 500

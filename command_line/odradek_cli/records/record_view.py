@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
+from odradek_cli.commands import fail
 from odradek_cli.common import tell
 from odradek_cli.options import option
 from odradek_protocol.visible import visible
@@ -178,6 +179,16 @@ def make_decoders(options: ViewOptions) -> Decoders:
         schemas=options.schema or (),
         schema_registry=None if url is None else SchemaRegistry(url),
     )
+
+
+def decoders_of(
+    decode: list[str] | None, schema: list[str] | None, registry: str | None
+) -> Decoders:
+    """The decoders that these options name. Ends the program for a wrong one."""
+    try:
+        return make_decoders(ViewOptions(decode=decode, schema=schema, registry=registry))
+    except ValueError as error:
+        fail(str(error), 2)
 
 
 # --- Decoded records ------------------------------------------------------------------------------

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from odradek_cli.commands import fail
 from odradek_cli.common import BrokerOptions, run
 from odradek_cli.options import option
-from odradek_cli.records.record_view import (
-    Decode,
-    RegistryUrl,
-    SchemaFiles,
-    ViewOptions,
-    make_decoders,
-)
+from odradek_cli.records.record_view import Decode, RegistryUrl, SchemaFiles, decoders_of
 from odradek_cli.tools.masking import Masks
 from odradek_protocol.version import VERSION
 from odradek_protocol.visible import visible
@@ -70,10 +64,7 @@ def mcp(
     except ImportError:
         fail("odradek mcp needs the package mcp: pip install 'odradek[mcp]'")
     masks = Masks(show_values, show_field or (), hide_field or ())
-    try:
-        decoders = make_decoders(ViewOptions(decode=decode, schema=schema, registry=registry))
-    except ValueError as error:
-        fail(str(error), 2)
+    decoders = decoders_of(decode, schema, registry)
     server = MCPServer("odradek", version=VERSION, instructions=_INSTRUCTIONS)
     run(_serve(server, brokers, masks, decoders), close_on_sigterm=True)
 
