@@ -39,7 +39,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.share": 4_076,
     "odradek_broker.storage": 13_229,
     "odradek_broker.telemetry": 1_176,
-    "odradek_cli": 12_133,
+    "odradek_cli": 12_135,
     "odradek_client": 2_661,
     "odradek_client.admin": 4_277,
     "odradek_client.config": 1_392,

@@ -23,8 +23,8 @@ _AT_END = rf"(?=(?:\r\n|[{LINE_ENDS}])?\Z)(?<!\r(?=\n))"
 
 
 class _Dialect(NamedTuple):
-    """What another syntax has for `.` and `$` of Java, and for the escapes outside and inside of a
-    class of characters."""
+    """The parts of another syntax for `.` and `$` of Java, and for the escapes outside and inside
+    of a class of characters."""
 
     any: str
     at_end: str

@@ -69,11 +69,7 @@ class AppendResult:
     duplicate: bool
 
 
-def _ignore(_: object) -> None:
-    pass
-
-
-def _nothing() -> None:
+def _ignore(*_: object) -> None:
     pass
 
 
@@ -151,7 +147,7 @@ class PartitionLog:
         self.on_moved: Callable[[PartitionLog], None] = _ignore
         self.on_offline: Callable[[PartitionLog], None] = _ignore
         self.on_flush_wanted: Callable[[LogDurability], None] = _ignore
-        self.on_flushed: Callable[[], None] = _nothing
+        self.on_flushed: Callable[[], None] = _ignore
         self.watch: ProducerWatch = NOBODY
         self.report = RecoveryReport(topic, partition)
         self.options = options
@@ -274,8 +270,7 @@ class PartitionLog:
         self.offline_reason = "it was deleted"
         # Else all would refer to each other, and only a collection of all garbage would free them.
         self.durability.abandoned()
-        self.on_moved = self.on_offline = _ignore
-        self.on_flushed = _nothing
+        self.on_moved = self.on_offline = self.on_flushed = _ignore
         with suppress(AttributeError):
             del self._reader
 
@@ -597,8 +592,7 @@ class PartitionLog:
     def roll_at(self, base_offset: int, now_ms: int) -> None:
         """Begin a new segment at an offset. After an OSError the old segment stays active."""
         self._files.roll(base_offset, self.config, now_ms)
-        # A flush is requested even with fsync durability: after a roll without an append nothing
-        # else would make the snapshot durable (P-27).
+        # Also with fsync durability: without an append nothing else flushes the snapshot (P-27).
         self.on_flush_wanted(self.durability)
 
     # ---- reading
@@ -607,8 +601,7 @@ class PartitionLog:
         """Whole batches from the one that holds `offset`, all below `upper_bound` (R-16, F-03).
 
         At most `max_bytes`, except that with `minimum_one` the first is returned whole (F-06).
-        Empty if `offset` is at or above `upper_bound`. Raises OffsetOutOfRange (F-07),
-        LogCorrupt, PartitionOffline.
+        Empty at or above `upper_bound`. OffsetOutOfRange (F-07), LogCorrupt, PartitionOffline.
         """
         if self.offline or not self.loaded:
             self.ensure_loaded()

@@ -188,8 +188,8 @@ class LogDurability:
             segment.pin_dirty = self._log.config.durability == "fsync"
 
     def abandoned(self) -> None:
-        """Called when the log is closed for ever. A flush may still be in progress, and a journal may
-        still have records; neither needs the log itself."""
+        """Called when the log is closed for ever. A flush may still be in progress, and a journal
+        may still have records; neither needs the log itself."""
         log = self._log
         self._log = cast(
             FlushedLog,

@@ -530,8 +530,8 @@ SCENARIOS = [
                 ),
                 _written(1),
             ],
-            # The transactional id of these batches does not have their producer id, as after the last epoch
-            # of a producer id.
+            # The transactional id of these batches does not have their producer id, as after the
+            # last epoch of a producer id.
             ("produce-older-epoch-of-another-id", "Produce", "3-12"): [
                 Ask(
                     "WriteTxnMarkers",
@@ -659,7 +659,7 @@ SCENARIOS = [
                 Ask("DescribeProducers", {"topics": [{"name": "@t", "partition_indexes": [0, 0]}]}),
                 Ask("DescribeProducers", {"topics": [{"name": "b@d!", "partition_indexes": [0]}]}),
             ],
-            # The second name has a negative hash; the third name's hash is the smallest 32-bit integer.
+            # The second name has a negative hash, the third the smallest 32-bit integer.
             ("describe-partitions-of-groups", "DescribeTransactions"): [
                 *(
                     add_offsets(group=name, version=3, quiet=True)
