@@ -18,7 +18,7 @@ from odradek_records.lag import (
     age_of,
     committed_offsets,
     end_offsets,
-    group_states,
+    states_of_each,
 )
 
 _KEEP_MS = 3_000
@@ -80,7 +80,7 @@ async def figures_of(
 
     async def ask(admin: Admin) -> dict[str, GroupFigures]:
         found, watched = await _figures(admin, groups)
-        states = await group_states(admin, found)
+        states = await states_of_each(admin, found)
         histories = session.store(LagHistories)
         now_ms = int(time.time() * 1_000)
         for name, told in states.items():

@@ -152,33 +152,33 @@ class LagHistories:
         return found
 
 
-async def group_states(
-    admin: Admin, group_ids: Iterable[str]
+async def states_of_each(
+    admin: Admin, names: Iterable[str], subject: Subject = Subject.GROUP
 ) -> dict[str, dict[str, CurrentState]]:
-    """The states that the broker reports of each group, by name. Empty for brokers other than
-    Odradek's; groups that cannot be described are left out."""
+    """The states that the broker reports of each group, or other subject, by name. Empty for
+    brokers other than Odradek's; subjects that cannot be described are left out."""
     turn = asyncio.Semaphore(_AT_ONCE)
     found: dict[str, dict[str, CurrentState]] = {}
     silent = False
 
-    async def ask(group_id: str) -> None:
+    async def ask(name: str) -> None:
         nonlocal silent
         async with turn:
             if silent:
                 return
             try:
-                histories = await admin.describe_history(Subject.GROUP, group_id, limit=0)
+                histories = await admin.describe_history(subject, name, limit=0)
             except UnsupportedByBroker:
                 silent = True
             except OdradekError:
                 return
             else:
                 states = [state for each in histories for state in each.states]
-                found[group_id] = {state.name: state for state in states}
+                found[name] = {state.name: state for state in states}
 
     async with asyncio.TaskGroup() as tasks:
-        for group_id in group_ids:
-            tasks.create_task(ask(group_id))
+        for name in names:
+            tasks.create_task(ask(name))
     return found
 
 

@@ -4,6 +4,7 @@ another process."""
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -46,10 +47,11 @@ async def test_transactions_are_listed_described_and_aborted(
         await producer.send_and_wait(unique_topic, b"x", partition=0)
         lines = shell.run("txn", "list", "--state", "Ongoing").decode().splitlines()
         assert lines[0].split() == [
-            "TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "EPOCH", "STATE", "AGE-MS"
+            "TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "EPOCH", "STATE", "AGE-MS",
+            "CLIENT-GONE",
         ]  # fmt: skip
         (mine,) = [line.split() for line in lines if unique_topic in line]
-        assert mine[4] == "Ongoing" and int(mine[5]) >= 0
+        assert mine[4] == "Ongoing" and int(mine[5]) >= 0 and mine[6] == "-"
         rows = [json.loads(line) for line in shell.run("txn", "list", "--json").splitlines()]
         (row,) = [row for row in rows if row["transactional_id"] == unique_topic]
         assert row["partitions"] == [f"{unique_topic}-0"]
@@ -72,6 +74,41 @@ async def test_the_timeout_of_a_transaction_of_two_phases_is_none(
         await producer.init_transactions()
         text = shell.run("txn", "describe", unique_topic).decode()
     assert "timeout-ms: none, it waits for its client's decision (two-phase commit)\n" in text
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_an_open_transaction_says_whether_its_client_is_gone(
+    shell: Shell, unique_topic: str, killed: bool
+) -> None:
+    words = ["produce", unique_topic, "--transactional-id", unique_topic]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "odradek", *words, "-X", f"client.id={unique_topic}"],
+        stdin=subprocess.PIPE,
+        env=shell.environment,
+    )
+    with process:
+        assert process.stdin is not None
+
+        def row() -> dict[str, Any]:
+            found = map(json.loads, shell.run("txn", "list", "--json").splitlines())
+            return next((each for each in found if each["transactional_id"] == unique_topic), {})
+
+        try:
+            process.stdin.write(b"one\n")
+            process.stdin.flush()
+            wait_until(lambda: row().get("state") == "Ongoing", "it is open", PATIENCE_S)
+            assert row()["client_gone"] is None
+            if killed:
+                process.kill()
+                wait_until(lambda: row()["client_gone"], "it is gone", PATIENCE_S)
+                told = shell.run("explain", "txn", unique_topic).decode()
+                assert "its client is gone: its last connection ended" in " ".join(told.split())
+                described = shell.run("txn", "describe", unique_topic).decode()
+                assert re.search(r"^client-gone: \d.* ago$", described, re.MULTILINE)
+        finally:
+            process.kill()
+    shell.run("txn", "abort", unique_topic)
+    assert row()["client_gone"] is None
 
 
 def test_wrong_transaction_arguments_are_explained(shell: Shell) -> None:

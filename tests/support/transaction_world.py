@@ -23,6 +23,7 @@ from odradek_broker.coordinator.transactions.decisions import (
 )
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.deferred import Deferred
+from odradek_broker.explain.connections import ConnectionPeers
 from odradek_broker.explain.history import History
 from odradek_broker.explain.transactions import TransactionRecorder
 from odradek_broker.metadata.cluster import TRANSACTIONS_TOPIC
@@ -119,6 +120,7 @@ class TransactionWorld(CoordinatorWorld):
     def _new_coordinator(self) -> Shards[Any]:
         self.producer_history = History(self.clock.wall_ms)
         self.transaction_history = History(self.clock.wall_ms)
+        self.connections = ConnectionPeers(History(self.clock.wall_ms), self.clock.wall_ms)
         recorder = TransactionRecorder(self.transaction_history, self.producer_history)
         self.transactions = self.new_transactions(observer=recorder.record)
         return self.transactions.shards

@@ -22,15 +22,15 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 119_836
+CORE_LINES_MAX = 119_868
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
     "odradek_broker": 5_443,
     "odradek_broker.config": 4_354,
     "odradek_broker.coordinator": 17_110,
-    "odradek_broker.explain": 3_630,
-    "odradek_broker.handlers": 9_192,
+    "odradek_broker.explain": 3_667,
+    "odradek_broker.handlers": 9_194,
     "odradek_broker.metadata": 4_404,
     "odradek_broker.metrics": 1_673,
     "odradek_broker.platform": 1_287,
@@ -39,7 +39,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.share": 4_076,
     "odradek_broker.storage": 13_229,
     "odradek_broker.telemetry": 1_176,
-    "odradek_cli": 12_135,
+    "odradek_cli": 12_161,
     "odradek_client": 2_661,
     "odradek_client.admin": 4_277,
     "odradek_client.config": 1_392,

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from odradek_broker.explain.history import LIST_MAX, History, SubjectState, left_out, remark
-from odradek_broker.explain.sentences import EventKind, duration_text
+from odradek_broker.explain.sentences import EventKind, describe_client, duration_text
 from odradek_broker.request import ANONYMOUS, Peer
+from odradek_broker.slices import paced
 
 
 class ConnectionPeers:
@@ -59,6 +60,20 @@ class ConnectionPeers:
                 requests=peer.requests,
                 reason=peer.end or "the client closed it",
             )
+
+    async def end_of(self, client: str) -> str | None:
+        """The time at which the last connection of a client ended, in words; None if the client
+        has a connection, or the end is not remembered. `client`: as `describe_client` names it."""
+        async for peer in paced(self.peers.values()):
+            if describe_client(peer.client_id, peer.host) == client:
+                return None
+        name = client.removeprefix("client ").rpartition(" at ")[0]
+        events = self.history.about("" if name == "(no id)" else name).events
+        for event in reversed(events):
+            same = describe_client(name, str(event.fields["host"])) == client
+            if same and event.kind is EventKind.CLIENT_DISCONNECTED:
+                return f"{duration_text(self._wall_ms() - event.last_ms)} ago"
+        return None
 
     def states_of(self, client_id: str) -> list[SubjectState]:
         """The states of the first open connections of a client id, and the number of further

@@ -214,6 +214,7 @@ class EventKind(Enum):
     # --- Current states ---
     NOW_TRANSACTION = (
         "{state}, producer id {producer_id}, epoch {epoch}[; open for {age}][, {timeout} are allowed]"
+        "[; its client is gone: its last connection ended {gone}]"
         "[; partitions {partitions}][; last change {updated} ago][ ({note})]"
     )
     NOW_PRODUCER = (

@@ -6,6 +6,7 @@ histories of the transactional id and of its producer ids.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import assert_never
 
@@ -26,7 +27,14 @@ from odradek_broker.coordinator.transactions.events import (
     TransactionTimedOut,
 )
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
-from odradek_broker.explain.history import Fields, History, SubjectState, remark
+from odradek_broker.explain.history import (
+    TEXT_MAX,
+    Fields,
+    History,
+    RecordedEvent,
+    SubjectState,
+    remark,
+)
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_PRODUCER_ID
@@ -252,11 +260,23 @@ def why_refused(
 # --- Current states ---
 
 
+def client_of(events: Sequence[RecordedEvent]) -> str | None:
+    """The client that last changed a transaction, as `describe_client` names it; None if it is not
+    known, or has a name of which events show only a part."""
+    clients = (
+        str(event.fields["client"])
+        for event in reversed(events)
+        if event.kind is _K.TRANSACTION_STEP and "client" in event.fields
+    )
+    client = next(clients, None)
+    return None if client is None or len(client) >= TEXT_MAX else client
+
+
 def state_of_transaction(
-    current: Transaction | None, wall_ms: int, started_ms: int
+    current: Transaction | None, wall_ms: int, started_ms: int, gone: str | None = None
 ) -> SubjectState:
-    """The current state of a transactional id. `started_ms`: the time at which the history
-    began."""
+    """The current state of a transactional id. `started_ms`: the time at which the history began;
+    `gone`: the time at which the last connection of its client ended, None if it has one."""
     if current is None:
         return remark("nothing is known of this transactional id any more")
     is_open = current.state is _S.ONGOING or current.state.is_prepared
@@ -271,6 +291,7 @@ def state_of_transaction(
         partitions=current.partitions,
         age=duration_text(wall_ms - current.start_ms) if is_open else None,
         timeout=timeout if current.state is _S.ONGOING else None,
+        gone=gone if current.state is _S.ONGOING else None,
         updated=duration_text(wall_ms - updated_ms) if updated_ms >= 0 else None,
         note=found if updated_ms < started_ms else None,
     )

@@ -39,7 +39,7 @@ from odradek_broker.explain.share_groups import (
     states_of_share_partitions,
 )
 from odradek_broker.explain.texts import Rights, event_values, state_text
-from odradek_broker.explain.transactions import state_of_owner, state_of_transaction
+from odradek_broker.explain.transactions import client_of, state_of_owner, state_of_transaction
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
@@ -139,7 +139,9 @@ async def _transaction(question: _Question) -> DescribeHistoryResponse:
     history = node.transaction_history
     if transaction is None and not history.about(name).events:
         return _failed(_E.TRANSACTIONAL_ID_NOT_FOUND)
-    now = state_of_transaction(transaction, node.clock.wall_ms(), history.started_ms)
+    client = client_of(history.about(name).events)
+    gone = None if client is None else await node.connections.end_of(client)
+    now = state_of_transaction(transaction, node.clock.wall_ms(), history.started_ms, gone)
     return await question.answered(history, [now])
 
 

@@ -108,10 +108,10 @@ async def _partitions(admin: Admin) -> AsyncIterator[CheckResult]:
 
 
 async def _groups(admin: Admin) -> AsyncIterator[CheckResult]:
-    from odradek_records.lag import age_of, group_states
+    from odradek_records.lag import age_of, states_of_each
 
     listed = sorted(each.group_id for each in await admin.list_groups())
-    states = await group_states(admin, listed[:_GROUPS_MAX])
+    states = await states_of_each(admin, listed[:_GROUPS_MAX])
     well = 0
     for name, told in states.items():
         verdict = told.get("now_verdict")

@@ -32,7 +32,7 @@ from odradek_records.lag import (
     age_of,
     committed_offsets,
     end_offsets,
-    group_states,
+    states_of_each,
 )
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class _Watch:
         partitions = await had("topics", _partitions(admin, missing), [])
         listed = await had("groups", admin.list_groups(), [])
         positions = await had("positions of groups", _positions(admin, listed, missing), {})
-        told = await had("ages of groups", group_states(admin, positions), {})
+        told = await had("ages of groups", states_of_each(admin, positions), {})
         shares = await had("lag of share groups", _share_lags(admin, listed), {})
         wanted = {tp for each in positions.values() for tp in each} | set(partitions)
         at_ms = self.now_ms()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek_cli.commands import fail
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from odradek_client.errors import OdradekError
 
 app = Commands(help="List, describe, abort transactions.")
+#: The maximum number of open transactions for whose clients the broker is asked.
+_OPEN_MAX = 200
 
 
 def _age_ms(described: TransactionDescription) -> int | None:
@@ -35,7 +38,25 @@ def _age_ms(described: TransactionDescription) -> int | None:
     return max(0, int(time.time() * 1000) - described.start_ms)
 
 
-def _row(described: TransactionDescription) -> dict[str, Any]:
+async def _rows(
+    admin: Admin, found: Mapping[str, TransactionDescription], names: Iterable[str]
+) -> list[dict[str, Any]]:
+    """A row for each transactional id; `client_gone` is only known of the first open ones."""
+    from odradek_client.admin.history import Subject
+    from odradek_records.lag import states_of_each
+
+    there = [found[name] for name in names if name in found]
+    being_open = [each.transactional_id for each in there if each.is_open][:_OPEN_MAX]
+    told = await states_of_each(admin, being_open, Subject.TRANSACTIONAL_ID)
+    gone = {
+        name: states["now_transaction"].details.get("gone")
+        for name, states in told.items()
+        if "now_transaction" in states
+    }
+    return [_row(each, gone.get(each.transactional_id)) for each in there]
+
+
+def _row(described: TransactionDescription, gone: str | None) -> dict[str, Any]:
     return {
         "transactional_id": described.transactional_id,
         "coordinator": described.coordinator,
@@ -45,6 +66,7 @@ def _row(described: TransactionDescription) -> dict[str, Any]:
         "timeout_ms": described.timeout_ms,
         "start_ms": described.start_ms,
         "age_ms": _age_ms(described),
+        "client_gone": gone,
         "partitions": [f"{topic}-{index}" for topic, index in described.partitions],
     }
 
@@ -64,7 +86,11 @@ def list_(
     ] = -1,
     as_json: AsJson = False,
 ) -> None:
-    """List all transactional ids, and how long their transactions have been open."""
+    """List all transactional ids, and how long their transactions have been open.
+
+    CLIENT-GONE: when the last connection of an open transaction's client ended, as far as an
+    Odradek broker knows it; nobody is left to commit or abort.
+    """
 
     from odradek_protocol.errors import ErrorCode
 
@@ -72,12 +98,13 @@ def list_(
         listed = await admin.list_transactions(states=state or (), longer_than_ms=longer_than_ms)
         ids = [each.transactional_id for each in listed]
         found = await admin.describe_transactions(ids, raise_errors=False)
-        rows = [_row(found[name]) for name in ids if name in found]
-        return rows, errors_but(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, found)
+        return await _rows(admin, found, ids), errors_but(
+            ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, found
+        )
 
     rows, errors = brokers.ask(main)
-    headings = "TRANSACTIONAL-ID COORDINATOR PRODUCER-ID EPOCH STATE AGE-MS"
-    print_rows(headings, rows, as_json=as_json, nothing=None, drop="COORDINATOR EPOCH")
+    headings = "TRANSACTIONAL-ID COORDINATOR PRODUCER-ID EPOCH STATE AGE-MS CLIENT-GONE"
+    print_rows(headings, rows, as_json=as_json, nothing=None, drop="COORDINATOR EPOCH PRODUCER-ID")
     end_with(errors)
 
 
@@ -92,8 +119,7 @@ def describe(
 
     async def main(admin: Admin) -> tuple[list[dict[str, Any]], list[OdradekError]]:
         found = await admin.describe_transactions(transactional_ids, raise_errors=False)
-        rows = [_row(found[name]) for name in transactional_ids if name in found]
-        return rows, list(found.errors.values())
+        return await _rows(admin, found, transactional_ids), list(found.errors.values())
 
     rows, errors = brokers.ask(main)
     for row in rows:

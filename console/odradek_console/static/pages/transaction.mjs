@@ -8,6 +8,12 @@ import { Age, TransactionState, timeoutOf } from "./transactions.mjs";
 
 const right = (label) => ({ label, align: "right" });
 
+/** Whether somebody is left who can end the transaction, as far as the broker knows. */
+function Gone({ history }) {
+  const gone = history.states.find((state) => state.name === "now_transaction")?.details.gone;
+  return gone && html`<p>Its client is gone: its last connection ended ${visible(gone)}.</p>`;
+}
+
 function WhatToDo({ data }) {
   const command = html`<${Command}>odradek txn abort ${quoted(data.transactional_id)}<//>`;
   if (!data.open) return html`<p>No transaction is open: this id holds nothing back.</p>`;
@@ -41,7 +47,7 @@ const Shown = ({ data }) => html`
     <${Figure} label="Partitions" value=${count(data.partitions_total)} />
     <${Figure} label="Coordinator" value=${`Node ${data.coordinator}`} />
   </section>
-  <section><h2>What to do</h2><${WhatToDo} data=${data} /></section>
+  <section><h2>What to do</h2>${data.open && html`<${Gone} history=${data.history} />`}<${WhatToDo} data=${data} /></section>
   ${data.partitions.length > 0 && html`<section><h2>Partitions</h2><${Partitions} data=${data} /></section>`}
 `;
 
