@@ -131,7 +131,8 @@ class ConnectionSession(asyncio.BufferedProtocol):
     `on_closed` is called once, when the connection is closed. `listener`: the name of the listener
     that accepted the connection. `admit` gets the session and the transport; it sets the user of
     the peer, and decides whether the connection may stay. `sasl`: the listener's SASL; None if
-    clients need not authenticate by SASL. `peer_log`: the log of misbehaving peers of all connections.
+    clients need not authenticate by SASL. `peer_log`: the log of misbehaving peers of all
+    connections.
     """
 
     def __init__(
