@@ -31,7 +31,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.coordinator": 17_110,
     "odradek_broker.explain": 3_667,
     "odradek_broker.handlers": 9_194,
-    "odradek_broker.metadata": 4_404,
+    "odradek_broker.metadata": 4_405,
     "odradek_broker.metrics": 1_673,
     "odradek_broker.platform": 1_287,
     "odradek_broker.security": 1_883,

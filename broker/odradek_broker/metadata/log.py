@@ -158,11 +158,12 @@ class MetadataLog:
             # The start must fail if settings are unreadable, because with defaults instead of these
             # settings, retention might delete records.
             self._metadata.log_config(name)
-        newest = log.max_timestamp_offset_at_once()
+        # A start cannot try again later, so indexes that do not match are rebuilt at once (L-33).
+        with log.options.handles.without_background():
+            newest = log.max_timestamp_offset()
+        last_record_ms = usable[-1].timestamp_ms if usable else -1
         if newest is not None:
             last_record_ms = newest[1]
-        else:
-            last_record_ms = usable[-1].timestamp_ms if usable else -1
         self._snapshotter.found(usable, tail_bytes, last_record_ms)
 
     def _replay_snapshot(

@@ -692,9 +692,3 @@ class PartitionLog:
         self.ensure_loaded()
         bound = self.log_end_offset if upper_bound is None else upper_bound
         return self._reader.latest_timestamp(self.log_start_offset, bound, known)
-
-    def max_timestamp_offset_at_once(self) -> tuple[int, int] | None:
-        """The same as `max_timestamp_offset`, but indexes that do not match are rebuilt before the
-        call returns, because a broker that starts cannot try again (L-33)."""
-        with self.options.handles.without_background():
-            return self.max_timestamp_offset()

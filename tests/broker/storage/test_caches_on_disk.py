@@ -147,6 +147,8 @@ class CachesWorld(NodeWorld):
         partition = self.node.partition("t", 0)
         assert partition is not None
         values = list(partition.read_stored())
+        with log.options.handles.without_background():
+            largest = log.max_timestamp_offset()
         return {
             "producers": {
                 entry.producer_id: (
@@ -165,7 +167,7 @@ class CachesWorld(NodeWorld):
             ],
             "ends": (log.log_start_offset, log.log_end_offset),
             "time": log.offset_for_timestamp(NOW_MS, log.log_end_offset),
-            "largest": log.max_timestamp_offset_at_once(),
+            "largest": largest,
         }
 
 
