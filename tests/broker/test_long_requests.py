@@ -4,15 +4,18 @@ longest callback are counted (rule N-57)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
 
 import budget
+from at_once import at_once
 from large_requests import CountedBroker, array_paths, large_request
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.request import CloseConnection
+from odradek_broker.server.dispatch import elements_of
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.fetch import (
@@ -23,6 +26,11 @@ from odradek_protocol.schemas.fetch import (
     ForgottenTopic,
 )
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
+from odradek_protocol.schemas.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from odradek_protocol.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -193,3 +201,11 @@ def test_n57_no_share_fetch_of_many_partitions_holds_the_loop(large_topic: Count
     assert steps <= STEPS_MAX
     large_topic.settle()
     assert not partition.data_waiters
+
+
+def test_n57_the_elements_of_a_long_request_are_freed_one_by_one() -> None:
+    """Else the partitions of a topic would be freed with it."""
+    partitions = [[ListOffsetsPartition(partition_index=n)] * 2 for n in range(3)]
+    topics = [ListOffsetsTopic(name="a", partitions=each) for each in partitions]
+    elements = at_once(elements_of(ListOffsetsRequest(topics=topics)))
+    assert elements == [*chain(*partitions), *topics]

@@ -8,7 +8,7 @@ from odradek_broker.handlers._parts import MetadataParts
 from odradek_broker.metadata.scram import describe_scram_credentials
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
-from odradek_broker.slices import paced
+from odradek_broker.slices import in_pieces, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_user_scram_credentials import (
     CredentialInfo,
@@ -22,7 +22,7 @@ async def handle(
     node: MetadataParts, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """All users with credentials, or the requested ones."""
-    users = [each.name for each in request.users or ()]
+    users = [each.name async for some in in_pieces(request.users or ()) for each in some]
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeUserScramCredentialsResponse(
@@ -33,7 +33,9 @@ async def handle(
                 async for user in paced(users)
             ],
         )
-    times = Counter(users)
+    times: Counter[str] = Counter()
+    async for some in in_pieces(users):
+        times.update(some)
     return DescribeUserScramCredentialsResponse(
         results=[
             _result(node, user, times[user])

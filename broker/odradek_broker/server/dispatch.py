@@ -29,14 +29,14 @@ from odradek_broker.request import (
     UnservedKey,
 )
 from odradek_broker.server import too_large
-from odradek_broker.slices import Work, let_go, with_pauses
+from odradek_broker.slices import Work, in_pieces, let_go, with_pauses
 from odradek_protocol import codec, frames
 from odradek_protocol.codec import Buffer
 from odradek_protocol.fetch_frames import read_one_fetch
 from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.lazy_tuple import NamedTuple
-from odradek_protocol.message import Message
+from odradek_protocol.message import Message, Struct
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.produce_frames import read_one_batch
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
@@ -182,15 +182,24 @@ def _unserved(key: int) -> str:
     return f"request of {name} (key {key}), which is not served"
 
 
-def _elements(message: object) -> list[list[Any]]:
-    """Copies of the long lists of a message, so that their elements can be freed some at a time
-    when the message is not used any more."""
-    if not isinstance(message, Message):
-        return []
-    lists = [getattr(message, spec.name) for spec in message.fields]
-    return [
-        list(each) for each in lists if isinstance(each, list) and len(each) > _ELEMENTS_AT_ONCE
-    ]
+async def elements_of(message: object) -> list[Any]:
+    """The elements of all lists of a message, so that they can be freed some at a time, from the
+    end, when the message is not used any more. The inner ones are first: an element does not free
+    what it has."""
+    found: list[Any] = []
+    level = [message] if isinstance(message, Message) else []
+    while level:
+        elements: list[Any] = []
+        structs: list[Any] = []
+        async for some in in_pieces(level):
+            for struct in some:
+                for spec in struct.fields:
+                    each = getattr(struct, spec.name)
+                    if isinstance(each, list) and each:
+                        elements += each
+                        structs += each if isinstance(each[0], Struct) else ()
+        found, level = elements + found, structs
+    return found
 
 
 def _resolve(
@@ -323,9 +332,9 @@ class Dispatcher:
             raise CloseConnection(str(error)) from error
         reply = self._handle(peer, api, header, context, request, many=True)
         answer = await reply if isinstance(reply, Deferred) else reply
-        elements = _elements(request)
+        elements = await elements_of(request)
         del request
-        await let_go(*elements)
+        await let_go(elements)
         return answer
 
     def _handle(
@@ -437,9 +446,9 @@ class Dispatcher:
         quota = self._quotas.request
         if quota is None or in_flight.api.key in _EXEMPT or not isinstance(arrived, Message):
             encoded = await self._encoded_in_slices(in_flight, arrived)
-            elements = _elements(arrived)
+            elements = await elements_of(arrived)
             del arrived, reply
-            await let_go(*elements)
+            await let_go(elements)
             return encoded
         quota.record(in_flight.context, in_flight.handled_us / _PERCENT_US)
         began_us = self._node.slices.busy_us()
