@@ -74,6 +74,8 @@ export function Chart({ label, data, lines }) {
       {
         width: box.current.clientWidth,
         height: HEIGHT_PX,
+        // Room for the half of the last time; a second axis has its own.
+        padding: [null, scales.length > 1 ? null : 30, null, null],
         tzDate: zoned,
         cursor: { drag: { x: true, y: false } },
         scales: {

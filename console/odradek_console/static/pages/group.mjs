@@ -173,11 +173,11 @@ function Shown({ data, at }) {
   const shown = streams ? streams.tasks : data.topics;
   const verdict = data.history.states.find((state) => state.name === "now_verdict");
   return html`
-    ${verdict && html`<p><${Verdict} verdict=${{ verdict: verdict.details.verdict, text: verdict.text }} /> ${visible(verdict.text)}</p>`}
+    ${verdict && html`<p><${Verdict} verdict=${{ verdict: verdict.details.verdict, text: verdict.text }} /> ${visible(verdict.text.replace(`${verdict.details.verdict}: `, ""))}</p>`}
     <${Missing} reasons=${data.missing} />
     <section class="figures" aria-label="Figures">
       <${Figure} label="Lag, records" value=${count(records)} />
-      <${Figure} label="Oldest record not read" value=${age === null || (atLeast && age < 1000) ? "–" : `${atLeast ? "≥ " : ""}${duration(age)}`}
+      <${Figure} label="Oldest record not read" value=${!records || age === null || (atLeast && age < 1000) ? "–" : `${atLeast ? "≥ " : ""}${duration(age)}`}
         note=${atLeast ? "it came before the console watched" : null} />
       <${Figure} label="Members" value=${count(data.members_total)} note=${data.assignor && `assignor ${visible(data.assignor)}`} />
       ${known(data.epoch) && html`<${Figure} label="Group epoch" value=${count(data.epoch)}
