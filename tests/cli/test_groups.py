@@ -89,7 +89,11 @@ def test_group_describe_shows_the_verdict_of_the_broker(shell: Shell, topic: str
     shell.run("group", "describe", topic)
     assert shell.stderr.endswith(f"group '{topic}' is OK: it keeps up in all 2 partitions\n")
     (row,) = rows(shell.run("group", "describe", topic, "--json"))
-    assert row["verdict"] == {"status": "OK", "text": "OK: it keeps up in all 2 partitions"}
+    assert row["verdict"] == {
+        "status": "OK",
+        "cause": None,
+        "text": "OK: it keeps up in all 2 partitions",
+    }
 
 
 def test_group_describe_shows_no_verdict_of_other_brokers(

@@ -86,7 +86,14 @@ NOW = replace(
     ends={A0: 110, A1: 50, B0: 3},
     groups=[
         GroupSample("idle", "classic", "Empty"),
-        GroupSample("slow", "consumer", "Stable", LagPoint(3_000, 1_500, 65_000, True)),
+        GroupSample(
+            "slow",
+            "consumer",
+            "Stable",
+            LagPoint(3_000, 1_500, 65_000, True),
+            "WARNING",
+            "WARNING: it falls behind",
+        ),
         GroupSample("moving", "consumer", "Reconciling", LagPoint(3_000, 0, 0, False)),
     ],
     transactions=[
@@ -151,7 +158,7 @@ def test_a_frame_as_json_has_the_age_of_open_transactions() -> None:
     assert shown["missing"] == ["topics: 5,000 of 6,000 partitions are watched"]
     assert shown["groups"][0] == {
         "group": "slow", "kind": "consumer", "state": "Stable", "lag": 1_500, "age_ms": 65_000,
-        "age_at_least": True,
+        "age_at_least": True, "verdict": "WARNING", "sentence": "WARNING: it falls behind",
     }  # fmt: skip
 
 
@@ -175,8 +182,8 @@ def test_a_frame_is_printed_as_text() -> None:
     words = [line.split() for line in lines]
     assert ["!", "Partition", "a-0", "is", "offline."] in words
     assert ["a", "2", "5.0"] in words and ["b", "1", "0"] in words
-    assert ["slow", "consumer", "Stable", "1,500", ">", "1", "min"] in words
-    assert ["idle", "classic", "Empty", "-", "-"] in words
+    assert ["slow", "consumer", "Stable", "WARNING", "1,500", ">", "1", "min"] in words
+    assert ["idle", "classic", "Empty", "-", "-", "-"] in words
     assert ["Produce", "1", "9,000.0", "ms", "more"] in words
     assert ["early", "1", "2.0", "s"] in words
     assert lines[-1] == "missing: topics: 5,000 of 6,000 partitions are watched"
@@ -277,7 +284,7 @@ def test_the_lag_of_a_share_group_is_that_of_the_broker(
 async def test_a_frame_of_odradek_has_bytes_connections_and_transactions(
     live_bootstrap: str, unique_topic: str
 ) -> None:
-    from odradek_cli.cluster.top import _Watch
+    from odradek_cli.cluster.top import Watch
     from odradek_client.admin import Admin
 
     async with (
@@ -285,7 +292,7 @@ async def test_a_frame_of_odradek_has_bytes_connections_and_transactions(
         Producer(bootstrap_servers=live_bootstrap, transactional_id=unique_topic) as producer,
     ):
         await admin.create_topics([NewTopic(unique_topic, 1)])
-        watch = _Watch(1.0)
+        watch = Watch(1.0)
         await watch.frame(admin)
         await producer.init_transactions()
         await producer.begin_transaction()

@@ -29,7 +29,7 @@ class Section(Enum):
 _WARNINGS = frozenset(
     {
         *("transaction_open", "certificate_expires", "journal_nearly_full", "event_loop_late"),
-        *("flushes_slow", "rebalance_storm", "records_given_up", "mirror_silent"),
+        *("flushes_slow", "group_behind", "rebalance_storm", "records_given_up", "mirror_silent"),
     }
 )
 

@@ -65,7 +65,7 @@ def top(
     after one interval. Output to a pipe or file is also one frame. Connections, requests and
     throughput in bytes come from Odradek's brokers; any Kafka has the rest.
     """
-    watch = _Watch(interval)
+    watch = Watch(interval)
     if once or as_json or not sys.stdout.isatty():
         frame = run(_once(watch, brokers), close_on_sigterm=True)
         if as_json:
@@ -83,7 +83,7 @@ def _print(frame: Frame) -> None:
     console.print(render(frame, height=_HEIGHT_WITHOUT_TERMINAL))
 
 
-async def _once(watch: _Watch, brokers: BrokerOptions) -> Frame:
+async def _once(watch: Watch, brokers: BrokerOptions) -> Frame:
     async with brokers.admin() as admin:
         await watch.frame(admin)
         await asyncio.sleep(watch.interval_s)
@@ -93,7 +93,7 @@ async def _once(watch: _Watch, brokers: BrokerOptions) -> Frame:
 # --- Live -----------------------------------------------------------------------------------------
 
 
-async def _live(watch: _Watch, brokers: BrokerOptions) -> None:
+async def _live(watch: Watch, brokers: BrokerOptions) -> None:
     from rich.console import Console
     from rich.live import Live
 
@@ -124,7 +124,7 @@ async def _live(watch: _Watch, brokers: BrokerOptions) -> None:
 
 
 async def _events(
-    watch: _Watch, admin: Admin, keys: asyncio.Queue[str]
+    watch: Watch, admin: Admin, keys: asyncio.Queue[str]
 ) -> AsyncIterator[Frame | OdradekError | str]:
     """Yields a frame at the start of each interval, or the error that prevented the frame. In
     between, yields each key as soon as it is pressed."""
@@ -177,7 +177,7 @@ def _keys() -> Iterator[asyncio.Queue[str]]:
 
 
 @dataclass
-class _Watch:
+class Watch:
     """The samples of a cluster over time."""
 
     interval_s: float
@@ -230,6 +230,7 @@ class _Watch:
                     )
                     if each.group_id not in shares
                     else LagPoint(at_ms, shares[each.group_id], None, False),
+                    *_verdict(told.get(each.group_id, {})),
                 )
                 for each in listed
             ],
@@ -250,6 +251,12 @@ class _Watch:
             return None
         age = age_of({name: state.details for name, state in told.items()})
         return self._histories.of(group_id).add(at_ms, positions, own, age)
+
+
+def _verdict(told: Mapping[str, CurrentState]) -> tuple[str, str]:
+    """The verdict about a group and its sentence, if the broker gives one."""
+    found = told.get("now_verdict")
+    return ("", "") if found is None else (found.details["verdict"], found.text)
 
 
 async def _brokers(admin: Admin, nodes: list[int]) -> dict[int, BrokerDescription]:

@@ -45,13 +45,15 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class GroupSample:
-    """A group. `lag`: None if it has no positions. `members`: None if the group was not
-    described."""
+    """A group. `lag`: None if it has no positions. `verdict`: the broker's verdict, with its
+    sentence; empty if the broker gives none."""
 
     group_id: str
     kind: str
     state: str
     lag: LagPoint | None = None
+    verdict: str = ""
+    sentence: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class TopicRate:
 @dataclass(frozen=True)
 class GroupLag:
     """The lag of a group in records, and the age of the oldest unread record. `age_at_least`: the
-    record may be older, because it was appended before the first sample."""
+    record may be older, because it was appended before the first sample. `verdict` and `sentence`
+    are the broker's."""
 
     group: str
     kind: str
@@ -89,6 +92,8 @@ class GroupLag:
     lag: int | None
     age_ms: int | None
     age_at_least: bool
+    verdict: str
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -225,6 +230,8 @@ def _groups(groups: list[GroupSample]) -> list[GroupLag]:
             None if each.lag is None else each.lag.records,
             None if each.lag is None else each.lag.age_ms,
             each.lag is not None and each.lag.at_least,
+            each.verdict,
+            each.sentence,
         )
         for each in groups
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek_cli.cluster.cluster import size_text
 from odradek_cli.cluster.top_frame import Frame, GroupLag, OpenTransaction, SlowRequests, TopicRate
-from odradek_cli.layout import shortened
+from odradek_cli.layout import shortened, wrap
 from odradek_client.words import counted
 from odradek_protocol.visible import visible, width
 
@@ -25,6 +25,8 @@ _ROWS_MIN = 3
 _SLOW_ROWS = 4
 _TRANSACTION_ROWS = 4
 _NOTES_MAX = 4
+#: Problems may take this part of the lines of the screen.
+_SHARE_OF_PROBLEMS = 3
 #: The ways to sort topics and groups.
 SORTS = ("rate", "name")
 
@@ -36,7 +38,8 @@ def render(
     the line reports an error."""
     from rich.console import Group
 
-    notes = [*frame.problems[:_NOTES_MAX], *frame.missing[:_NOTES_MAX]]
+    problems = list(_problem_lines(frame.problems, height // _SHARE_OF_PROBLEMS))
+    notes = [*problems, *frame.missing[:_NOTES_MAX]]
     slow, transactions = frame.slow[:_SLOW_ROWS], frame.transactions[:_TRANSACTION_ROWS]
     used = _LINES_AROUND + len(notes) + (len(slow) + 3 if slow else 0)
     used += len(transactions) + 3 if transactions else 0
@@ -44,7 +47,7 @@ def render(
     parts: list[RenderableType] = [_head(frame), _figures(frame)]
     if note:
         parts.append(_styled(note, "bold red" if trouble else "dim"))
-    parts += [_styled(f"! {each}", "red") for each in frame.problems[:_NOTES_MAX]]
+    parts += [_styled(each, "red") for each in problems]
     tables = [_topics(frame, rows, sort), _groups(frame, rows, sort)]
     if slow:
         tables.append(_requests(slow))
@@ -54,6 +57,19 @@ def render(
         parts += ["", table]
     parts += [_styled(f"missing: {each}", "dim") for each in frame.missing[:_NOTES_MAX]]
     return Group(*parts)
+
+
+def _problem_lines(problems: Sequence[str], lines_max: int) -> Iterator[str]:
+    """The lines of whole sentences: of the first one, and of as many others as there is room
+    for."""
+    used = 0
+    for number, each in enumerate(problems):
+        lines = wrap(each, "! ")
+        if number and used + len(lines) > lines_max:
+            yield f"! {counted(len(problems) - number, 'problem')} more"
+            return
+        used += len(lines)
+        yield from lines
 
 
 class _Figures:
@@ -163,11 +179,15 @@ def _groups(frame: Frame, rows: int, sort: str) -> Table:
     groups: list[GroupLag] = frame.groups
     if sort == "name":
         groups = sorted(groups, key=lambda each: each.group)
-    table = _table("GROUP", "TYPE", "STATE", "LAG", "AGE", sorted_by=_MARKED[sort][1])
+    table = _table("GROUP", "TYPE", "STATE", "VERDICT", "LAG", "AGE", sorted_by=_MARKED[sort][1])
     for each in groups[:rows]:
         style = "yellow" if each.group in frame.rebalancing else None
-        lag = "-" if each.lag is None else f"{each.lag:,}"
-        table.add_row(_Name(each.group), each.kind, each.state, lag, _age(each), style=style)
+        if each.verdict not in ("", "OK"):
+            style = "red"
+        lag, verdict = "-" if each.lag is None else f"{each.lag:,}", visible(each.verdict) or "-"
+        table.add_row(
+            _Name(each.group), each.kind, each.state, verdict, lag, _age(each), style=style
+        )
     _more(table, len(groups) - rows, "group")
     return table
 

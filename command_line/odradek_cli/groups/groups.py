@@ -28,6 +28,7 @@ from odradek_records.offset_reset import Partition, parse_topics
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
     from odradek_client.admin.groups import GroupDescription, GroupMember
+    from odradek_client.admin.history import CurrentState
     from odradek_client.errors import OdradekError
     from odradek_client.network.cluster import BrokerAddress
     from odradek_client.structs import OffsetAndMetadata, TopicPartition
@@ -132,6 +133,7 @@ async def group_rows(
     be described."""
     from odradek_client.admin import LATEST
     from odradek_protocol.errors import ErrorCode
+    from odradek_records.lag import group_states
 
     names = groups or [each.group_id for each in await admin.list_groups()]
     described = await admin.describe_groups(names, raise_errors=False)
@@ -145,31 +147,26 @@ async def group_rows(
     ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST), raise_errors=False)
     end_offsets = {tp: None if end is None else end.offset for tp, end in ends.items()}
     brokers = {each.node_id: each for each in (await admin.describe_cluster()).brokers}
+    states = await group_states(admin, committed)
     return [
         {
             **_group_row(each, committed[each.group_id], end_offsets),
-            "verdict": await _verdict(admin, each.group_id),
+            "verdict": _verdict(states.get(each.group_id, {})),
             "coordinator": _address(brokers.get(each.coordinator)),
         }
         for each in found
     ], errors
 
 
-async def _verdict(admin: Admin, group_id: str) -> dict[str, str] | None:
+def _verdict(states: Mapping[str, CurrentState]) -> dict[str, str | None] | None:
     """The broker's verdict about a group, with a sentence. None for a broker without verdicts, such
     as Apache Kafka. The command makes no verdict of its own, because one description of a group
     does not show whether the group makes progress."""
-    from odradek_client.admin.history import NothingKnown, Subject
-    from odradek_client.errors import UnsupportedByBroker
-
-    try:
-        found = await admin.describe_history(Subject.GROUP, group_id, limit=0)
-    except (UnsupportedByBroker, NothingKnown):
+    found = states.get("now_verdict")
+    if found is None:
         return None
-    for state in (state for each in found for state in each.states):
-        if state.name == "now_verdict":
-            return {"status": state.details["verdict"], "text": state.text}
-    return None
+    details = found.details
+    return {"status": details["verdict"], "cause": details.get("cause"), "text": found.text}
 
 
 def _address(broker: BrokerAddress | None) -> str | None:
