@@ -35,11 +35,10 @@ def when_durable(
     records: Sequence[MetadataRecord],
     respond: Callable[[], Response],
     timed_out: Callable[[], Response],
-    timeout_ms: int = DEFAULT_WAIT_MS,
 ) -> Response | Deferred[Response]:
     """Append the records, and answer `respond()` when they are durable, or `timed_out()`; see
     `committed`."""
-    durable = committed(node, records, timeout_ms)
+    durable = committed(node, records)
     if durable.done:
         return respond() if durable.result() else timed_out()
     return durable.map(lambda in_time: respond() if in_time else timed_out())

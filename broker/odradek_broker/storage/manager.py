@@ -73,16 +73,14 @@ class LogManager:
         cluster_id: str | None = None,
         max_open_files: int = 512,
         files_scarce: Callable[[], bool] = lambda: False,
-        max_producer_ids: int = 100_000,
         producer_expiration_ms: int = 86_400_000,
         background: BackgroundRunner | None = None,
         in_parallel: ParallelRunner = one_by_one,
         journal_bytes_max: int = 0,
     ) -> None:
         """`metadata_dir`: the metadata log's directory; None: the first of `data_dirs`.
-        `cluster_id`: the cluster id of new directories; None: a random one. `max_producer_ids`: the
-        limit of each partition. `files_scarce`: see `HandleCache`. `in_parallel` runs the syncs of
-        the start."""
+        `cluster_id`: the cluster id of new directories; None: a random one. `files_scarce`: see
+        `HandleCache`. `in_parallel` runs the syncs of the start."""
         self.default_config = default_config
         self.files = files
         self._clock = clock
@@ -104,8 +102,7 @@ class LogManager:
             handles,
             randomness,
             DeletedFiles(handles),
-            max_producer_ids,
-            lambda: self.producer_expiration_ms,
+            producer_expiration_ms=lambda: self.producer_expiration_ms,
             journal_bytes_max=journal_bytes_max,
         )
         #: Called when a directory has failed and its logs are offline (L-42).

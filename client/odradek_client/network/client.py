@@ -181,22 +181,15 @@ class NetworkClient:
         return await connection.submit(request, limit_ms, max_version=max_version)
 
     def submit(
-        self,
-        node_id: int,
-        request: Message,
-        *,
-        timeout_ms: float | None = None,
-        channel: Channel = "main",
-        version: int | None = None,
+        self, node_id: int, request: Message, *, version: int | None = None
     ) -> asyncio.Future[Any]:
         """Send without a coroutine, to a node that `is_ready`; requests keep their order."""
-        node = self._nodes.get((node_id, channel))
+        node = self._nodes.get((node_id, "main"))
         if node is None or node.connection is None:
             failed: asyncio.Future[Any] = self.loop.create_future()
             failed.set_exception(ConnectionLost(f"there is no connection to node {node_id}"))
             return failed
-        limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
-        return node.connection.submit(request, limit_ms, version=version)
+        return node.connection.submit(request, self.config.request_timeout_ms, version=version)
 
     def ready(self, node_id: int, channel: Channel) -> BrokerConnection | None:
         """The connection to a node if it is ready, otherwise None."""
@@ -228,16 +221,9 @@ class NetworkClient:
             connection = await self._connected(node_id, channel, self.config.request_timeout_ms)
         return connection.version_for(key, max_version)
 
-    def version_now(
-        self,
-        node_id: int,
-        key: ApiKey,
-        *,
-        channel: Channel = "main",
-        max_version: int | None = None,
-    ) -> int:
+    def version_now(self, node_id: int, key: ApiKey, *, max_version: int | None = None) -> int:
         """The version for a node that `is_ready`; raises ConnectionLost for any other node."""
-        connection = self.ready(node_id, channel)
+        connection = self.ready(node_id, "main")
         if connection is None:
             raise ConnectionLost(f"there is no connection to node {node_id}")
         return connection.version_for(key, max_version)
@@ -249,16 +235,14 @@ class NetworkClient:
 
     # --- connections ------------------------------------------------------------------------------
 
-    def connect_soon(
-        self, node_id: int, on_ready: Callable[[], None], channel: Channel = "main"
-    ) -> float | None:
+    def connect_soon(self, node_id: int, on_ready: Callable[[], None]) -> float | None:
         """Begin to connect; `on_ready` is called when a request can be sent, or connecting has
         failed.
 
         Returns the seconds to wait if the backoff does not allow a connection yet; then no
         connection is begun, and `on_ready` is not called.
         """
-        return self.connections.connect_soon(node_id, on_ready, channel)
+        return self.connections.connect_soon(node_id, on_ready, "main")
 
     def feature_level(self, name: str) -> int:
         """The finalized level of a feature such as "transaction.version"; 0 if the feature has no

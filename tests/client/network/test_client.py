@@ -413,7 +413,7 @@ async def test_an_attempt_to_connect_ends_with_its_connection(
             raise AssertionError("nothing sets the event")
 
         monkeypatch.setattr(Transport, "connect", connect)
-        network.connect_soon(1, lambda: None, "fetch")
+        network.connections.connect_soon(1, lambda: None, "fetch")
         await begun.wait()
         if how == "close the connection":
             network.close_connection(1, "the test wants it so", "fetch")
