@@ -33,8 +33,6 @@ from odradek_cli.say import say
 from odradek_cli.standard_streams import drop_output
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from odradek_client.admin import Admin
     from odradek_client.admin.results import Results
     from odradek_client.errors import OdradekError
@@ -57,7 +55,6 @@ __all__ = [
     "cell",
     "client_settings",
     "connected",
-    "console",
     "end_each",
     "end_plan",
     "end_with",
@@ -282,16 +279,6 @@ def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-def console() -> Console:
-    """A console for tables on stdout; plain and wide when stdout is no terminal, so that `cut` and
-    `awk` work."""
-    from rich.console import Console
-
-    if sys.stdout.isatty():
-        return Console()
-    return Console(width=10_000, color_system=None)
 
 
 def print_table(columns: list[str], rows: list[list[str]], **fitted: str) -> None:
