@@ -31,6 +31,7 @@ from odradek_client.errors import OdradekError
 from odradek_console import (
     access,
     client_metrics,
+    cluster_changes,
     export,
     group,
     groups,
@@ -68,6 +69,7 @@ _log = structlog.get_logger("odradek.console")
 _FAMILIES = (
     access,
     client_metrics,
+    cluster_changes,
     export,
     group,
     groups,

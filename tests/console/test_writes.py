@@ -8,56 +8,17 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
 from structlog.testing import capture_logs
 
+from console_changes import WRITE, ChangingPage, changing_page
 from odradek import Consumer, Producer
 from odradek_client.admin import Admin, NewTopic
-from odradek_console.server import Console, ConsoleOptions
-
-_WRITE = {"origin": "http://127.0.0.1:8080", "X-Odradek-Console": "1"}
-Answer = tuple[int, dict[str, Any]]
-
-
-class _Page:
-    """Requests changes as a page does: first the plan, then the change."""
-
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
-
-    async def post(self, what: str, body: dict[str, Any]) -> Answer:
-        answer = await self._client.post(f"/api/change/{what}", json=body)
-        return answer.status_code, answer.json()
-
-    async def plan(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
-        status, answer = await self.post(what, body)
-        assert status == 200, answer
-        return answer
-
-    async def do(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
-        status, answer = await self.post(what, (await self.plan(what, body))["send"])
-        assert status == 200, answer
-        result: dict[str, Any] = answer["result"]
-        return result
-
-    async def refused(self, what: str, body: dict[str, Any]) -> tuple[int, str]:
-        status, answer = await self.post(what, body)
-        return status, answer["error"]["title"]
 
 
 @pytest.fixture
-async def page(live_bootstrap: str) -> AsyncIterator[_Page]:
-    settings = {"bootstrap_servers": live_bootstrap}
-    clients = {"admin": settings, "consumer": settings, "producer": settings}
-    app = Console(ConsoleOptions(clients, write=True)).app()
-    assert isinstance(app, Starlette)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8080", headers=_WRITE
-        ) as client,
-    ):
-        yield _Page(client)
+async def page(live_bootstrap: str) -> AsyncIterator[ChangingPage]:
+    async with changing_page(live_bootstrap) as page:
+        yield page
 
 
 @pytest.fixture
@@ -87,13 +48,14 @@ async def _records(bootstrap: str, topic: str) -> list[Any]:
 async def test_a_read_only_console_accepts_no_changes(
     console_client: httpx.AsyncClient,
 ) -> None:
-    for what in ("record", "deletion", "offsets", "settings"):
-        answer = await console_client.post(f"/api/change/{what}", json={}, headers=_WRITE)
+    changes = ("record", "deletion", "offsets", "settings", "topic-creation", "topic-deletion")
+    for what in (*changes, "abort"):
+        answer = await console_client.post(f"/api/change/{what}", json={}, headers=WRITE)
         assert answer.status_code in (404, 405)
 
 
 async def test_a_record_is_planned_then_written_and_logged_without_its_content(
-    page: _Page, live_bootstrap: str, topic: str
+    page: ChangingPage, live_bootstrap: str, topic: str
 ) -> None:
     body = {
         "topic": topic,
@@ -124,7 +86,7 @@ async def test_a_record_is_planned_then_written_and_logged_without_its_content(
 
 
 async def test_records_before_an_offset_or_a_time_are_deleted(
-    page: _Page, live_bootstrap: str, topic: str
+    page: ChangingPage, live_bootstrap: str, topic: str
 ) -> None:
     planned = await page.plan("deletion", {"topic": topic, "to": "time", "value": 1_003})
     assert planned["plan"]["rows"] == [{"partition": 0, "start": 0, "new_start": 3, "records": 3}]
@@ -144,7 +106,7 @@ async def test_records_before_an_offset_or_a_time_are_deleted(
 
 
 async def test_the_offsets_of_a_stopped_group_are_moved(
-    page: _Page, live_bootstrap: str, topic: str
+    page: ChangingPage, live_bootstrap: str, topic: str
 ) -> None:
     group = f"group-{topic}"
     async with Admin(bootstrap_servers=live_bootstrap) as admin:
@@ -161,7 +123,7 @@ async def test_the_offsets_of_a_stopped_group_are_moved(
 
 
 async def test_offsets_of_a_group_with_members_are_not_moved(
-    page: _Page, live_bootstrap: str, topic: str
+    page: ChangingPage, live_bootstrap: str, topic: str
 ) -> None:
     group = f"group-{topic}"
     async with Consumer(
@@ -195,7 +157,7 @@ async def test_offsets_of_a_group_with_members_are_not_moved(
     ],
 )
 async def test_a_wrong_change_is_refused(
-    page: _Page, topic: str, what: str, body: dict[str, Any], status: int
+    page: ChangingPage, topic: str, what: str, body: dict[str, Any], status: int
 ) -> None:
     given = {"topic": topic, **body} if "value" not in body or what != "record" else body
     answered, _ = await page.refused(what, given)

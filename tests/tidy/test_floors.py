@@ -123,7 +123,7 @@ FLOORS: dict[str, Floors] = {
             *("sign_in", "tail", "timeline", "topic", "topics", "transactions"),
         ),
         ("changes", "group", "overview", "producers"),
-        ("access", "writes"),
+        ("access", "cluster_changes", "writes"),
         ("server",),
         ("command",),
     ),

@@ -152,12 +152,14 @@ function Groups({ name }) {
 
 const PARTS = { settings: Settings, groups: Groups };
 
-export default function Topic() {
+export default function Topic({ about }) {
   const name = param("name");
   const tab = param("tab");
   const Part = PARTS[tab] ?? Partitions;
   return html`
-    <${TopicHead} name=${name} tab=${tab in PARTS ? tab : ""} />
+    <${TopicHead} name=${name} tab=${tab in PARTS ? tab : ""}>
+      ${about?.write && html`<${Link} class="button" to="/write" params=${{ do: "delete-topic", topic: name }}>Delete<//>`}
+    <//>
     <${Part} name=${name} />
   `;
 }

@@ -22,7 +22,7 @@ const COLUMNS = [
   { key: "problems", label: "State", sort: true, width: "11rem", narrow: "8rem", cell: (row) => html`<${State} row=${row} />` },
 ];
 
-export default function Topics() {
+export default function Topics({ about }) {
   const filter = param("filter");
   const internal = param("internal");
   const [turn, setTurn] = useState(0);
@@ -40,6 +40,7 @@ export default function Topics() {
     <${Heading} title="Topics">
       <${Search} label="Search topics" />
       <${Toggle} name="internal" label="Internal topics" />
+      ${about?.write && html`<${Link} class="button" to="/write" params=${{ do: "create" }}>Create<//>`}
     <//>
     <${VirtualTable}
       label="Topics"

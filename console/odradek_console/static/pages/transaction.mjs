@@ -51,13 +51,14 @@ const Shown = ({ data }) => html`
   ${data.partitions.length > 0 && html`<section><h2>Partitions</h2><${Partitions} data=${data} /></section>`}
 `;
 
-export default function Transaction() {
+export default function Transaction({ about }) {
   const id = param("id");
   const { data, error, at } = useLive(`transaction:${id}`);
   const here = data?.transactional_id === id ? data : null;
   return html`
     <${Heading} title=${id} about=${here && html`<${TransactionState} state=${here.state} />`}>
       <${TimelineLink} type="transaction" name=${id} />
+      ${about?.write && here?.state === "Ongoing" && html`<${Link} class="button" to="/write" params=${{ do: "abort", id }}>Abort<//>`}
     <//>
     <${Failure} error=${error} at=${here ? at : null} />
     ${here

@@ -1,27 +1,33 @@
-// Changes, each with its plan first: a record produced, records deleted, a group's offsets moved.
+// Changes, each with its plan first: records written and deleted, a group's offsets moved, topics
+// created and deleted, transactions aborted.
 import { useState } from "../vendor/hooks.mjs";
 import { bytes, count, moment, visible, zoneName } from "../format.mjs";
 import { change, param } from "../place.mjs";
-import { ChangeDialog, Empty, Heading, Table, html } from "../ui.mjs";
+import { ChangeDialog, Empty, Heading, Table, Time, html } from "../ui.mjs";
 
 const right = (label) => ({ label, align: "right" });
 
 const textOrNull = (text) => (text === "" ? null : text);
 
-function record(form) {
-  const headers = form.headers
+/** Lines with a name, a separator and a value. */
+const pairs = (text, separator) =>
+  text
     .split("\n")
     .filter((line) => line.trim())
     .map((line) => {
-      const at = line.indexOf(":");
+      const at = line.indexOf(separator);
       return at < 0 ? [line.trim(), ""] : [line.slice(0, at).trim(), line.slice(at + 1).trim()];
     });
+
+const wholeOrNull = (text) => (text === "" ? null : Number(text));
+
+function record(form) {
   return {
     topic: form.topic,
-    partition: form.partition === "" ? null : Number(form.partition),
+    partition: wholeOrNull(form.partition),
     key: textOrNull(form.key),
     value: form.tombstone ? null : form.value,
-    headers,
+    headers: pairs(form.headers, ":"),
     encoding: form.encoding,
   };
 }
@@ -80,7 +86,7 @@ function Delete({ order }) {
     order({
       title: "Delete records",
       path: "/change/deletion",
-      body: { topic: form.topic, ...place(form), partition: form.partition === "" ? null : Number(form.partition) },
+      body: { topic: form.topic, ...place(form), partition: wholeOrNull(form.partition) },
       action: "Delete them",
       danger: true,
       draw: (plan) => html`
@@ -140,6 +146,64 @@ function Reset({ order }) {
   <//>`;
 }
 
+function Create({ order }) {
+  const submit = (form) =>
+    order({
+      title: "Create a topic",
+      path: "/change/topic-creation",
+      body: { topic: form.topic, partitions: wholeOrNull(form.partitions), replicas: wholeOrNull(form.replicas), settings: Object.fromEntries(pairs(form.settings, "=")) },
+      action: "Create it",
+      draw: (plan) => html`<p>
+          Topic <span class="mono">${visible(plan.topic)}</span>: ${count(plan.partitions)} partitions, ${count(plan.replicas)} replicas of each.
+        </p>
+        <ul>${Object.entries(plan.settings).map(([name, value]) => html`<li class="mono">${visible(`${name}=${value}`)}</li>`)}</ul>`,
+    });
+  return html`<${Form} submit=${submit}>
+    <label>Topic <input name="topic" class="mono" required maxlength="249" /></label>
+    <label>Partitions <input name="partitions" inputmode="numeric" pattern="[0-9]*" placeholder="the broker's default" /></label>
+    <label>Replicas <input name="replicas" inputmode="numeric" pattern="[0-9]*" placeholder="the broker's default" /></label>
+    <label>Settings <textarea name="settings" class="mono" rows="3" placeholder="retention.ms=86400000, one in each line"></textarea></label>
+  <//>`;
+}
+
+function DeleteTopic({ order }) {
+  const submit = (form) =>
+    order({
+      title: "Delete a topic",
+      path: "/change/topic-deletion",
+      body: { topic: form.topic },
+      action: "Delete it",
+      danger: true,
+      draw: (plan) => html`<p>
+        Topic <span class="mono">${visible(plan.topic)}</span> goes for good, with ${count(plan.partitions)} partitions and
+        ${" "}${count(plan.offsets)} offsets of records. Its id is <span class="mono">${plan.topic_id}</span>.
+      </p>`,
+    });
+  return html`<${Form} submit=${submit}>
+    <label>Topic <input name="topic" class="mono" required value=${param("topic")} /></label>
+  <//>`;
+}
+
+function Abort({ order }) {
+  const submit = (form) =>
+    order({
+      title: "Abort a transaction",
+      path: "/change/abort",
+      body: { id: form.id },
+      action: "Abort it",
+      danger: true,
+      draw: (plan) => html`<p>
+          The transaction of <span class="mono">${visible(plan.id)}</span> is open since <${Time} ms=${plan.start_ms} /> (producer id
+          ${" "}${plan.producer_id}, epoch ${plan.epoch}). Its records in ${count(plan.partitions)} partitions are aborted, and its producer is fenced:
+          ${" "}${visible(plan.first.join(", "))}${plan.partitions > plan.first.length && " …"}
+        </p>
+        ${!plan.has_timeout && html`<p><strong>It waits for a decision (two-phase commit): its other side may have been told to commit.</strong></p>`}`,
+    });
+  return html`<${Form} submit=${submit}>
+    <label>Transactional id <input name="id" class="mono" required value=${param("id")} /></label>
+  <//>`;
+}
+
 const Form = ({ submit, children }) => html`<form
   class="fields"
   onSubmit=${(event) => {
@@ -155,6 +219,9 @@ const KINDS = {
   produce: ["Write a record", Produce],
   delete: ["Delete records", Delete],
   reset: ["Move a group's offsets", Reset],
+  create: ["Create a topic", Create],
+  "delete-topic": ["Delete a topic", DeleteTopic],
+  abort: ["Abort a transaction", Abort],
 };
 
 export default function Write({ about }) {
