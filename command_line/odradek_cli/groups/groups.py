@@ -133,7 +133,7 @@ async def group_rows(
     be described."""
     from odradek_client.admin import LATEST
     from odradek_protocol.errors import ErrorCode
-    from odradek_records.lag import group_states
+    from odradek_records.lag import states_of_each
 
     names = groups or [each.group_id for each in await admin.list_groups()]
     described = await admin.describe_groups(names, raise_errors=False)
@@ -147,7 +147,7 @@ async def group_rows(
     ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST), raise_errors=False)
     end_offsets = {tp: None if end is None else end.offset for tp, end in ends.items()}
     brokers = {each.node_id: each for each in (await admin.describe_cluster()).brokers}
-    states = await group_states(admin, committed)
+    states = await states_of_each(admin, committed)
     return [
         {
             **_group_row(each, committed[each.group_id], end_offsets),
