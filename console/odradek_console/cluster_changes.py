@@ -4,9 +4,11 @@ transaction aborted."""
 from __future__ import annotations
 
 from odradek_client.admin import NewTopic
+from odradek_client.admin.history import Subject
 from odradek_client.structs import TopicPartition
 from odradek_console.answers import HttpProblem, Json
 from odradek_console.changes import PageChange, text_of, whole_of
+from odradek_console.histories import history_of
 from odradek_console.sessions import ConsoleSession
 from odradek_protocol.primitives import uuid_text
 from odradek_records.lag import end_offsets
@@ -92,12 +94,14 @@ async def _plan_abort(session: ConsoleSession, sent: Json) -> Json:
     found = (await (await session.admin()).describe_transactions(name))[name]
     if found.state != "Ongoing":
         raise HttpProblem(409, "The transaction cannot be aborted", f"Its state is {found.state}.")
+    told = await history_of(session, Subject.TRANSACTIONAL_ID, name)
     return {
         "id": name,
         "producer_id": found.producer_id,
         "epoch": found.epoch,
         "start_ms": found.start_ms,
         "has_timeout": found.has_timeout,
+        "client_gone": any("gone" in state["details"] for state in told["states"]),
         "partitions": len(found.partitions),
         "first": sorted(f"{tp.topic}-{tp.partition}" for tp in found.partitions)[:_SHOWN_MAX],
     }

@@ -73,6 +73,7 @@ async def test_an_open_transaction_is_aborted_and_no_later_one(
         await producer.send_and_wait(unique_topic, b"x", partition=0)
         stale = await page.plan("abort", {"id": unique_topic})
         assert (stale["plan"]["partitions"], stale["plan"]["first"]) == (1, [f"{unique_topic}-0"])
+        assert not stale["plan"]["client_gone"]
         await producer.commit_transaction()
         await producer.begin_transaction()
         await producer.send_and_wait(unique_topic, b"x", partition=0)

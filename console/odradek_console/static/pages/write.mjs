@@ -194,7 +194,7 @@ function Abort({ order }) {
       danger: true,
       draw: (plan) => html`<p>
           The transaction of <span class="mono">${visible(plan.id)}</span> is open since <${Time} ms=${plan.start_ms} /> (producer id
-          ${" "}${plan.producer_id}, epoch ${plan.epoch}). Its records in ${count(plan.partitions)} partitions are aborted, and its producer is fenced:
+          ${" "}${plan.producer_id}, epoch ${plan.epoch}).${plan.client_gone && " Its client is gone."} Its records in ${count(plan.partitions)} partitions are aborted, and its producer is fenced:
           ${" "}${visible(plan.first.join(", "))}${plan.partitions > plan.first.length && " …"}
         </p>
         ${!plan.has_timeout && html`<p><strong>It waits for a decision (two-phase commit): its other side may have been told to commit.</strong></p>`}`,
