@@ -29,7 +29,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker": 5_443,
     "odradek_broker.config": 4_354,
     "odradek_broker.coordinator": 17_110,
-    "odradek_broker.explain": 3_667,
+    "odradek_broker.explain": 3_671,
     "odradek_broker.handlers": 9_196,
     "odradek_broker.metadata": 4_405,
     "odradek_broker.metrics": 1_673,

@@ -21,6 +21,7 @@ from odradek_broker.explain.history import LIST_MAX, Fields, SubjectState
 from odradek_broker.explain.sentences import EventKind, describe_client, duration_text
 from odradek_broker.explain.verdicts import GroupVerdict, Verdict, Window
 from odradek_broker.node import Node
+from odradek_broker.quotas.managers import QuotaType
 from odradek_broker.request import Peer
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
@@ -266,13 +267,16 @@ def _open_transaction(case: _Case) -> Fields | None:
     return {"cause": "open_transaction", "why": "they are behind an open transaction"}
 
 
+_QUOTAS = {QuotaType.FETCH: "consumer_byte_rate", QuotaType.REQUEST: "request_percentage"}
+
+
 def _quota(case: _Case) -> Fields | None:
     waits = ((peer.throttled_until_ms, peer.throttled_by) for peer in case.peers)
     until_ms, quota = max(waits, default=(-1, ""))
     if not case.is_fresh(until_ms):
         return None
     last = "at present" if until_ms > case.ticks_ms else f"the last time {case.ago(until_ms)}"
-    why = f"{case.client} is throttled by its quota of {quota}"
+    why = f"{case.client} is throttled by its quota {_QUOTAS.get(quota, quota)}"
     return {"cause": "quota", "why": why, "detail": last}
 
 

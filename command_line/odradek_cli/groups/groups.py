@@ -20,6 +20,7 @@ from odradek_cli.common import (
 )
 from odradek_cli.completion import group_names
 from odradek_cli.groups.group_reset import AllTopics, Groups, TopicSpecs, reset_offsets
+from odradek_cli.layout import is_terminal, wrap
 from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError
@@ -241,7 +242,8 @@ def _print_groups(rows: list[dict[str, Any]], members: bool, verbose: bool) -> N
         elif not row["members"]:
             tell(f"group {name!r} has no active members")
         if row["verdict"] is not None and not members:
-            tell(f"group {name!r} is {row['verdict']['text']}")
+            text = f"group {name!r} is {row['verdict']['text']}"
+            tell("\n".join(wrap(text, rest="  ")) if is_terminal() else text)
         if not shown:
             continue
         first = False

@@ -122,7 +122,7 @@ ROWS = [
     Row(
         scenes.is_throttled,
         "STALLED: 5500 records wait in 1 of 2 partitions, and all its commits there for T"
-        " are of offset 0: client reader at client is throttled by its quota of Fetch, at"
+        " are of offset 0: client reader at client is throttled by its quota consumer_byte_rate, at"
         " present; in orders-0",
     ),
     Row(
