@@ -592,7 +592,7 @@ class Node:
         self.logs.continue_snapshots()
         report.problems += problems
         self.cleaner.tick()
-        self._take_turns("verdicts", lambda: self.verdicts.step(now_ms))
+        self._take_turns("verdicts", lambda: self.verdicts.step(now_ms, wall_ms))
         self.metrics.take_sample(now_ms, wall_ms)
         self.telemetry.expire()
         self._take_turns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,10 @@ from odradek_records.lag import LagHistories, LagPoint, age_of, committed_offset
 _KEEP_MS = 1_000
 _KEEP_RARE_MS = 15_000
 EVERY_MS = 2_000
+#: A gap between two points of the lag that is longer than this is shown as a gap, and the same for
+#: the points that a broker has kept.
+_GAP_MS = 15_000
+_KEPT_GAP_MS = 660_000
 _KINDS_MAX = 1_000
 
 
@@ -228,9 +233,17 @@ async def _show(asked: Asked) -> Json:
 
 
 async def _lag(asked: Asked) -> Json:
-    """The lag of a group since the console began to watch it."""
-    points: Sequence[LagPoint] = asked.session.store(LagHistories).of(asked.query.text("id")).points
-    return {"points": [_point_json(point) for point in points], "every_ms": EVERY_MS}
+    """The lag of a group: what its broker has kept, and then what the console has watched."""
+    group_id = asked.query.text("id")
+    points: Sequence[LagPoint] = asked.session.store(LagHistories).of(group_id).points
+    kept = (await history_of(asked.session, Subject.GROUP, group_id))["lag"]
+    begin_ms = points[0].at_ms if points else math.inf
+    older = [[at_ms, records, None, False] for at_ms, records in kept if at_ms < begin_ms]
+    return {
+        "points": older + [_point_json(point) for point in points],
+        "gap_ms": _GAP_MS,
+        "kept_gap_ms": _KEPT_GAP_MS,
+    }
 
 
 VIEWS: dict[str, View] = {"/group": _show, "/group/lag": _lag}

@@ -39,6 +39,7 @@ async def history_of(session: ConsoleSession, subject: Subject, name: str) -> Js
         "states": [state_json(state) for each in found for state in each.states],
         "complete_since_ms": max(each.complete_since_ms for each in found),
         "forgotten": any(each.forgotten for each in found),
+        "lag": [list(point) for each in found for point in each.lag.items()],
     }
 
 
@@ -49,6 +50,7 @@ def _nothing(missing: str | None) -> Json:
         "states": [],
         "complete_since_ms": None,
         "forgotten": False,
+        "lag": [],
     }
 
 

@@ -22,15 +22,15 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 119_875
+CORE_LINES_MAX = 119_957
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
     "odradek_broker": 5_443,
     "odradek_broker.config": 4_354,
     "odradek_broker.coordinator": 17_110,
-    "odradek_broker.explain": 3_671,
-    "odradek_broker.handlers": 9_196,
+    "odradek_broker.explain": 3_752,
+    "odradek_broker.handlers": 9_201,
     "odradek_broker.metadata": 4_405,
     "odradek_broker.metrics": 1_673,
     "odradek_broker.platform": 1_287,
@@ -47,7 +47,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_client.network": 2_721,
     "odradek_client.producer": 5_119,
     "odradek_client.share": 2_780,
-    "odradek_console": 7_067,
+    "odradek_console": 7_082,
     "odradek_demo": 518,
     "odradek_log_tools": 3_162,
     "odradek_mirror": 6_902,
@@ -60,7 +60,7 @@ WEIGHTS: dict[str, int] = {
 SLACK_LINES = 150
 
 #: The public class names that two or more modules of the product define.
-HOMONYMS_MAX = 29
+HOMONYMS_MAX = 31
 #: Constructors with seven or more arguments.
 LONG_CONSTRUCTORS_MAX = 30
 LONG_CONSTRUCTOR_ARGUMENTS = 7

@@ -31,6 +31,7 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import Protocol
 
+from odradek_broker.explain.lag_history import LagHistory
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
@@ -180,24 +181,26 @@ class GroupVerdicts:
         self._ends: dict[TopicPartition, _Ends] = {}
         self._round: Iterator[None] | None = None
         self._next_round_ms = 0
+        self.lag_history = LagHistory()
         #: The number of partitions that got no window in the last round, because of WINDOWS_MAX.
         self.unwatched = 0
 
-    def step(self, monotonic_ms: int) -> Generator[None, None, None]:
+    def step(self, monotonic_ms: int, wall_ms: int) -> Generator[None, None, None]:
         """Take the next samples of the present round, with a pause before each. If no round is
         under way, begin one when it is due."""
         if self._round is None:
             if monotonic_ms < self._next_round_ms:
                 return
             self._next_round_ms = monotonic_ms + SAMPLE_INTERVAL_MS
-            self._round = self._sample_all()
+            self._round = self._sample_all(wall_ms)
         for _ in range(STEP_OFFSETS):
             yield
             if next(self._round, self) is self:
                 self._round = None
                 return
 
-    def _sample_all(self) -> Iterator[None]:
+    def _sample_all(self, wall_ms: int) -> Iterator[None]:
+        self.lag_history.begin_round()
         self._next, self._count, unwatched = {}, 0, 0
         self._ends_before, self._ends = self._ends, {}
         for group_id in self._group_ids():
@@ -205,6 +208,7 @@ class GroupVerdicts:
             commits = list(self._commits(group_id).items())
             if not commits:
                 yield
+            lag = 0
             for partition, commit in commits:
                 window = self._sample(partition, commit, known.get(partition))
                 if window is not None and self._count < WINDOWS_MAX:
@@ -212,7 +216,11 @@ class GroupVerdicts:
                     self._next.setdefault(group_id, {})[partition] = window
                 elif window is not None:
                     unwatched += 1
+                end = self._ends.get(partition, _Ends())
+                lag += max(end.high - max(commit.offset, end.start), 0)
                 yield
+            if commits:
+                self.lag_history.add(group_id, wall_ms, lag)
         self._windows, self._next, self.unwatched = self._next, {}, unwatched
 
     def _sample(

@@ -176,7 +176,12 @@ async def _group(question: _Question) -> DescribeHistoryResponse:
         unread = await oldest_unread(committed, node.log_of, node.clock.wall_ms())
         now += [] if unread is None else [state_of_lag(unread)]
         now.append(await with_pauses(Judge(node).state_of(name)))
-    return await question.answered(history, now)
+    answer = await question.answered(history, now)
+    answer.lag = [
+        wire.LagPoint(time_ms=time_ms, records=records)
+        for time_ms, records in node.verdicts.lag_history.of(name)
+    ]
+    return answer
 
 
 # --- Partitions ---

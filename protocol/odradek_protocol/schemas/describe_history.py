@@ -7,7 +7,7 @@ Of note: this API is Odradek's own, for `odradek explain`, with a number far abo
 is advertised like all others, because clients ignore unknown keys: tests show this for
 confluent-kafka, aiokafka and kafka-python, and the source code shows it for Kafka's Java client. If
 a broker does not advertise the API, `odradek explain` prints a message that names other tools. A
-change of its fields gets a new version, as in Kafka.
+change of its fields gets a new version or a tagged field, as in Kafka.
 """
 
 from __future__ import annotations
@@ -64,13 +64,20 @@ class State(Struct):
     details: list[Detail] = field(array(Detail))
 
 
+class LagPoint(Struct):
+    """The lag of a group at a time, in records."""
+
+    time_ms: int = field(INT64)
+    records: int = field(INT64)
+
+
 @api_message(ApiKey.DESCRIBE_HISTORY)
 class DescribeHistoryResponse(Message):
     """The response, with the oldest event first.
 
     The events are complete from `complete_since_ms` on; `started_ms`: the time at which the broker
     began to keep events; `now_ms`: the broker's clock; `dropped`: the known number of dropped
-    events of this subject.
+    events of this subject; `lag`: of a group over time, oldest first.
     """
 
     throttle_time_ms: int = field(INT32)
@@ -82,3 +89,4 @@ class DescribeHistoryResponse(Message):
     dropped: int = field(INT64)
     events: list[Event] = field(array(Event))
     states: list[State] = field(array(State))
+    lag: list[LagPoint] = field(array(LagPoint), "0+", tag=0, tagged="0+", ignorable=True)

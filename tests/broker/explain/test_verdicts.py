@@ -55,7 +55,7 @@ class World:
     def sample(self) -> Verdict:
         """Take the next sample; returns the verdict."""
         self.now_ms += SAMPLE_INTERVAL_MS
-        finished(self.verdicts.step(self.now_ms))
+        finished(self.verdicts.step(self.now_ms, self.wall_ms))
         return self.verdict()
 
     def verdict(self, group: str = "g") -> Verdict:
@@ -213,9 +213,9 @@ def test_the_offsets_of_a_sample_are_read_in_steps(
     for index in range(7):
         world.commit(1, ("t", index))
     for steps, count in ((1, 3), (2, 6), (3, 7), (4, 7)):
-        finished(world.verdicts.step(0))
+        finished(world.verdicts.step(0, START_MS))
         assert len(asked) == count, steps
-    finished(world.verdicts.step(SAMPLE_INTERVAL_MS))
+    finished(world.verdicts.step(SAMPLE_INTERVAL_MS, START_MS))
     assert len(asked) == 10
 
 

@@ -188,7 +188,7 @@ def test_g165_the_verdict_about_a_group_names_partitions_with_describe_only() ->
     world.commit_later(part(5, topic="other")).result()
     world.end_offsets = {("topic", 1): 105, ("other", 0): 1_005}
     for number in range(15):
-        finished(world.verdicts.step(number * SAMPLE_INTERVAL_MS))
+        finished(world.verdicts.step(number * SAMPLE_INTERVAL_MS, world.clock.wall_ms()))
     world.clock.advance(15 * SAMPLE_INTERVAL_MS)
     stopped = (
         "STOPPED: 1100 records wait in 2 of 2 partitions, and its last commit there was 2.5 min ago:"
@@ -197,6 +197,8 @@ def test_g165_the_verdict_about_a_group_names_partitions_with_describe_only() ->
     *_, state = ask(world, wire.GROUP, GROUP).states
     assert state.text == f"{stopped}; in other-0, topic-1"
     assert state.name == "now_verdict"
+    lag = ask(world, wire.GROUP, GROUP).lag
+    assert {point.records for point in lag} == {1_100}
     describe = Operation.DESCRIBE
     world.authorizer = RuleList(
         Rule(describe, ResourceType.GROUP), Rule(describe, ResourceType.TOPIC, "topic")

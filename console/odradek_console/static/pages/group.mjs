@@ -7,11 +7,17 @@ import { Command, Events, States, TimelineLink, quoted } from "../events.mjs";
 import { count, duration, visible } from "../format.mjs";
 import { param } from "../place.mjs";
 import { Empty, Failure, Figure, Heading, Link, Loading, Missing, Name, Table, VirtualTable, html } from "../ui.mjs";
+import { Choice } from "../record_parts.mjs";
 import { GroupState, Verdict } from "./groups.mjs";
 
 const MEMBERS_SHOWN = 300;
-const POINTS_MAX = 1800;
-const GAP_MS = 15_000;
+const POINTS_MAX = 2500;
+const SPANS = [
+  ["", "all that is kept"],
+  ["900", "15 min"],
+  ["7200", "2 h"],
+  ["86400", "1 day"],
+];
 const right = (label) => ({ label, align: "right" });
 const known = (value) => value !== null && value !== undefined;
 
@@ -20,13 +26,17 @@ const LINES = [
   { label: "Age of the oldest", scale: "seconds", color: "--warning", dash: [6, 4], text: (value) => duration(value * 1000) },
 ];
 
-/** The lag since the console began to watch the group; a reload of the page loses no points. */
+/** The lag that the broker has kept, and then what the console has watched. */
 function LagChart({ group, point }) {
   const [points, setPoints] = useState([]);
+  const [gaps, setGaps] = useState({ gap_ms: 0, kept_gap_ms: 0 });
   useEffect(() => {
     const stop = new AbortController();
     get("/group/lag", { id: group }, stop.signal).then(
-      (found) => setPoints((old) => merged(found.points, old)),
+      (found) => {
+        setGaps(found);
+        setPoints((old) => merged(found.points, old));
+      },
       () => {},
     );
     return () => stop.abort();
@@ -35,9 +45,12 @@ function LagChart({ group, point }) {
     if (point) setPoints((old) => merged(old, [point]));
   }, [point]);
   if (points.length < 2) return html`<p class="loading">The line begins with the second point.</p>`;
-  // The line has a gap where no page watched the group.
-  const drawn = points.flatMap((point, number) =>
-    number && point[0] - points[number - 1][0] > GAP_MS ? [[points[number - 1][0] + 1, null, null], point] : [point],
+  // The line has a gap where nobody watched the group. Points of the broker have no age.
+  const gapBefore = ([at, , age], [before, , ageBefore]) =>
+    at - before > (age === null || ageBefore === null ? gaps.kept_gap_ms : gaps.gap_ms);
+  const begin = param("span") ? points.at(-1)[0] - 1000 * Number(param("span")) : 0;
+  const drawn = points.filter(([at]) => at >= begin).flatMap((point, number, kept) =>
+    number && gapBefore(point, kept[number - 1]) ? [[kept[number - 1][0] + 1, null, null], point] : [point],
   );
   const data = [
     drawn.map(([at]) => at / 1000),
@@ -184,7 +197,7 @@ function Shown({ data, at }) {
         note=${data.assignment_epoch === data.epoch ? "assigned" : `assigned: epoch ${count(data.assignment_epoch)}`} />`}
       <${Figure} label="Coordinator" value=${`Node ${data.coordinator.node}`} note=${data.coordinator.host && `${data.coordinator.host}:${data.coordinator.port}`} />
     </section>
-    <section><h2>Lag over time</h2><${LagChart} group=${data.group} point=${data.point} /></section>
+    <section><h2>Lag over time <${Choice} name="span" label="Last" options=${SPANS} /></h2><${LagChart} group=${data.group} point=${data.point} /></section>
     <section>
       <h2>Members</h2>
       <${Members} data=${data} picked=${picked} pick=${pick} />
