@@ -109,6 +109,10 @@ def table_lines(rows: Sequence[Sequence[str]], *, drop: str = "", folds: str = "
         dropped.append(names[at])
         del columns_of[at], needed[at], fixed[at]
     widths = _narrowed(fixed, needed, available)
+    for at, column in enumerate(columns_of):
+        lacking = width(column[0]) - widths[at]
+        if 0 < lacking <= available - _table_width(widths):
+            widths[at] += lacking
     foldable = [column[0] in folded for column in columns_of]
     heading, *body = zip(*columns_of, strict=True)
     lines = _folded(heading, widths, at_hyphens=True)

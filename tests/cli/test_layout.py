@@ -61,6 +61,17 @@ def test_a_table_shortens_long_cells_in_their_middle_and_folds_prose() -> None:
 
 
 @pytest.mark.usefixtures("terminal")
+def test_headings_are_unfolded_while_there_is_room() -> None:
+    names = ["GROUP", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID"]
+    assert layout.table_lines([names, ["payments", "0", "5", "105", "100", "-"]]) == [
+        "GROUP     PARTITION  CURRENT-OFFSET  LOG-    LAG  CONSUMER-",
+        "                                     END-         ID",
+        "                                     OFFSET",
+        "payments  0          5               105     100  -",
+    ]
+
+
+@pytest.mark.usefixtures("terminal")
 def test_lists_without_blanks_are_folded_at_their_commas() -> None:
     held = ",".join(map(str, range(10_000, 10_050)))
     rows = [["GROUP", "ASSIGNMENT"], ["readers", f"orders({held}), users(3)"]]
