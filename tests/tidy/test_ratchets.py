@@ -22,14 +22,14 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 119_957
+CORE_LINES_MAX = 119_960
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
     "odradek_broker": 5_443,
     "odradek_broker.config": 4_354,
     "odradek_broker.coordinator": 17_110,
-    "odradek_broker.explain": 3_752,
+    "odradek_broker.explain": 3_755,
     "odradek_broker.handlers": 9_201,
     "odradek_broker.metadata": 4_405,
     "odradek_broker.metrics": 1_673,

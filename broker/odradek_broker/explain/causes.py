@@ -267,7 +267,10 @@ def _open_transaction(case: _Case) -> Fields | None:
     return {"cause": "open_transaction", "why": "they are behind an open transaction"}
 
 
-_QUOTAS = {QuotaType.FETCH: "consumer_byte_rate", QuotaType.REQUEST: "request_percentage"}
+_QUOTAS: dict[str, str] = {
+    QuotaType.FETCH: "consumer_byte_rate",
+    QuotaType.REQUEST: "request_percentage",
+}
 
 
 def _quota(case: _Case) -> Fields | None:
