@@ -17,13 +17,12 @@ from odradek_broker.coordinator.groups.partitions import named
 from odradek_broker.coordinator.groups.settings import group_setting
 from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.explain.blocking_transaction import blocked_partition, fields_of_owner
-from odradek_broker.explain.history import LIST_MAX, Fields, SubjectState
+from odradek_broker.explain.history import Fields, SubjectState
 from odradek_broker.explain.sentences import EventKind, describe_client, duration_text
 from odradek_broker.explain.verdicts import GroupVerdict, Verdict, Window
 from odradek_broker.node import Node
 from odradek_broker.quotas.managers import QuotaType
 from odradek_broker.request import Peer
-from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -104,18 +103,18 @@ class Judge:
     def state_of(self, group_id: str) -> Generator[None, None, SubjectState]:
         """The verdict about a group, with a sentence and the cause, in steps."""
         node, wall_ms = self._node, self._node.clock.wall_ms()
-        found = node.verdicts.verdict(group_id, wall_ms)
+        found = yield from node.verdicts.verdict(group_id, wall_ms)
         fields: Fields = {
             "verdict": found.verdict.name,
             "reason": _reason(found, len(node.groups.commits(group_id)), wall_ms),
-            "more": max(len(found.worst) - LIST_MAX, 0) or None,
+            "more": found.count - len(found.worst) or None,
         }
         if found.window is not None and found.verdict is not Verdict.OK:
             case = yield from self._case(group_id, found, found.window, wall_ms)
             fields |= next(filter(None, (check(case) for check in _CHECKS)), {})
             if fields.get("cause") == "open_transaction":
                 fields |= yield from self._transaction(case)
-        return SubjectState.of(EventKind.NOW_VERDICT, fields, partitions=found.worst[:LIST_MAX])
+        return SubjectState.of(EventKind.NOW_VERDICT, fields, partitions=found.worst)
 
     def _case(
         self, group_id: str, found: GroupVerdict, window: Window, wall_ms: int
@@ -145,14 +144,11 @@ class Judge:
 
     def _transaction(self, case: _Case) -> Generator[None, None, Fields]:
         """The fields about the transaction that holds the partition back."""
-        try:
-            blocked = None if case.log is None else blocked_partition(case.log)
-        except StorageError:
-            blocked = None
+        blocked = None if case.log is None else blocked_partition(case.log)
         if blocked is None or blocked.producer_id is None:
             return {}
         owners: list[Transaction] = []
-        for each in self._node.transactions.transactions():
+        for each in list(self._node.transactions.transactions()):
             yield
             if each.producer_id == blocked.producer_id:
                 owners.append(each)
@@ -179,7 +175,7 @@ def _reason(found: GroupVerdict, offsets: int, wall_ms: int) -> str:
     window = found.window
     if window is None or (found.verdict is Verdict.OK and not found.lag):
         return f"it keeps up in all {offsets} partitions" if offsets > 1 else "it keeps up"
-    where = f" in {len(found.worst)} of {offsets} partitions" if offsets > 1 else ""
+    where = f" in {found.count} of {offsets} partitions" if offsets > 1 else ""
     times, lags = window.times, window.lags
     if found.verdict is Verdict.WARNING:
         during = duration_text(max(times[-1] - times[0], 0))
@@ -249,15 +245,10 @@ def _fetch_error(case: _Case) -> Fields | None:
     error, at_ms = max(errors, key=lambda each: each[1], default=(ErrorCode.NONE, -1))
     if not case.is_fresh(at_ms):
         return None
-    cause = _CAUSES_OF_ERRORS.get(error, "fetch_error")
+    denied, outside = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OFFSET_OUT_OF_RANGE
+    cause = {denied: "missing_right", outside: "out_of_range"}.get(error, "fetch_error")
     why = f"fetches of {case.client} return {error.name}"
     return {"cause": cause, "why": why, "detail": f"the last time {case.ago(at_ms)}"}
-
-
-_CAUSES_OF_ERRORS = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "missing_right",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "out_of_range",
-}
 
 
 def _open_transaction(case: _Case) -> Fields | None:

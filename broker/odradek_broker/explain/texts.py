@@ -44,11 +44,7 @@ class Rights:
         self.read = right(Operation.READ, topic)
         self.group = right(Operation.DESCRIBE, group)
         self.transactional_id = right(Operation.DESCRIBE, transactional_id)
-        self._cluster = right(Operation.DESCRIBE, lambda _: CLUSTER)
-
-    def cluster(self) -> bool:
-        """True if the client may DESCRIBE the cluster."""
-        return self._cluster("")
+        self.cluster = right(Operation.DESCRIBE, lambda _: CLUSTER)
 
     def to_subject(self, subject_type: int, subject: str) -> bool:
         """True if DescribeHistory would not refuse this subject to the client."""
@@ -66,7 +62,7 @@ class Rights:
         if name is not None and not self.transactional_id(str(name)):
             return False
         if name is None and not event.partitions:
-            return self.cluster()
+            return self.cluster("")
         return all(self.read(where) for where, _ in event.partitions)
 
 
@@ -94,7 +90,7 @@ def state_text(now: SubjectState, rights: Rights) -> wire.State:
     if name is not None and not rights.transactional_id(str(name)):
         del fields["transactional_id"]
         fields.pop("client", None)
-    if "user" in fields and not rights.cluster():
+    if "user" in fields and not rights.cluster(""):
         del fields["user"]
     return wire.State(**_texts(now.kind, fields))
 

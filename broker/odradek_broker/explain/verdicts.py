@@ -25,12 +25,16 @@ verdict, and names the cause.
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import IntEnum
+from heapq import nsmallest
 from itertools import pairwise
+from operator import itemgetter
 from typing import Protocol
 
+from odradek_broker.explain.history import LIST_MAX
 from odradek_broker.explain.lag_history import LagHistory
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
@@ -139,14 +143,16 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """The verdict about a group. `worst`: the partitions with this verdict, the largest lag first;
-    `window`: the window of the first of these partitions; `lag`: the records that wait in all of
-    them. A group that is not behind anywhere has no window.
+    """The verdict about a group. `worst`: the first partitions with this verdict, the largest lag
+    first; `window`: the window of the first one. `count`: the number of partitions with this
+    verdict; `lag`: the records that wait in them. A group that is not behind anywhere has no
+    window.
     """
 
     verdict: Verdict
     worst: list[TopicPartition] = field(default_factory=list)
     window: Window | None = None
+    count: int = 0
     lag: int = 0
 
 
@@ -257,21 +263,19 @@ class GroupVerdicts:
         """The groups that were behind or held back in a partition at the last sample."""
         return list(self._windows)
 
-    def verdict(self, group_id: str, now_ms: int) -> GroupVerdict:
-        """The verdict about a group at the wall time `now_ms`."""
-        windows = self._windows.get(group_id)
-        if not windows:
+    def verdict(self, group_id: str, now_ms: int) -> Generator[None, None, GroupVerdict]:
+        """The verdict about a group at the wall time `now_ms`, with a pause for each partition."""
+        judged: defaultdict[Verdict, list[tuple[int, TopicPartition, Window]]] = defaultdict(list)
+        for partition, window in list(self._windows.get(group_id, {}).items()):
+            yield
+            judged[window.verdict(now_ms)].append((-window.lag, partition, window))
+        if not judged:
             return GroupVerdict(Verdict.OK)
-        judged = [
-            (window.verdict(now_ms), window.lag, partition, window)
-            for partition, window in windows.items()
-        ]
-        verdict = max(each[0] for each in judged)
-        worst = sorted(
-            (each for each in judged if each[0] is verdict), key=lambda each: (-each[1], each[2])
-        )
-        lag = sum(each[1] for each in worst)
-        return GroupVerdict(verdict, [each[2] for each in worst], worst[0][3], lag)
+        verdict = max(judged)
+        every = judged[verdict]
+        worst = nsmallest(LIST_MAX, every, key=itemgetter(0, 1))
+        lag = -sum(each[0] for each in every)
+        return GroupVerdict(verdict, [each[1] for each in worst], worst[0][2], len(every), lag)
 
 
 def _next_record(log: PartitionLog, offset: int, end: int) -> int:

@@ -59,7 +59,7 @@ class World:
         return self.verdict()
 
     def verdict(self, group: str = "g") -> Verdict:
-        return self.verdicts.verdict(group, self.wall_ms).verdict
+        return finished(self.verdicts.verdict(group, self.wall_ms)).verdict
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_g163_the_worst_partition_decides_the_verdict(world: World) -> None:
     world.ends[T1] = 500
     world.commit(0, T1)
     assert run(world, 25, 50, 100)[-1] is Verdict.STOPPED
-    assert world.verdicts.verdict("g", world.wall_ms).worst == [T1]
+    assert finished(world.verdicts.verdict("g", world.wall_ms)).worst == [T1]
     del world.commits["g"][T1]
     assert run(world, 1, 50, 100)[-1] is Verdict.WARNING
 
@@ -227,7 +227,9 @@ def test_the_number_of_windows_is_limited(world: World, monkeypatch: pytest.Monk
     world.sample()
     world.sample()
     assert world.verdicts.unwatched == 3
-    assert len(world.verdicts.verdict("g", 0).worst) == 2
+    # There is a pause for each partition.
+    assert len(list(world.verdicts.verdict("g", 0))) == 2
+    assert finished(world.verdicts.verdict("g", 0)).count == 2
 
 
 def test_a_window_keeps_ten_commits() -> None:
