@@ -45,8 +45,9 @@ from odradek_protocol.lazy_tuple import NamedTuple
 SAMPLE_INTERVAL_MS = 10_000
 #: The limit of the commits of a window.
 WINDOW = 10
-#: A group is STOPPED or held back after this many samples without progress: a minute.
-PATIENCE = 6
+#: A group is STOPPED after this many further samples without progress. Records have waited for a
+#: minute then, because a group is behind only at the second sample.
+PATIENCE = 5
 #: The first record after a new commit is looked up if the lag is no larger than this; after a
 #: commit that the sample before found too, it is looked up in any case.
 NEAR_RECORDS = 10
@@ -128,14 +129,14 @@ class Window:
 
     def verdict(self, now_ms: int) -> Verdict:
         """The verdict about the partition. `now_ms`: wall time, like the timestamps of commits."""
-        if self.held >= PATIENCE:
+        if self.held > PATIENCE:
             return Verdict.STALLED
         times = self.times
         if not self.held and self.quiet >= PATIENCE:
             longest_ms = max((after - before for before, after in pairwise(times)), default=0)
             if now_ms - times[-1] > 2 * longest_ms:
-                commits = now_ms - self.committed_ms < PATIENCE * SAMPLE_INTERVAL_MS
-                return Verdict.STALLED if commits else Verdict.STOPPED
+                since_ms = max(times[-1] + 1, now_ms - (PATIENCE + 1) * SAMPLE_INTERVAL_MS)
+                return Verdict.STALLED if self.committed_ms >= since_ms else Verdict.STOPPED
         if len(times) == WINDOW and all(before <= after for before, after in pairwise(self.lags)):
             return Verdict.WARNING
         return Verdict.OK
