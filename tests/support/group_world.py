@@ -212,9 +212,10 @@ class GroupWorld(CoordinatorWorld):
         instance: str | None = None,
         version: int = 9,
         retention_ms: int = -1,
+        origin: str = "",
     ) -> Deferred[list[ErrorCode]]:
         call = CommitCall(
-            group, generation, member_id, instance, version, retention_ms, list(parts)
+            group, generation, member_id, instance, version, retention_ms, list(parts), origin
         )
         return self.groups.commit_offsets(call)
 

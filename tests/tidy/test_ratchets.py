@@ -22,15 +22,15 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 119_960
+CORE_LINES_MAX = 120_017
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
     "odradek_broker": 5_443,
     "odradek_broker.config": 4_354,
-    "odradek_broker.coordinator": 17_110,
-    "odradek_broker.explain": 3_755,
-    "odradek_broker.handlers": 9_201,
+    "odradek_broker.coordinator": 17_112,
+    "odradek_broker.explain": 3_761,
+    "odradek_broker.handlers": 9_206,
     "odradek_broker.metadata": 4_405,
     "odradek_broker.metrics": 1_673,
     "odradek_broker.platform": 1_287,
@@ -60,7 +60,7 @@ WEIGHTS: dict[str, int] = {
 SLACK_LINES = 150
 
 #: The public class names that two or more modules of the product define.
-HOMONYMS_MAX = 31
+HOMONYMS_MAX = 29
 #: Constructors with seven or more arguments.
 LONG_CONSTRUCTORS_MAX = 30
 LONG_CONSTRUCTOR_ARGUMENTS = 7

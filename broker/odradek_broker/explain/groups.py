@@ -29,6 +29,7 @@ from odradek_broker.coordinator.groups.events import (
     MemberReplaced,
     OffsetDeletion,
     OffsetsDeleted,
+    OffsetsMoved,
     RebalanceCause,
     RebalanceReason,
     RebalanceStarted,
@@ -243,9 +244,12 @@ class GroupRecorder:
             case GroupConverted(group_id, protocol, conversion):
                 reason = CONVERSIONS[conversion]
                 add(group_id, _K.GROUP_CONVERTED, protocol=protocol, reason=reason)
-            case OffsetsDeleted(group_id, partitions, deletion):
-                reason = OFFSET_DELETIONS[deletion]
-                add(group_id, _K.OFFSETS_DELETED, partitions=partitions, reason=reason)
+            case OffsetsDeleted(group_id, partitions, deletion, origin):
+                fields = {"reason": OFFSET_DELETIONS[deletion], "origin": origin}
+                add(group_id, _K.OFFSETS_DELETED, fields, partitions=partitions)
+            case OffsetsMoved(group_id, partitions, back, ahead, origin):
+                records = {"back": back or None, "ahead": ahead or None}
+                add(group_id, _K.OFFSETS_RESET, records, origin=origin, partitions=partitions)
             case GroupRemoved(group_id):
                 add(group_id, _K.GROUP_GONE, reason="it has neither members nor offsets")
             case GroupLoaded(group):

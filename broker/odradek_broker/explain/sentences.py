@@ -135,7 +135,11 @@ class EventKind(Enum):
         "{made} partitions have a state, so that they can be assigned[; {making} are to get one]"
         "[; the states of {deleting} topics are being deleted]"
     )
-    OFFSETS_DELETED = "committed offsets were deleted ({reason}): {partitions}"
+    OFFSETS_DELETED = "committed offsets were deleted ({reason}[, by {origin}]): {partitions}"
+    OFFSETS_RESET = (
+        "committed offsets were set by {origin}, which is no member: {partitions}[; {back} records"
+        " back][; {ahead} records ahead]"
+    )
     GROUP_GONE = "the group is gone: {reason}"
 
     # --- A record of a share group ---

@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any
 
 from odradek_broker.explain.history import LIST_MAX, RecordedEvent, SubjectState
-from odradek_broker.explain.sentences import EventKind, Value, sentence
-from odradek_broker.request import RequestContext
+from odradek_broker.explain.sentences import EventKind, Value, describe_client, sentence
+from odradek_broker.request import ANONYMOUS, RequestContext
 from odradek_broker.security.authorizer import (
     CLUSTER,
     Authorizer,
@@ -121,3 +121,9 @@ def _texts(kind: EventKind, fields: dict[str, Value]) -> dict[str, Any]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 3] + "..."
+
+
+def origin_of(context: RequestContext) -> str:
+    """The client that sent a request, and its user if there is one."""
+    client = describe_client(context.client_id, context.host)
+    return client if context.user == ANONYMOUS else f"{client} as {context.user}"

@@ -34,8 +34,8 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Protocol
 
+from odradek_broker.explain.group_lags import GroupLags
 from odradek_broker.explain.history import LIST_MAX
-from odradek_broker.explain.lag_history import LagHistory
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
@@ -188,7 +188,7 @@ class GroupVerdicts:
         self._ends: dict[TopicPartition, _Ends] = {}
         self._round: Iterator[None] | None = None
         self._next_round_ms = 0
-        self.lag_history = LagHistory()
+        self.group_lags = GroupLags()
         #: The number of partitions that got no window in the last round, because of WINDOWS_MAX.
         self.unwatched = 0
 
@@ -207,7 +207,7 @@ class GroupVerdicts:
                 return
 
     def _sample_all(self, wall_ms: int) -> Iterator[None]:
-        self.lag_history.begin_round()
+        self.group_lags.begin_round()
         self._next, self._count, unwatched = {}, 0, 0
         self._ends_before, self._ends = self._ends, {}
         for group_id in self._group_ids():
@@ -227,7 +227,7 @@ class GroupVerdicts:
                 lag += max(end.high - max(commit.offset, end.start), 0)
                 yield
             if commits:
-                self.lag_history.add(group_id, wall_ms, lag)
+                self.group_lags.add(group_id, wall_ms, lag)
         self._windows, self._next, self.unwatched = self._next, {}, unwatched
 
     def _sample(

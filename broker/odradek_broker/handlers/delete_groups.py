@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.explain.texts import origin_of
 from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, group
@@ -32,4 +33,4 @@ async def handle(
 def _delete(node: GroupParts, context: RequestContext, name: str) -> Deferred[ErrorCode]:
     if not node.authorizer.allows(context, Operation.DELETE, group(name)):
         return Deferred.of(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return node.groups.delete_group(name)
+    return node.groups.delete_group(name, origin_of(context))

@@ -178,8 +178,8 @@ async def _group(question: _Question) -> DescribeHistoryResponse:
         now.append(await with_pauses(Judge(node).state_of(name)))
     answer = await question.answered(history, now)
     answer.lag = [
-        wire.LagPoint(time_ms=time_ms, records=records)
-        for time_ms, records in node.verdicts.lag_history.of(name)
+        wire.LagSample(time_ms=time_ms, records=records)
+        for time_ms, records in node.verdicts.group_lags.of(name)
     ]
     return answer
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
 from odradek_broker.deferred import Deferred
+from odradek_broker.explain.texts import origin_of
 from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.request import RequestContext
@@ -88,6 +89,7 @@ def _commit(
     """Pass offsets to the group coordinator. The result has an error for each of them."""
     if not fit:
         return Deferred.of([])
+    is_member = request.member_id or request.generation_id_or_member_epoch >= 0
     return node.groups.commit_offsets(
         CommitCall(
             group_id=request.group_id,
@@ -97,6 +99,7 @@ def _commit(
             api_version=context.api_version,
             retention_ms=request.retention_time_ms,
             parts=[part for _, part in fit],
+            origin="" if is_member else origin_of(context),
         )
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek_broker.explain.texts import origin_of
 from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.handlers.offset_commit import one_entry_each
 from odradek_broker.request import RequestContext
@@ -51,7 +52,7 @@ async def handle(
     # The coordinator is asked even without an offset to delete, because its answer shows whether
     # the group exists.
     partitions = [partition for _, partition in fit]
-    result = await node.groups.delete_offsets(request.group_id, partitions)
+    result = await node.groups.delete_offsets(request.group_id, partitions, origin_of(context))
     if result.error is not ErrorCode.NONE:
         # After an error of the whole request, Kafka's answer has no partitions.
         return OffsetDeleteResponse(error_code=result.error)

@@ -64,7 +64,7 @@ class State(Struct):
     details: list[Detail] = field(array(Detail))
 
 
-class LagPoint(Struct):
+class LagSample(Struct):
     """The lag of a group at a time, in records."""
 
     time_ms: int = field(INT64)
@@ -89,4 +89,4 @@ class DescribeHistoryResponse(Message):
     dropped: int = field(INT64)
     events: list[Event] = field(array(Event))
     states: list[State] = field(array(State))
-    lag: list[LagPoint] = field(array(LagPoint), "0+", tag=0, tagged="0+", ignorable=True)
+    lag: list[LagSample] = field(array(LagSample), "0+", tag=0, tagged="0+", ignorable=True)

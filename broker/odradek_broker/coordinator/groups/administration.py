@@ -267,7 +267,7 @@ class GroupAdministration:
     def _missing(self, group_id: str, group_type: str) -> str:
         return missing_group(group_id, group_type, exists=self._find(group_id) is not None)
 
-    async def deletion(self, group_id: str) -> tuple[ErrorCode, list[Record]]:
+    async def deletion(self, group_id: str, origin: str | None) -> tuple[ErrorCode, list[Record]]:
         """The error that forbids the deletion of a group, or the tombstones of all its records. The
         group's own tombstone comes last, so that the deletion can be requested again after a crash
         has interrupted it."""
@@ -280,11 +280,12 @@ class GroupAdministration:
             ((group_id, partition) for partition in partitions),
             OffsetDeletion.GROUP_DELETED,
             self._observer,
+            origin,
         )
         return error, records + await remove_group(group)
 
     async def offset_deletion(
-        self, group_id: str, partitions: list[TopicPartition]
+        self, group_id: str, partitions: list[TopicPartition], origin: str | None
     ) -> tuple[DeletedOffsets, list[Record]]:
         """The error code of each partition, and the tombstones of the deleted offsets. A partition
         without a committed offset is no error. An offset that is pending in an open transaction is
@@ -306,7 +307,7 @@ class GroupAdministration:
                 if code is ErrorCode.NONE and self._offsets.holds(group_id, partition)
             ]
         )
-        records = await remove_offsets(removed, OffsetDeletion.REQUESTED, self._observer)
+        records = await remove_offsets(removed, OffsetDeletion.REQUESTED, self._observer, origin)
         return DeletedOffsets(error, codes), records
 
     def _find(self, group_id: str) -> AnyGroup | None:

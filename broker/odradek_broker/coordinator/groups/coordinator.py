@@ -461,23 +461,25 @@ class GroupCoordinator:
             lambda error: streams_not_described(group_id, error),
         )
 
-    def delete_group(self, group_id: str) -> Deferred[ErrorCode]:
+    def delete_group(self, group_id: str, origin: str | None = None) -> Deferred[ErrorCode]:
         """Delete a group that has no members, and all its offsets. The states of a share group's
-        partitions are deleted first (H-28)."""
+        partitions are deleted first (H-28). `origin`: the client that asks for it."""
         return self.share.delete_all_states(group_id).bind(
             lambda states: (
                 Deferred.of(states)
                 if isinstance(states, ErrorCode)
-                else self._delete_group(group_id, states)
+                else self._delete_group(group_id, states, origin)
             )
         )
 
-    def _delete_group(self, group_id: str, states: StatesDecision) -> Deferred[ErrorCode]:
+    def _delete_group(
+        self, group_id: str, states: StatesDecision, origin: str | None
+    ) -> Deferred[ErrorCode]:
         async def decide(shard: GroupShard, deferred: Deferred[ErrorCode]) -> CoreOutcome:
             error = shard.share.deletion_error(group_id, states)
             records: list[Record] = []
             if error is ErrorCode.NONE:
-                error, records = await shard.administration.deletion(group_id)
+                error, records = await shard.administration.deletion(group_id, origin)
             return _written(records, deferred, error, _identity)
 
         return self.shards.ask(
@@ -485,9 +487,10 @@ class GroupCoordinator:
         )
 
     def delete_offsets(
-        self, group_id: str, partitions: list[TopicPartition]
+        self, group_id: str, partitions: list[TopicPartition], origin: str | None = None
     ) -> Deferred[DeletedOffsets]:
-        """Delete the committed offsets of a group for these partitions."""
+        """Delete the committed offsets of a group for these partitions. `origin`: the client that
+        asks for it."""
 
         def refused(error: ErrorCode) -> DeletedOffsets:
             return DeletedOffsets(error, [])
@@ -496,7 +499,9 @@ class GroupCoordinator:
             return Deferred.of(refused(ErrorCode.INVALID_GROUP_ID))
 
         async def decide(shard: GroupShard, deferred: Deferred[DeletedOffsets]) -> CoreOutcome:
-            answer, records = await shard.administration.offset_deletion(group_id, partitions)
+            answer, records = await shard.administration.offset_deletion(
+                group_id, partitions, origin
+            )
             return _written(records, deferred, answer, refused)
 
         return self.shards.ask(

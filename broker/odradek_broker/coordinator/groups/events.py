@@ -245,11 +245,24 @@ class GroupConverted(NamedTuple):
 
 
 class OffsetsDeleted(NamedTuple):
-    """Committed offsets of a group were deleted (O-11, O-14, O-15)."""
+    """Committed offsets of a group were deleted (O-11, O-14, O-15). `origin`: the client that asked
+    for it."""
 
     group_id: str
     partitions: Sequence[TopicPartition]
     reason: OffsetDeletion
+    origin: str | None = None
+
+
+class OffsetsMoved(NamedTuple):
+    """A client that is no member committed offsets that no member has read to (O-25). `back`,
+    `ahead`: the number of records, added up over the partitions."""
+
+    group_id: str
+    partitions: Sequence[TopicPartition]
+    back: int
+    ahead: int
+    origin: str
 
 
 class GroupRemoved(NamedTuple):
@@ -274,6 +287,7 @@ GroupEvent = (
     | GroupRequestRefused
     | GroupConverted
     | OffsetsDeleted
+    | OffsetsMoved
     | GroupRemoved
 )
 

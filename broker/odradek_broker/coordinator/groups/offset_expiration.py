@@ -30,10 +30,13 @@ EXPIRY_PAUSE_MS = 50
 
 
 async def remove_offsets(
-    offsets: Iterable[tuple[str, TopicPartition]], reason: OffsetDeletion, observer: Observer
+    offsets: Iterable[tuple[str, TopicPartition]],
+    reason: OffsetDeletion,
+    observer: Observer,
+    origin: str | None = None,
 ) -> list[Record]:
     """The tombstones of committed offsets, given by (group, partition); passes the reason of the
-    removal to the observer."""
+    removal, and the client that asked for it, to the observer."""
     by_group: dict[str, list[TopicPartition]] = {}
     records: list[Record] = []
     async for some in in_pieces(offsets):
@@ -41,7 +44,7 @@ async def remove_offsets(
             by_group.setdefault(group_id, []).append(partition)
             records.append((offset_commit.encode_key(group_id, *partition), None))
     for group_id, partitions in by_group.items():
-        observer(OffsetsDeleted(group_id, partitions, reason))
+        observer(OffsetsDeleted(group_id, partitions, reason, origin))
     return records
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.events import OffsetsMoved
 from odradek_broker.coordinator.groups.modern.group import M, ModernGroup, ModernMember
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.runtime import Record
@@ -72,8 +73,8 @@ class CommitPart:
 
 @dataclass(frozen=True, slots=True)
 class CommitCall:
-    """An OffsetCommit. Generation -1 and no ids: the client is no member. `retention_ms` -1: the
-    broker's setting."""
+    """An OffsetCommit. Generation -1 and no ids: the client is no member, and `origin` tells who it
+    is. `retention_ms` -1: the broker's setting."""
 
     group_id: str
     generation: int
@@ -82,6 +83,7 @@ class CommitCall:
     api_version: int
     retention_ms: int
     parts: list[CommitPart]
+    origin: str = ""
 
 
 class FetchingMember(NamedTuple):
@@ -246,6 +248,22 @@ class OffsetStore:
             if committed.value.topic_id == topic_id:
                 found[partition] = committed.value
         return found
+
+    def reset_by(self, call: CommitCall, *, of_members: bool) -> OffsetsMoved | None:
+        """The reset that a commit of a client that is no member means (O-25); None if it only goes
+        on, as a client does that has its partitions without members."""
+        moved, back, ahead = [], 0, 0
+        committed = self._committed.get(call.group_id, {})
+        for part in call.parts:
+            known = committed.get((part.topic, part.partition))
+            if known is None or part.offset == known.value.offset:
+                continue
+            moved.append((part.topic, part.partition))
+            back += max(known.value.offset - part.offset, 0)
+            ahead += max(part.offset - known.value.offset, 0)
+        if not back and not (moved and of_members):
+            return None
+        return OffsetsMoved(call.group_id, moved, back, ahead, call.origin)
 
     def group_ids(self) -> list[str]:
         return list(self._committed)

@@ -43,7 +43,7 @@ def _append(points: array[int], wall_ms: int, lag: int, most: int) -> None:
         del points[:_NUMBERS]
 
 
-class LagHistory:
+class GroupLags:
     """The lag of the groups that the present round of samples or the one before it has found, at
     most GROUPS_MAX of each."""
 
