@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,6 +79,25 @@ async def test_a_user_signs_in_and_out(browser_page: Page, tmp_path: Path) -> No
         await expect(page.get_by_text("No topics to show")).to_be_visible()
         await page.get_by_role("button", name="Sign out").click()
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+@pytest.mark.full
+async def test_a_long_name_in_a_problem_does_not_widen_the_page(
+    console_address: str, browser_page: Page
+) -> None:
+    page = browser_page
+    overview = {"feed": "overview", "error": None, "data": {
+        "cluster": None, "groups": None, "disks": [], "open_transactions": 0, "missing": [],
+        "topics": {"topics": 0, "internal_topics": 0, "partitions": 0},
+        "problems": [{"level": "error", "text": f"Group {'x' * 249} is STOPPED.", "to": "/groups"}],
+    }}  # fmt: skip
+    answer = f"data: {json.dumps(overview)}\n\n"
+    events = {"content-type": "text/event-stream"}
+    await page.route("**/api/live*", lambda route: route.fulfill(body=answer, headers=events))
+    await page.set_viewport_size({"width": 360, "height": 700})
+    await page.goto(console_address)
+    await page.get_by_text("is STOPPED").wait_for()
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 @pytest.mark.full
