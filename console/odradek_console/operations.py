@@ -17,6 +17,7 @@ from odradek_console.answers import LIMIT_DEFAULT, LIMIT_MAX, Json
 from odradek_console.asked import Asked, View
 from odradek_console.live import Feed
 from odradek_console.sessions import ConsoleSession
+from odradek_protocol.errors import PROTOCOL_STEPS, ErrorCode
 
 #: The time between two requests while a page is open.
 EVERY_MS = 2_000
@@ -79,6 +80,11 @@ def request_row(each: RequestCounts, bounds_us: Sequence[int], lasted_ms: float)
     return {
         "requests": each.requests,
         "errors": each.errors,
+        "codes": [
+            [name, count, ErrorCode[name] in PROTOCOL_STEPS]
+            for name, count in sorted(each.codes.items(), key=lambda code: -code[1])
+            if count > 0
+        ],
         "per_s": round(each.requests * 1_000 / lasted_ms, 2) if lasted_ms > 0 else None,
         "mean_ms": round(each.sum_us / each.requests / 1_000, 3) if each.requests else None,
         "p50_ms": percentile_ms(each.counts, bounds_us, 0.5),
@@ -97,6 +103,7 @@ def since(after: RequestCounts, before: RequestCounts | None) -> RequestCounts:
         after.errors - before.errors,
         after.sum_us - before.sum_us,
         [new - old for new, old in zip(after.counts, before.counts, strict=True)],
+        {name: count - before.codes.get(name, 0) for name, count in after.codes.items()},
     )
 
 

@@ -179,3 +179,26 @@ class CodedError(Exception):
         super().__init__(message)
         self.error = error
         self.message = message
+
+
+#: The codes that tell a client its next step in an ordinary course of events: a rebalance, a
+#: restart of a broker, the end of a session, a transaction that is being ended. They are not errors
+#: for people.
+PROTOCOL_STEPS = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.MEMBER_ID_REQUIRED,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+    }
+)

@@ -88,6 +88,18 @@ def test_recent_requests_are_the_difference_of_two_counts() -> None:
     assert since(new, None) == new
 
 
+def test_steps_of_the_protocol_are_apart_from_errors() -> None:
+    old = RequestCounts("Heartbeat", 10, 0, 1, [10], {"REBALANCE_IN_PROGRESS": 2})
+    codes = {"REBALANCE_IN_PROGRESS": 5, "GROUP_AUTHORIZATION_FAILED": 1}
+    new = RequestCounts("Heartbeat", 20, 1, 2, [20], codes)
+    row = request_row(since(new, old), [100], 2_000)
+    assert row["errors"] == 1
+    assert row["codes"] == [
+        ["REBALANCE_IN_PROGRESS", 3, True],
+        ["GROUP_AUTHORIZATION_FAILED", 1, False],
+    ]
+
+
 async def test_feeds_have_throughput_and_requests_of_a_broker(
     live_bootstrap: str, unique_topic: str
 ) -> None:

@@ -26,7 +26,7 @@ from odradek_broker.node import Node
 from odradek_broker.request import Peer, RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.slices import paced, with_pauses
-from odradek_protocol.errors import ErrorCode
+from odradek_protocol.errors import PROTOCOL_STEPS, ErrorCode
 from odradek_protocol.schemas import describe_broker as wire
 from odradek_protocol.schemas import describe_history as history_wire
 from odradek_protocol.schemas.describe_broker import DescribeBrokerRequest, DescribeBrokerResponse
@@ -186,18 +186,21 @@ def _counters(
 
 def _requests(node: Node) -> Iterator[wire.RequestCounts]:
     requests: dict[str, int] = {}
-    errors: dict[str, int] = {}
+    codes: dict[str, list[wire.CodeCount]] = {}
     for (name, _), count in node.metrics.requests.items():
         requests[name] = requests.get(name, 0) + count
-    for (name, _), count in node.metrics.errors.items():
-        errors[name] = errors.get(name, 0) + count
+    for (name, code), count in sorted(node.metrics.errors.items()):
+        codes.setdefault(name, []).append(wire.CodeCount(code=code, count=count))
     for name, times in sorted(node.metrics.times.items()):
         yield wire.RequestCounts(
             name=name,
             requests=requests.get(name, 0),
-            errors=errors.get(name, 0),
+            errors=sum(
+                each.count for each in codes.get(name, ()) if each.code not in PROTOCOL_STEPS
+            ),
             sum_us=times.sum_us,
             counts=list(times.counts),
+            codes=codes.get(name, []),
         )
 
 

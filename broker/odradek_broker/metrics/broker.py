@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 
-from odradek_protocol.errors import ErrorCode
+from odradek_protocol.errors import PROTOCOL_STEPS, ErrorCode
 from odradek_protocol.keys import Api
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.message import ArrayOf, Struct
@@ -192,7 +192,7 @@ class BrokerMetrics:
         values = (
             self.connections.value,
             sum(self.requests.values()),
-            sum(self.errors.values()),
+            sum(count for (_, code), count in self.errors.items() if code not in PROTOCOL_STEPS),
             self.appended_total,
             self.fetched_total,
             flushes.count,

@@ -11,6 +11,7 @@ from enum import Enum
 from odradek_client.admin.history import HistoryEvent, Subject, event_of, subject_of_type
 from odradek_client.admin.requests import AdminPart
 from odradek_client.errors import UnsupportedByBroker, error_for
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_broker as wire
 from odradek_protocol.schemas.describe_broker import DescribeBrokerRequest, DescribeBrokerResponse
 
@@ -39,7 +40,9 @@ class RequestCounts:
     """The requests of an API since the broker's start.
 
     `counts`: the number of requests in each bucket of durations. A bucket ends at each bound of
-    `BrokerDescription.bounds_us`; the last bucket is above all bounds.
+    `BrokerDescription.bounds_us`; the last bucket is above all bounds. `codes`: the number of each
+    error code by its name; `errors`: their number without those that are steps of the protocol,
+    such as REBALANCE_IN_PROGRESS.
     """
 
     name: str
@@ -47,6 +50,7 @@ class RequestCounts:
     errors: int
     sum_us: int
     counts: list[int]
+    codes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,14 @@ def _description(answer: DescribeBrokerResponse) -> BrokerDescription:
         counters={each.name: each.value for each in answer.counters},
         bounds_us=list(answer.bounds_us),
         requests=[
-            RequestCounts(each.name, each.requests, each.errors, each.sum_us, list(each.counts))
+            RequestCounts(
+                each.name,
+                each.requests,
+                each.errors,
+                each.sum_us,
+                list(each.counts),
+                {ErrorCode.of(found.code).name: found.count for found in each.codes},
+            )
             for each in answer.requests
         ],
         connections_total=answer.connections_total,

@@ -55,15 +55,24 @@ class Sample(Struct):
     values: list[float] = field(array(FLOAT64))
 
 
+class CodeCount(Struct):
+    """The number of answers, or of their parts, with an error code."""
+
+    code: int = field(INT16)
+    count: int = field(INT64)
+
+
 class RequestCounts(Struct):
     """The requests of an API. `counts`: the number of requests in each bucket of durations; the
-    buckets are bounded by `bounds_us`, and the last bucket has no bound."""
+    buckets are bounded by `bounds_us`, and the last bucket has no bound. `errors`: without the
+    codes that are steps of the protocol; `codes`: each code."""
 
     name: str = field(STRING)
     requests: int = field(INT64)
     errors: int = field(INT64)
     sum_us: int = field(INT64)
     counts: list[int] = field(array(INT64))
+    codes: list[CodeCount] = field(array(CodeCount), "0+", tag=0, tagged="0+", ignorable=True)
 
 
 class Connection(Struct):

@@ -24,6 +24,7 @@ from odradek_client.admin.broker import Section
 from odradek_client.admin.history import NothingKnown, Subject
 from odradek_client.errors import ClusterAuthorizationFailed
 from odradek_client.producer.producer import Producer
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_broker import DescribeBrokerRequest
 
 CLUSTER_RULE = Rule(Operation.DESCRIBE, ResourceType.CLUSTER)
@@ -59,6 +60,21 @@ async def test_a22_only_the_requested_sections_are_filled(admin: Admin) -> None:
     mine = by_api["DescribeBroker"]
     assert mine.requests == sum(mine.counts) == 1
     assert len(mine.counts) == len(everything.bounds_us) + 1
+
+
+async def test_a22_error_codes_are_counted_apart_from_steps_of_the_protocol(
+    admin: Admin, broker: RunningBroker
+) -> None:
+    broker.node.metrics.errors = {
+        ("Heartbeat", ErrorCode.REBALANCE_IN_PROGRESS): 7,
+        ("Heartbeat", ErrorCode.GROUP_AUTHORIZATION_FAILED): 2,
+    }
+    broker.node.metrics.times["Heartbeat"].observe(1)
+    found = await admin.describe_broker_status(Section.REQUESTS, Section.COUNTERS)
+    assert found.counters["request_errors_total"] == 2
+    (heartbeat,) = (each for each in found.requests if each.name == "Heartbeat")
+    assert heartbeat.errors == 2
+    assert heartbeat.codes == {"REBALANCE_IN_PROGRESS": 7, "GROUP_AUTHORIZATION_FAILED": 2}
 
 
 async def test_a22_samples_of_the_last_quarter_of_an_hour_are_kept(

@@ -8,7 +8,8 @@ const HEADS = [
   ["name", "API"],
   ["requests", "Requests"],
   ["per_s", "Per second"],
-  ["errors", "With errors"],
+  ["errors", "Errors"],
+  ["codes", "Codes"],
   ["mean_ms", "Mean"],
   ["p50_ms", "p50"],
   ["p95_ms", "p95"],
@@ -63,8 +64,8 @@ export default function Requests() {
     html`<${Table}
       label="Requests by API"
       heads=${HEADS.map(([name, label]) => ({
-        label: html`<${Sort} name=${name} label=${label} sort=${sort} />`,
-        align: name === "name" ? "" : "right",
+        label: name === "codes" ? label : html`<${Sort} name=${name} label=${label} sort=${sort} />`,
+        align: name === "name" || name === "codes" ? "" : "right",
       }))}
     >
       ${ordered(rows, sort).map(
@@ -73,6 +74,7 @@ export default function Requests() {
           <td class="right">${count(of.requests)}</td>
           <td class="right">${of.per_s ?? "–"}</td>
           <td class="right">${count(of.errors)}</td>
+          <td>${(of.codes ?? []).map(([code, number, step]) => html`<span class=${step ? "faint" : ""}>${code} ${count(number)}</span> `)}</td>
           <td class="right">${ms(of.mean_ms)}</td>
           <td class="right">${ms(of.p50_ms)}</td>
           <td class="right">${ms(of.p95_ms)}</td>
@@ -80,6 +82,6 @@ export default function Requests() {
         </tr>`,
       )}
     <//>
-    <p class="faint">Percentiles are estimated from a histogram. A Fetch waits for records, so its times are long where little is written.</p>`}
+    <p class="faint">Codes in grey are steps of the protocol, such as REBALANCE_IN_PROGRESS, and do not count as errors. Percentiles are estimated from a histogram. A Fetch waits for records, so its times are long where little is written.</p>`}
   `;
 }
