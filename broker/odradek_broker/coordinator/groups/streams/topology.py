@@ -286,16 +286,19 @@ class _Counts:
 
     async def set_repartition_topics(self) -> None:
         """Give every repartition topic as many partitions as the largest input of the subtopology
-        that writes it, unless the application asks for a number."""
+        that writes it, unless the application asks for a number. Of several writers the first one
+        with a known input decides."""
         counts = dict(self._fixed)
-        writers: dict[str, str] = {}
+        unknown: set[str] = set()
+        sinks: list[tuple[str, str]] = []
+        places: dict[str, list[int]] = {}
         async for each_id, each in paced(self._subtopologies.items()):
             async for names in in_pieces(each.repartition_sink_topics):
-                writers |= {name: each_id for name in names if name not in counts}
-        sinks = list(writers)
-        places: dict[str, list[int]] = {}
-        for place, each_id in enumerate(writers.values()):
-            places.setdefault(each_id, []).append(place)
+                for name in names:
+                    if name not in counts:
+                        places.setdefault(each_id, []).append(len(sinks))
+                        sinks.append((name, each_id))
+                        unknown.add(name)
         #: The largest known input of each writer, and the writers that read a topic.
         largest: dict[str, int] = {}
         readers: dict[str, list[str]] = {}
@@ -313,11 +316,12 @@ class _Counts:
             if not looked % in_pieces.SIZE:
                 await pause_in_change()
             turn, place = heappop(looks)
-            sink = sinks[place]
-            count = largest[writers[sink]]
+            sink, writer = sinks[place]
+            count = largest[writer]
             if not count or sink in counts:
                 continue
             counts[sink] = count
+            unknown.discard(sink)
             async for ids in in_pieces(readers.get(sink, ())):
                 for each_id in ids:
                     before = largest[each_id]
@@ -327,7 +331,7 @@ class _Counts:
                     async for some in in_pieces(places[each_id]):
                         for reader in some:
                             heappush(looks, (turn + (reader <= place), reader))
-        if len(counts) < len(self._fixed) + len(sinks):
+        if unknown:
             raise invalid_topology(
                 "Failed to compute number of partitions for all repartition topics. There may"
                 " be loops in the topology that cannot be resolved."

@@ -63,6 +63,15 @@ def test_j23_internal_topics_get_their_partition_counts_from_the_inputs() -> Non
     assert made.problem.detail == "Internal topics are missing: c, d, r and 1 additional topics"
 
 
+def test_j23_the_first_writer_with_a_known_input_decides_about_a_repartition_topic() -> None:
+    made = configured(
+        subtopology("0", ["two"], sinks=["r"]),
+        subtopology("1", ["three"], sinks=["r"]),
+        subtopology("2", [], repartitioned=[internal("r")], sinks=["r"]),
+    )
+    assert counts(made) == {"r": 2}
+
+
 def test_j23_an_application_may_set_the_partition_count_of_an_internal_topic() -> None:
     made = configured(
         subtopology("0", ["two"], sinks=["r"]),
@@ -190,19 +199,20 @@ def test_j23_repartition_topics_are_counted_in_the_order_of_passes_over_all_sink
         for at, (inputs, sinks) in enumerate(parts)
     ]
     counted: dict[str, int] = {}
-    writers = {f"r{each}": at for at, (_, sinks) in enumerate(parts) for each in sorted(sinks)}
+    writers = [(f"r{each}", at) for at, (_, sinks) in enumerate(parts) for each in sorted(sinks)]
+    written = {sink for sink, _ in writers}
     before = -1
     while len(counted) > before:
         before = len(counted)
-        for sink, at in writers.items():
+        for sink, at in writers:
             known = [counted.get(f"r{each}", 0) for each in parts[at][0]]
             found = max([*known, *(TOPICS[name] for name in sources[at])], default=0)
             if sink not in counted and found:
                 counted[sink] = found
     read = {f"r{each}" for inputs, _ in parts for each in inputs}
     sound = (
-        counted.keys() == writers.keys()
-        and read <= writers.keys()
+        counted.keys() == written
+        and read <= written
         and all(sources[at] or inputs for at, (inputs, _) in enumerate(parts))
     )
     if sound:
