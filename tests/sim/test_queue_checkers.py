@@ -129,7 +129,7 @@ def producer_with(*, available: int, reserved: list[int], in_flight: int = 0) ->
             available_bytes=available,
             incomplete=[SimpleNamespace(reserved_bytes=each) for each in reserved],
         ),
-        sender=SimpleNamespace(_in_flight={1: in_flight}),
+        _sender=SimpleNamespace(_in_flight={1: in_flight}),
     )
 
 
@@ -185,8 +185,8 @@ def consumer_with(
     return SimpleNamespace(
         config=SimpleNamespace(client_id="c"),
         _loop=SimpleNamespace(_fetches=range(fetches)),
-        fetcher=SimpleNamespace(_in_flight=range(in_flight), _sessions=range(sessions)),
-        group=SimpleNamespace(offsets=SimpleNamespace(_queue=queue)),
+        _fetcher=SimpleNamespace(_in_flight=range(in_flight), _sessions=range(sessions)),
+        _group=SimpleNamespace(offsets=SimpleNamespace(_queue=queue)),
         _commits=range(commits),
     )
 
