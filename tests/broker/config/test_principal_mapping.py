@@ -40,6 +40,10 @@ def test_n21_the_first_matching_rule_makes_the_principal(
     assert principal_of(parse_rules(rules), name) == principal
 
 
+def test_n21_no_rule_splits_a_character_of_a_name() -> None:
+    assert principal_of(parse_rules(r"RULE:a|\B|a.*b/x/"), "a\u00e9b") == "x\u00e9b"
+
+
 def test_n21_a_subject_without_a_matching_rule_has_no_principal() -> None:
     rules = parse_rules("RULE:^CN=(.*?),O=Sun$/$1/")
     for name in ("CN=a,O=Moon", "CN=" + "a" * NAME_CHARACTERS_MAX + ",O=Sun"):
@@ -77,6 +81,7 @@ def test_n57_rules_are_matched_by_re2_where_it_can() -> None:
         ("(a*)*", False),
         ("a$.*", False),
         ("a++", False),
+        ("a\\B.*", False),
     ):
         (made,) = parse_rules(f"RULE:{rule}/x/")
         assert (made.linear is not None) is is_linear, rule
