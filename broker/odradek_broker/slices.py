@@ -148,13 +148,18 @@ async def each_once(items: Iterable[T]) -> dict[T, None]:
 _FREED_AT_ONCE = 128
 
 
-async def let_go(*lists: list[Any]) -> None:
-    """Empty lists that nobody else uses, some items at a time: it takes 20 ms to free 100,000
-    objects."""
-    for items in lists:
+async def let_go(*collections: list[Any] | dict[Any, Any]) -> None:
+    """Empty lists and dicts that nobody else uses, some items at a time: it takes 20 ms to free
+    100,000 objects. A coroutine frees at its end whatever it has not let go before."""
+    for items in collections:
         while items:
-            del items[-_FREED_AT_ONCE:]
-            await pause()
+            if isinstance(items, list):
+                del items[-_FREED_AT_ONCE:]
+            else:
+                for _ in range(min(len(items), _FREED_AT_ONCE)):
+                    items.popitem()
+            if items:
+                await pause()
 
 
 #: The most items that are sorted in one step.
@@ -209,6 +214,7 @@ async def batches(items: Sequence[T], key: Callable[[T], Hashable]) -> list[list
             end += len(alike) - end == 1
             made.append(alike[start:end])
             start = end
+    await let_go(by_key)
     return made
 
 

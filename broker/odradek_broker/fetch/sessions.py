@@ -31,7 +31,7 @@ from typing import Protocol
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock, Randomness
-from odradek_broker.slices import Slices, in_pieces, in_sorted_order, pause
+from odradek_broker.slices import Slices, in_pieces, in_sorted_order, let_go, pause
 from odradek_protocol.constants import (
     FINAL_SESSION_EPOCH,
     INITIAL_SESSION_EPOCH,
@@ -472,7 +472,9 @@ class FetchSessions:
         topics_version = self._topics.topics_version
         asked: dict[Key, RequestedPartition] = {}
         await _each_named(request, lambda some: self._ask(some, version, asked))
-        return FetchContext(list(asked.values()), topics_version=topics_version)
+        plan = FetchContext(list(asked.values()), topics_version=topics_version)
+        await let_go(asked)
+        return plan
 
     def look_up_again(self, partitions: Iterable[RequestedPartition], plan: FetchContext) -> None:
         """Look up topic ids again, if topics were created or deleted since the plan was begun."""

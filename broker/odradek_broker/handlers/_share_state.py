@@ -17,7 +17,7 @@ from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.share_state import ShareKey, ShareState, StateResult
-from odradek_broker.slices import asked, in_sorted_order, paced
+from odradek_broker.slices import asked, each_once, in_sorted_order, let_go, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_tuple import NamedTuple
 
@@ -45,7 +45,7 @@ class _Partition(Protocol):
 
 P = TypeVar("P", bound=_Partition)
 T = TypeVar("T")
-_Results = list[tuple[bytes, dict[int, StateResult]]]
+_Results = list[tuple[bytes, list[tuple[int, StateResult]]]]
 
 
 class Answer(NamedTuple, Generic[T]):
@@ -72,16 +72,18 @@ async def ask_each(
     """The results of all share partitions that a request names, when all results are known. As in
     Kafka, the answer is empty if the request has no group id or no topics."""
 
-    async def shown(results: dict[int, StateResult]) -> list[Any]:
-        return [
+    async def shown(results: list[tuple[int, StateResult]]) -> list[Any]:
+        made = [
             answer.partition(
                 partition=index,
                 error_code=result.error,
                 error_message=result.message,
                 **(await answer.state(result.state) if answer.state and result.state else {}),
             )
-            async for index, result in paced(results.items())
+            async for index, result in paced(results)
         ]
+        await let_go(results)
+        return made
 
     found = await _ask_each(node, context, group_id, topics, ask, answer)
     return [
@@ -116,19 +118,25 @@ async def _ask_each(
     ]
     answers = await asked(wanted, lambda pair: ask(*pair) if has_topic else no_topic, changing=True)
     found: dict[bytes, dict[int, StateResult]] = {}
-    async for (key, _), result in paced(zip(wanted, answers, strict=True)):
-        found.setdefault(key.topic_id, {})[key.partition] = _explained(result, answer.doing)
-    return [
-        (topic_id, dict(await in_sorted_order(results.items())))
-        async for topic_id, results in paced(found.items())
-    ]
+    results = iter(answers)
+    async for key, _ in paced(wanted):
+        result = _explained(next(results), answer.doing)
+        found.setdefault(key.topic_id, {})[key.partition] = result
+    ordered: _Results = []
+    async for topic_id, by_index in paced(found.items()):
+        indexes = await in_sorted_order(by_index)
+        ordered.append((topic_id, [(each, by_index[each]) async for each in paced(indexes)]))
+        await let_go(by_index)
+    await let_go(answers, wanted)
+    return ordered
 
 
 async def _refused(topics: Iterable[tuple[bytes, Sequence[P]]], result: StateResult) -> _Results:
-    return [
-        (topic_id, dict.fromkeys([each.partition for each in partitions], result))
-        async for topic_id, partitions in paced(topics)
-    ]
+    refused: _Results = []
+    async for topic_id, partitions in paced(topics):
+        indexes = await each_once(each.partition for each in partitions)
+        refused.append((topic_id, [(index, result) async for index in paced(indexes)]))
+    return refused
 
 
 def _explained(result: StateResult, doing: str) -> StateResult:

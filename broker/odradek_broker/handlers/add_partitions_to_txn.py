@@ -15,7 +15,7 @@ from odradek_broker.explain.sentences import describe_client
 from odradek_broker.handlers._parts import TransactionAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, topic, transactional_id
-from odradek_broker.slices import paced, pause
+from odradek_broker.slices import each_once, paced, pause
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.add_partitions_to_txn import (
@@ -61,8 +61,8 @@ async def _for_client(
     if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
         return dict.fromkeys(parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     codes = {part: _fit(node, context, part) async for part in paced(parts)}
-    if set(codes.values()) - {ErrorCode.NONE}:
-        return _none_attempted(codes)
+    if any(codes.values()):
+        return await _none_attempted(codes)
     if not name:
         return dict.fromkeys(parts, ErrorCode.INVALID_REQUEST)
     call = AddCall(
@@ -108,8 +108,8 @@ async def _for_broker(
 ) -> Deferred[_Codes]:
     parts = await _partitions(asked.topics)
     codes = {part: _known(node, part) async for part in paced(parts)}
-    if set(codes.values()) - {ErrorCode.NONE}:
-        return Deferred.of(_none_attempted(codes))
+    if any(codes.values()):
+        return Deferred.of(await _none_attempted(codes))
     return node.transactions.verify_or_add(
         asked.transactional_id,
         asked.producer_id,
@@ -137,11 +137,10 @@ def _known(node: TransactionAndMetadataParts, part: TopicPartition) -> ErrorCode
     return ErrorCode.INVALID_REQUEST if node.metadata.is_mirror(part[0]) else ErrorCode.NONE
 
 
-def _none_attempted(codes: _Codes) -> _Codes:
-    return {
-        part: ErrorCode.OPERATION_NOT_ATTEMPTED if code is ErrorCode.NONE else code
-        for part, code in codes.items()
-    }
+async def _none_attempted(codes: dict[TopicPartition, ErrorCode]) -> _Codes:
+    async for part in paced(codes):
+        codes[part] = codes[part] or ErrorCode.OPERATION_NOT_ATTEMPTED
+    return codes
 
 
 async def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
@@ -168,7 +167,7 @@ async def _results(
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return code
 
-    if verified or not set(codes.values()).isdisjoint(_REFUSED_BEFORE):
+    if verified or any(map(_REFUSED_BEFORE.__contains__, codes.values())):
         topics = await _each_once(topics)
     return [
         AddPartitionsToTxnTopicResult(
@@ -188,7 +187,7 @@ async def _each_once(topics: Sequence[AddPartitionsToTxnTopic]) -> list[AddParti
     found: dict[str, dict[int, None]] = {}
     async for asked in paced(topics):
         if asked.partitions:
-            found.setdefault(asked.name, {}).update(dict.fromkeys(asked.partitions))
+            found.setdefault(asked.name, {}).update(await each_once(asked.partitions))
     return [
         AddPartitionsToTxnTopic(name=name, partitions=list(indexes))
         async for name, indexes in paced(found.items())

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import MetadataChangeParts
 from odradek_broker.metadata.client_quotas import (
+    CHANGES_MAX,
     EntityChanges,
     EntityResult,
     QuotaChange,
@@ -15,7 +18,7 @@ from odradek_broker.metadata.commit import committed, refuse_if_late
 from odradek_broker.quotas.client_quotas import QuotaEntity, quota_entity
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
-from odradek_broker.slices import batches, paced
+from odradek_broker.slices import batches, in_pieces, paced
 from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_client_quotas import (
@@ -24,6 +27,9 @@ from odradek_protocol.schemas.alter_client_quotas import (
     EntryData,
     EntryResult,
 )
+
+#: The most types of an entity that are looked at. An entity with more than there are is refused.
+_TYPES_MAX = 16
 
 
 async def handle(
@@ -53,9 +59,15 @@ async def handle(
 
 
 async def _wanted(entry: EntryData) -> EntityChanges:
+    types: dict[str, str | None] = {}
+    async for some in in_pieces(entry.entity):
+        types |= {each.entity_type: each.entity_name for each in some}
     return EntityChanges(
-        quota_entity([(each.entity_type, each.entity_name) for each in entry.entity]),
-        [QuotaChange(op.key, None if op.remove else op.value) async for op in paced(entry.ops)],
+        quota_entity(islice(types.items(), _TYPES_MAX)),
+        [
+            QuotaChange(op.key, None if op.remove else op.value)
+            for op in entry.ops[: CHANGES_MAX + 1]
+        ],
     )
 
 

@@ -14,7 +14,7 @@ from odradek_broker.metadata.scram import (
 )
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
-from odradek_broker.slices import batches, in_sorted_order, paced
+from odradek_broker.slices import batches, each_once, in_sorted_order, let_go, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -35,10 +35,12 @@ async def handle(
         async for each in paced(request.upsertions)
     ]
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
-        users = await in_sorted_order({each.user for each in changes})
+        users = await in_sorted_order(await each_once(each.user for each in changes))
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         message = denial(Operation.ALTER, CLUSTER)
-        return await _response([ScramResult(user, denied, message) async for user in paced(users)])
+        results = [ScramResult(user, denied, message) async for user in paced(users)]
+        await let_go(changes)
+        return await _response(results)
     found: dict[str, ScramResult] = {}
     recorded: list[Deferred[bool]] = []
     async for batch in paced(await batches(changes, lambda each: each.user), changing=True):
@@ -48,14 +50,17 @@ async def handle(
             recorded.append(committed(node, records))
     if not recorded:
         recorded.append(committed(node))
-    results = [each for each in found.values() if each.error is ErrorCode.NONE]
-    results += [each for each in found.values() if each.error is not ErrorCode.NONE]
+    results, refused = list[ScramResult](), list[ScramResult]()
+    async for each in paced(found.values()):
+        (refused if each.error else results).append(each)
+    results += refused
     await refuse_if_late(results, recorded)
+    await let_go(found, changes, refused)
     return await _response(results)
 
 
 async def _response(results: list[ScramResult]) -> AlterUserScramCredentialsResponse:
-    return AlterUserScramCredentialsResponse(
+    response = AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(
                 user=each.user, error_code=each.error, error_message=each.message
@@ -63,3 +68,5 @@ async def _response(results: list[ScramResult]) -> AlterUserScramCredentialsResp
             async for each in paced(results)
         ]
     )
+    await let_go(results)
+    return response

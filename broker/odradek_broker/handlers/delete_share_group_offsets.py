@@ -6,7 +6,7 @@ from __future__ import annotations
 from odradek_broker.handlers._share_offsets import ShareOffsetParts, error_text, tell_reset
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
-from odradek_broker.slices import paced, pause_in_change
+from odradek_broker.slices import each_once, paced, pause_in_change
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -34,7 +34,7 @@ async def handle(
         return _failed(_E.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return _failed(_E.INVALID_GROUP_ID)
-    names = list(dict.fromkeys([topic.topic_name for topic in request.topics]))
+    names = await each_once(topic.topic_name for topic in request.topics)
     denied = await denied_topics(node.authorizer, context, Operation.READ, names)
 
     allowed = [name for name in names if name not in denied]

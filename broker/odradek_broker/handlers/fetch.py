@@ -30,7 +30,7 @@ from odradek_broker.security.authorizer import (
     may_fetch_as,
     topic,
 )
-from odradek_broker.slices import each_once, in_pieces, in_sorted_order, paced, pause
+from odradek_broker.slices import each_once, in_pieces, in_sorted_order, let_go, paced, pause
 from odradek_broker.storage.errors import IndexesBeingRebuilt, OffsetOutOfRange, StorageError
 from odradek_protocol import codec
 from odradek_protocol.constants import READ_COMMITTED, READ_UNCOMMITTED
@@ -421,6 +421,7 @@ class Fetch:
         if plan.session is not None:
             async for part in in_pieces(answers):
                 plan.note_sent(part)
+        await let_go(answers, self._answers, self._unnamed, self._missing, self._partitions)
         return response
 
     def _read(self, partitions: Iterable[RequestedPartition], limit: int) -> None:

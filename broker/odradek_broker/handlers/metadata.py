@@ -34,7 +34,7 @@ from odradek_broker.security.authorizer import (
     may_create_topic,
 )
 from odradek_broker.security.authorizer import topic as topic_resource
-from odradek_broker.slices import in_order, paced
+from odradek_broker.slices import in_order, in_pieces, let_go, paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.metadata import (
@@ -98,13 +98,15 @@ class _Answer:
         )
         if not allowed or not node.config.auto_create_topics_enable:
             return []
-        missing = dict.fromkeys(
-            topic.name
-            for topic in self._asked
-            if topic.name is not None
-            and topic.topic_id == ZERO_UUID
-            and topic.name not in node.metadata.topics
-        )
+        missing: dict[str, None] = {}
+        async for some in in_pieces(self._asked):
+            missing |= dict.fromkeys(
+                topic.name
+                for topic in some
+                if topic.name is not None
+                and topic.topic_id == ZERO_UUID
+                and topic.name not in node.metadata.topics
+            )
         for name in await self._denied(missing):
             del missing[name]
         wanted: list[str] = []
@@ -149,7 +151,7 @@ class _Answer:
         node = self._node
         topics = await (self._all_topics() if self._all else self._asked_topics())
         if not (durable and await committed(node)):
-            for topic in topics:
+            async for topic in paced(topics):
                 topic.error_code, topic.partitions = ErrorCode.LEADER_NOT_AVAILABLE, []
         host, port = node.advertised(self._context.listener)
         broker = MetadataResponseBroker(
@@ -183,7 +185,12 @@ class _Answer:
             if key not in answers:
                 answers[key] = await self._asked_topic(asked)
         # A topic that is requested both by name and by id has one entry.
-        return list({(each.name, each.topic_id): each for each in answers.values()}.values())
+        found: dict[tuple[str | None, bytes], MetadataResponseTopic] = {}
+        async for some in in_pieces(answers.values()):
+            found |= {(each.name, each.topic_id): each for each in some}
+        topics = list(found.values())
+        await let_go(answers, found)
+        return topics
 
     async def _asked_topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
         by_id = asked.topic_id != ZERO_UUID or asked.name is None

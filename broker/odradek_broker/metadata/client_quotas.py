@@ -34,6 +34,8 @@ from odradek_protocol.stored.cluster_metadata import (
 #: The maximum number of entities with quotas. An entity need not exist, so nothing else limits the
 #: number.
 _ENTITIES_MAX = 100_000
+#: The maximum number of changes of one entity, which are made in one piece.
+CHANGES_MAX = 16
 
 #: The highest value of each key whose values are whole numbers.
 _WHOLE_MAX = {
@@ -104,6 +106,8 @@ def _alter_one(
 ) -> list[MetadataRecord]:
     """The records of one entity's changes. Raises AdminError. `added`: entities that get their
     first quotas earlier in the request."""
+    if len(wanted.changes) > CHANGES_MAX:
+        raise _refused(f"At most {CHANGES_MAX} quotas of an entity are changed at a time.")
     keys = Counter([change.key for change in wanted.changes])
     for key, times in keys.items():
         if times > 1:

@@ -32,7 +32,7 @@ from odradek_broker.coordinator.groups.share.heartbeat import (
     ShareProtocol,
 )
 from odradek_broker.coordinator.runtime import Instant, Record
-from odradek_broker.slices import in_pieces
+from odradek_broker.slices import in_pieces, in_sorted_order
 from odradek_protocol.common_structs import DescribedAssignment, TopicPartitionsInfo
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -157,20 +157,20 @@ class ShareGroups(ShareProtocol):
             assignment_epoch=group.assignment_epoch,
             assignor_name=ASSIGNOR_NAME,
             members=[
-                self._described(member)
+                await self._described(member)
                 async for some in in_pieces(group.members.values())
                 for member in some
             ],
         )
 
-    def _described(self, member: ShareMember) -> DescribedShareMember:
+    async def _described(self, member: ShareMember) -> DescribedShareMember:
         return DescribedShareMember(
             member_id=member.member_id,
             rack_id=member.rack_id,
             member_epoch=member.epoch,
             client_id=member.client_id,
             client_host=member.client_host,
-            subscribed_topic_names=sorted(member.topics),
+            subscribed_topic_names=await in_sorted_order(member.topics),
             assignment=DescribedAssignment(
                 topic_partitions=[
                     TopicPartitionsInfo(topic_id=topic_id, topic_name=name, partitions=indexes)

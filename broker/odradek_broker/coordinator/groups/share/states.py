@@ -29,7 +29,7 @@ from odradek_broker.coordinator.groups.share.group import (
     partitions_in,
 )
 from odradek_broker.coordinator.groups.uses import Uses
-from odradek_broker.slices import in_pieces
+from odradek_broker.slices import in_pieces, in_sorted_order
 from odradek_protocol.lazy_tuple import NamedTuple
 
 #: The time after which states that are still recorded as initializing are requested again (H-22).
@@ -58,7 +58,7 @@ async def without_state(
     if monotonic_ms - group.states_changed_ms < INITIALIZE_RETRY_MS:
         known = union(known, difference(partitions_in(states.initializing), group.unmade))
     found: dict[bytes, StateTopic] = {}
-    async for some in in_pieces(sorted(names)):
+    async for some in in_pieces(await in_sorted_order(names)):
         for name in some:
             count = topics.partition_count(name)
             topic_id = topics.topic_id(name) if count else b""
