@@ -52,7 +52,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_log_tools": 3_162,
     "odradek_mirror": 6_902,
     "odradek_protocol": 15_773,
-    "odradek_records": 2_984,
+    "odradek_records": 2_994,
     "odradek_testkit": 9_196,
     "pyspark_odradek": 6_284,
 }

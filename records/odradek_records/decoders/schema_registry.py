@@ -31,7 +31,7 @@ _KEPT_CHARACTERS_MAX = 64 * 1024 * 1024
 #: The maximum length of a schema together with those to which it refers.
 _SCHEMA_CHARACTERS_MAX = _ANSWER_BYTES_MAX
 #: The time after a failure in which the schema is not requested again, because each record would
-#: wait for the request.
+#: wait for the request; and no schema, if the registry did not answer.
 _FAILURE_S = 30.0
 #: The maximum number of schemas to which one schema may refer, directly or indirectly.
 _REFERENCES_MAX = 64
@@ -64,6 +64,10 @@ class RegisteredSchema:
         return len(self.text) + sum(len(text) for _, text in self.others)
 
 
+class _NoAnswer(CannotDecode):
+    """The error if the registry cannot be asked, or does not answer in time."""
+
+
 class SchemaRegistry:
     """A client of one registry. Its methods may be called from several threads.
 
@@ -91,6 +95,7 @@ class SchemaRegistry:
         #: The schema by id, or a failure with the time until which it is not retried.
         self._kept: OrderedDict[int, RegisteredSchema | tuple[str, float]] = OrderedDict()
         self._kept_characters = 0
+        self._away: tuple[str, float] | None = None
 
     @property
     def shown(self) -> str:
@@ -125,14 +130,19 @@ class SchemaRegistry:
             self._kept_characters -= _length(self._kept.popitem(last=False)[1])
 
     def _recent(self, schema_id: int) -> RegisteredSchema | tuple[str, float] | None:
-        found = self._kept.get(schema_id)
-        if isinstance(found, tuple) and found[1] <= self._now_s():
-            return None
-        return found
+        for found in (self._kept.get(schema_id), self._away):
+            if isinstance(found, RegisteredSchema) or (found and found[1] > self._now_s()):
+                return found
+        return None
 
     def _fetch(self, schema_id: int) -> RegisteredSchema:
         deadline_s = time.monotonic() + self._timeout_s
-        answer = self._get(f"/schemas/ids/{schema_id}", deadline_s)
+        try:
+            answer = self._get(f"/schemas/ids/{schema_id}", deadline_s)
+        except _NoAnswer as error:
+            # The ids come from records of others: each could have another one.
+            self._away = str(error), self._now_s() + _FAILURE_S
+            raise
         kind = str(answer.get("schemaType") or AVRO)
         if kind == PROTOBUF:
             # The serialized form of a schema is a descriptor, so that no compiler is needed.
@@ -194,11 +204,11 @@ class SchemaRegistry:
             self._no_answer()
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise CannotDecode(f"{self.shown} cannot be asked: {said(reason)}") from None
+            raise _NoAnswer(f"{self.shown} cannot be asked: {said(reason)}") from None
         return self._answer(response.status, data, path)
 
     def _no_answer(self) -> NoReturn:
-        raise CannotDecode(f"{self.shown} does not answer within {self._timeout_s:g} s")
+        raise _NoAnswer(f"{self.shown} does not answer within {self._timeout_s:g} s")
 
     def _answer(self, status: int, data: bytes, path: str) -> dict[str, Any]:
         if len(data) > _ANSWER_BYTES_MAX:

@@ -434,6 +434,20 @@ def test_an_unreachable_registry_is_named() -> None:
     assert "http://127.0.0.1:1 cannot be asked: Connection refused" in failures(found)["avro"]
 
 
+def test_a_registry_that_does_not_answer_is_not_asked_for_other_schemas_for_a_while() -> None:
+    """Each record of a topic may have another id, and would wait for its own request."""
+    clock = [0.0]
+    client = SchemaRegistry("http://127.0.0.1:1", now_s=lambda: clock[0])
+    assert not client.is_known(9)
+    with pytest.raises(CannotDecode):
+        client.by_id(8)
+    assert client.is_known(9)
+    with pytest.raises(CannotDecode, match="cannot be asked"):
+        client.by_id(9)
+    clock[0] = 31.0
+    assert not client.is_known(9)
+
+
 @pytest.mark.parametrize("drip", [False, True])
 def test_a_registry_that_never_finishes_its_answer_times_out(drip: bool) -> None:
     done = threading.Event()
