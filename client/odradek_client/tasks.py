@@ -122,6 +122,10 @@ class LastingTask:
         self._again = self._loop.call_later(_AGAIN_S, self._begin_again, failure)
         self._ended(failure)
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped
+
     def stop(self) -> None:
         self._stopped = True
         self._task.cancel()

@@ -9,7 +9,7 @@ import logging
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ import budget
 from live_brokers import LiveBroker, live_broker
 from odradek import Admin, ConfigResource, Consumer, NewTopic, Producer, ShareConsumer, sync
 from odradek.testing import make_unique_topic
+from odradek_client import tasks
 from odradek_client.blocking_calls import loop_thread
 from odradek_client.config.common import ClientConfig
 from odradek_client.errors import (
@@ -373,6 +374,45 @@ async def test_c83_a_client_goes_on_when_all_its_tasks_are_cancelled(
     for all_at in {count // 4, count // 2, 3 * count // 4}:
         async with world_of(broker, all_at=all_at) as world:
             await scenario(world)
+
+
+async def begun(kind: str, bootstrap: str, topic: str) -> Any:
+    """A client in the middle of its work."""
+    if kind == "producer":
+        producer = Producer(bootstrap_servers=bootstrap, transactional_id=topic)
+        await producer.start()
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send(topic, b"x")
+        return producer
+    made: Any = ShareConsumer if kind == "share" else Consumer
+    settings = {} if kind == "share" else {"group_protocol": kind}
+    consumer = made(topic, bootstrap_servers=bootstrap, group_id=topic, **settings)
+    await consumer.start()
+    await consumer.poll(timeout_ms=500)
+    return consumer
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer", "share", "producer"])
+async def test_c83_a_cancelled_close_leaves_no_task(
+    broker: LiveBroker, topic: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "_AGAIN_S", 0.0)
+    before = asyncio.all_tasks()
+    for turns in range(1, 40, 4):
+        client = await begun(kind, broker.bootstrap, topic)
+        closing = asyncio.create_task(client.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        with suppress(asyncio.CancelledError):
+            await closing
+        async with asyncio.timeout(DEADLINE_S):
+            while left := asyncio.all_tasks() - before:
+                await asyncio.wait(left)
+        for _ in range(5):
+            await asyncio.sleep(0)
+            assert asyncio.all_tasks() == before, turns
 
 
 def test_c83_every_place_that_begins_a_task_is_walked() -> None:

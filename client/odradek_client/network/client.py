@@ -28,7 +28,7 @@ from odradek_client.network.cluster import ClusterView
 from odradek_client.network.connections import Connections
 from odradek_client.network.coordinators import Coordinators
 from odradek_client.network.metadata import Listener, MetadataUpdater
-from odradek_client.tasks import require_own, require_running
+from odradek_client.tasks import LastingTask, require_own, require_running
 from odradek_protocol.constants import GROUP_COORDINATOR
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.message import Message
@@ -53,6 +53,7 @@ class NetworkClient:
         self._random = random or random_module.Random()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._lasting: list[LastingTask] = []
         self.connections = Connections(
             config,
             self.cluster,
@@ -105,10 +106,19 @@ class NetworkClient:
         self._closed = True
         if closed_loop:
             return  # tasks and connections have ended with it
+        for task in self._lasting:
+            task.stop()
         self.metadata.close()
         self.connections.close()
         await self.metadata.wait_closed()
         await self.connections.wait_closed()
+
+    def stop_at_close(self, task: LastingTask) -> LastingTask:
+        """Stop a task at the latest when this client is closed: whoever is to stop it before may
+        have been cancelled."""
+        self._lasting = [each for each in self._lasting if not each.is_stopped]
+        self._lasting.append(task)
+        return task
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

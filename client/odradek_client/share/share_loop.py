@@ -41,7 +41,8 @@ class ShareLoop:
         self._requests: dict[asyncio.Task[None], None] = {}
 
     def start(self) -> None:
-        self._task = LastingTask(self._network.loop, self._run, "the work of a share consumer")
+        task = LastingTask(self._network.loop, self._run, "the work of a share consumer")
+        self._task = self._network.stop_at_close(task)
 
     def wake(self) -> None:
         """Check now whether there are requests to send."""

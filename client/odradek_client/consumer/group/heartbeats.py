@@ -43,11 +43,13 @@ class HeartbeatLoop(ABC):
 
     def _start_heartbeats(self) -> None:
         if self._heartbeats is None:
-            self._heartbeats = LastingTask(
-                self._network.loop,
-                self._run_heartbeats,
-                f"the heartbeats to group {self._group_id!r}",
-                self._interrupted,
+            self._heartbeats = self._network.stop_at_close(
+                LastingTask(
+                    self._network.loop,
+                    self._run_heartbeats,
+                    f"the heartbeats to group {self._group_id!r}",
+                    self._interrupted,
+                )
             )
 
     def _interrupted(self, failure: OdradekError) -> None:
