@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_114
+CORE_LINES_MAX = 120_131
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -40,7 +40,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.storage": 13_229,
     "odradek_broker.telemetry": 1_176,
     "odradek_cli": 12_192,
-    "odradek_client": 2_661,
+    "odradek_client": 2_663,
     "odradek_client.admin": 4_277,
     "odradek_client.config": 1_392,
     "odradek_client.consumer": 6_258,
