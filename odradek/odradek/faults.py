@@ -6,7 +6,8 @@ from odradek_testkit.faults import (
     Fault,
     FaultRefused,
     Faults,
+    FaultUnused,
     Send,
 )
 
-__all__ = ["Apis", "ExpiredLock", "Fault", "FaultRefused", "Faults", "Send"]
+__all__ = ["Apis", "ExpiredLock", "Fault", "FaultRefused", "FaultUnused", "Faults", "Send"]

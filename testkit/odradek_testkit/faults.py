@@ -10,6 +10,7 @@ address of its HTTP endpoint.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -24,6 +25,10 @@ Apis = str | Sequence[str]
 
 class FaultRefused(OdradekError):
     """The error if the broker refuses an order or is not under test, with the reason."""
+
+
+class FaultUnused(UserWarning):
+    """The warning about a fault that nothing met, for example because its topic is misspelt."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class Faults:
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self._ordered = False
 
     @classmethod
     def at(cls, http: str) -> Self:
@@ -92,6 +98,7 @@ class Faults:
         return self._send("POST", "", {"fault": fault, **fields})
 
     def _rule(self, fault: str, fields: dict[str, Any]) -> Fault:
+        self._ordered = True
         return _fault(self.order(fault, **fields))
 
     def fail(self, api: Apis, code: str | int, **match: Any) -> Fault:
@@ -191,8 +198,21 @@ class Faults:
         self._send("DELETE", f"/{number}", None)
 
     def clear(self) -> None:
-        """Remove all faults. The effects of `expire_session` and `abort_transaction` stay."""
+        """Remove all faults. The effects of `expire_session` and `abort_transaction` stay. Warns of
+        faults that nothing met (FaultUnused)."""
+        self.warn_of_unused()
         self._send("DELETE", "", None)
+
+    def warn_of_unused(self) -> None:
+        """Warn of each ordered fault that nothing has met so far (FaultUnused). The fixtures of
+        pytest do so at the end of a test."""
+        if not self._ordered:
+            return
+        self._ordered = False
+        for each in self.list():
+            if not each.met:
+                given = ", ".join(f"{name}={value!r}" for name, value in each.order.items())
+                warnings.warn(f"a fault was ordered, and nothing met it: {given}", FaultUnused, 3)
 
 
 def _apis(api: Apis) -> Apis:

@@ -42,6 +42,7 @@ The fixtures import what they need, because every run of pytest loads this modul
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -206,6 +207,7 @@ def odradek_cluster(
     """A cluster for only this test, which is deleted after the test."""
     with odradek_clusters.create(odradek_broker_settings) as cluster:
         yield cluster
+        _warn_of_unused_faults(cluster)
 
 
 @pytest.fixture(scope="session")
@@ -244,6 +246,15 @@ def odradek_faulty_broker(
     folder = tmp_path / "odradek-faulty"
     with SubprocessBroker(data_dir=folder, settings=settings, testing=True) as broker:
         yield broker
+        _warn_of_unused_faults(broker)
+
+
+def _warn_of_unused_faults(ordered: Cluster | SubprocessBroker) -> None:
+    from odradek_client.errors import OdradekError
+
+    # A test may have ended its broker.
+    with suppress(OdradekError):
+        ordered.faults.warn_of_unused()
 
 
 @pytest.fixture(scope="session")

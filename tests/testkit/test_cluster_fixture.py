@@ -311,3 +311,33 @@ def test_after(odradek_cluster):
 """
     )
     run(suite, "-n0")
+
+
+_FAULTS = """
+import pytest
+from odradek.sync import Producer
+
+def test_met(odradek_cluster):
+    odradek_cluster.faults.fail("Metadata", "LEADER_NOT_AVAILABLE")
+    with Producer(bootstrap_servers=odradek_cluster.bootstrap) as producer:
+        producer.send_and_wait("orders", b"x")
+
+def test_misspelt(odradek_cluster):
+    odradek_cluster.faults.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="odrers")
+
+def test_cleared(odradek_cluster):
+    odradek_cluster.faults.delay("Fetch", 10, times=None)
+    odradek_cluster.faults.clear()
+
+def test_ended(odradek_cluster):
+    odradek_cluster.faults.delay("Fetch", 10)
+    odradek_cluster.kill()
+"""
+
+
+def test_a_fault_that_nothing_met_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "test_suite.py").write_text(_FAULTS)
+    told = run(tmp_path, "-n0")
+    assert "nothing met it: fault='fail', api='Produce', code='NOT_ENOUGH_REPLICAS'" in told
+    assert told.count("FaultUnused: a fault was ordered, and nothing met it") == 2
+    assert "2 warnings" in told
