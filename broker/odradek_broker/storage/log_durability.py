@@ -15,7 +15,6 @@ the high watermark follows the durable offset; with `page-cache` it is the log e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
 from odradek_broker.platform.seams import File, Files
@@ -64,6 +63,21 @@ class FlushedLog(Protocol):
     def move_high_watermark(self, high_watermark: int, *, others_moved: bool = False) -> None:
         """Set the high watermark, and the last stable offset with it."""
         ...
+
+
+@dataclass(slots=True)
+class _EndedLog:
+    """The part of a log that a flush still needs after the log was closed for ever."""
+
+    name: str
+    topic_id: bytes
+    partition: int
+    config: LogConfig
+    loaded: bool = False
+    offline: bool = True
+
+    def go_offline(self, reason: str) -> None:
+        """The log is offline already."""
 
 
 @dataclass(slots=True)
@@ -191,18 +205,8 @@ class LogDurability:
         """Called when the log is closed for ever. A flush may still be in progress, and a journal
         may still have records; neither needs the log itself."""
         log = self._log
-        self._log = cast(
-            FlushedLog,
-            SimpleNamespace(
-                name=log.name,
-                topic_id=log.topic_id,
-                partition=log.partition,
-                config=log.config,
-                loaded=False,
-                offline=True,
-                go_offline=lambda reason: None,
-            ),
-        )
+        ended = _EndedLog(log.name, log.topic_id, log.partition, log.config)
+        self._log = cast(FlushedLog, ended)
 
     def recovery_failed(self) -> None:
         """Called when a sync after recovery has failed: the next start scans the same files again
