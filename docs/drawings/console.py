@@ -15,7 +15,7 @@ import sys
 from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import confluent_kafka
 
@@ -76,7 +76,7 @@ async def _orders(bootstrap: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _reader(bootstrap: str, group: str, client_id: str, protocol: str, s: float) -> None:
+async def _reader(bootstrap: str, group: str, client_id: str, protocol: Any, s: float) -> None:
     async with Consumer(
         "orders",
         bootstrap_servers=bootstrap,

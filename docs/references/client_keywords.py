@@ -6,6 +6,8 @@ python -m docs.references
 
 from __future__ import annotations
 
+import json
+
 from odradek_client.config.admin import AdminConfig
 from odradek_client.config.common import ClientConfig
 from odradek_client.config.consumer import ConsumerConfig
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from odradek_client.consumer.assignors import Assignor
 '''
@@ -39,7 +41,7 @@ _CLASSES: tuple[type[Settings], ...] = (
 _TAKEN = {
     "addresses": "str | Iterable[str]",
     "names": "str | Iterable[str]",
-    "acks": "int | str",
+    "acks": 'Literal["all", "-1", "0", "1", -1, 0, 1]',
     "assignors": "str | Assignor | Sequence[str | Assignor]",
 }
 
@@ -77,6 +79,8 @@ def _type(settings: type[Settings], row: ClientSetting) -> str:
         for each in reversed(settings.__mro__)
         for name, annotation in getattr(each, "__annotations__", {}).items()
     }
+    if row.check.choices and declared[row.name] == "str":
+        return f"Literal[{', '.join(map(json.dumps, row.check.choices))}]"
     return _TAKEN.get(row.kind) or declared[row.name]
 
 

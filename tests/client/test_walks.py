@@ -57,7 +57,7 @@ async def test_a_send_enters_the_documented_files_only(odradek_broker: Subproces
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_a_poll_enters_the_documented_files_only(
-    odradek_broker: SubprocessBroker, protocol: str
+    odradek_broker: SubprocessBroker, protocol: Any
 ) -> None:
     address = odradek_broker.bootstrap
     async with (

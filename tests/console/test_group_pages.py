@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,7 +27,7 @@ MANY = 10_000
 
 
 @asynccontextmanager
-async def _member(bootstrap: str, group: str, name: str, protocol: str) -> AsyncIterator[None]:
+async def _member(bootstrap: str, group: str, name: str, protocol: Any) -> AsyncIterator[None]:
     """A running group member that reads the topic with the group's name."""
     stop = asyncio.Event()
 

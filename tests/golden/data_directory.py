@@ -112,7 +112,7 @@ def _offsets(admin: sync.Admin, place: tuple[str, int]) -> dict[str, list[int] |
     return found
 
 
-def _records(bootstrap: str, place: tuple[str, int], isolation: str) -> list[list[Any]]:
+def _records(bootstrap: str, place: tuple[str, int], isolation: Any) -> list[list[Any]]:
     with sync.Consumer(
         bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level=isolation
     ) as consumer:

@@ -57,7 +57,7 @@ async def read(bootstrap: str, topic: str, count: int, **settings: Any) -> list[
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_records_of_every_codec_are_read_as_written(
-    nodes: KafkaCluster, topic: str, codec: str
+    nodes: KafkaCluster, topic: str, codec: Any
 ) -> None:
     async with Producer(bootstrap_servers=nodes.bootstrap, compression_type=codec) as producer:
         deliveries = [

@@ -223,7 +223,7 @@ def test_confluent_kafka_survives_a_moved_coordinator_and_an_expired_session(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_our_client_survives_a_moved_coordinator_and_an_expired_session(
-    broker: SubprocessBroker, faults: Faults, unique_topic: str, protocol: str
+    broker: SubprocessBroker, faults: Faults, unique_topic: str, protocol: Any
 ) -> None:
     with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
         producer.send_and_wait(unique_topic, b"one")

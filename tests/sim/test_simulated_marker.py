@@ -43,7 +43,7 @@ def test_a_simulated_test_runs_with_each_seed() -> None:
 @pytest.mark.simulated(seeds=2)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_a_dead_member_is_replaced_after_its_session_timeout(
-    simulated_cluster: SimulatedCluster, protocol: str
+    simulated_cluster: SimulatedCluster, protocol: Any
 ) -> None:
     """The session timeout of 45 s passes in virtual time, with both protocols."""
 

@@ -19,7 +19,7 @@ from odradek_mirror.map_topic import read_map
 from odradek_mirror.offset_map import PartitionMap
 
 DEADLINE_S = 120.0
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS: tuple[Any, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 
 #: (offset, timestamp, key, value, headers).
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odradek import sync
 from odradek.broker import SubprocessBroker
@@ -32,7 +32,7 @@ from odradek_protocol.schemas.write_share_group_state import (
 from raw_client import RawClient
 
 START_MS = 1_700_000_000_000
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS: tuple[Any, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Few partitions of the internal topics, small segments, and an index entry for every batch or two.
 SETTINGS = {
     "offsets.topic.num.partitions": 2,
@@ -163,7 +163,8 @@ def _end(producers: Iterable[sync.Producer], *, commit: bool) -> None:
 
 def _consume(broker: SubprocessBroker) -> None:
     """Read and commit in a group of each protocol, classic and consumer."""
-    for group, protocol in zip(GROUPS, ("classic", "consumer"), strict=True):
+    protocols: tuple[Any, ...] = ("classic", "consumer")
+    for group, protocol in zip(GROUPS, protocols, strict=True):
         with sync.Consumer(
             FRUIT,
             bootstrap_servers=broker.bootstrap,

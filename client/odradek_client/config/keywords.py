@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from odradek_client.consumer.assignors import Assignor
 
@@ -60,7 +60,7 @@ class ClientSettings(TypedDict, total=False):
     """The certificate of ssl_keystore_key and the chain of its issuers, as PEM text. Default: none."""
     ssl_key_password: str
     """The password of an encrypted private key. It may be a reference: ${env:NAME}, ${file:PATH:KEY} or ${dir:FOLDER:FILE}. Default: none."""
-    ssl_endpoint_identification_algorithm: str
+    ssl_endpoint_identification_algorithm: Literal["https", ""]
     """https: the broker's certificate must have the name that the client connects to; empty: any name. One of https, empty. Default: https."""
     ssl_enabled_protocols: str | Iterable[str]
     """The versions of TLS that may be used. One of TLSv1.2, TLSv1.3. Default: TLSv1.2,TLSv1.3."""
@@ -80,7 +80,7 @@ class ClientSettings(TypedDict, total=False):
     """True: the SCRAM user is the id of a delegation token, and the password is its HMAC in base64. In a sasl_jaas_config the option is tokenauth=true. Default: False."""
     sasl_oauth_token_provider: Callable[[], Any] | None
     """A function that returns an OAUTHBEARER token. It has no arguments, may be async, and returns the token with its expiry in seconds since the epoch, or a JWT alone. Default: none."""
-    sasl_oauthbearer_method: str
+    sasl_oauthbearer_method: Literal["default", "oidc"]
     """A setting of librdkafka: oidc needs sasl_oauthbearer_token_endpoint_url. One of default, oidc. Default: default."""
     sasl_oauthbearer_token_endpoint_url: str
     """The endpoint that gives OAUTHBEARER tokens for client credentials; or file:///PATH of a file with a token. Default: none."""
@@ -123,7 +123,7 @@ class ProducerSettings(ClientSettings, total=False):
     """Maximum number of unanswered Produce requests per broker. Default: 5."""
     allow_auto_create_topics: bool
     """Let the broker create unknown topics that the client uses, if its own settings allow that. Default: True."""
-    acks: int | str
+    acks: Literal["all", "-1", "0", "1", -1, 0, 1]
     """The acknowledgement that a record needs. "all" (or -1): of all in-sync replicas; 1: of the leader; 0: none, the record is only sent. Default: -1."""
     enable_idempotence: bool
     """Write every record once and in order in its partition, even after retries. Default: True."""
@@ -141,7 +141,7 @@ class ProducerSettings(ClientSettings, total=False):
     """Maximum time that `send` waits for metadata or for memory. Default: 60000."""
     delivery_timeout_ms: int
     """Maximum time from `send` to the acknowledgement of a record. Default: 120000."""
-    compression_type: str
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
     """The compression type of batches. One of none, gzip, snappy, lz4, zstd. Default: none."""
     partitioner: str | Callable[[str, bytes | None, int], int]
     """ "default" (by key; records without a key: sticky), "round_robin", or f(topic, key, partitions) -> number. Default: default."""
@@ -172,7 +172,7 @@ class ConsumerSettings(ClientSettings, total=False):
     """The consumer group, whose members share the partitions and commit offsets. Default: none."""
     group_instance_id: str | None
     """The name of a static member, which may restart without a rebalance. Default: none."""
-    group_protocol: str
+    group_protocol: Literal["classic", "consumer"]
     """The protocol of the group. "classic": a member assigns the partitions; "consumer": the broker assigns them (KIP-848). One of classic, consumer. Default: classic."""
     group_remote_assignor: str | None
     """The assignor of the broker for group_protocol="consumer": "uniform" or "range"; None: the broker's default. Default: none."""
@@ -200,7 +200,7 @@ class ConsumerSettings(ClientSettings, total=False):
     """Maximum bytes of one fetch from one partition. Default: 1048576."""
     check_crcs: bool
     """Verify the checksums of batches. Default: True."""
-    isolation_level: str
+    isolation_level: Literal["read_uncommitted", "read_committed"]
     """read_committed: the consumer gets no records of open or aborted transactions. One of read_uncommitted, read_committed. Default: read_uncommitted."""
     partition_assignment_strategy: str | Assignor | Sequence[str | Assignor]
     """The assignors in the order of preference: range, roundrobin, sticky, cooperative-sticky, or your own Assignor objects. Default: range,cooperative-sticky."""
@@ -225,9 +225,9 @@ class ShareConsumerSettings(ClientSettings, total=False):
     """The share group, whose members share the records. Required. Default: none."""
     client_rack: str
     """The rack of this client, which the group's assignor may use. Default: none."""
-    share_acknowledgement_mode: str
+    share_acknowledgement_mode: Literal["implicit", "explicit"]
     """implicit: the next poll accepts the records that earlier polls returned, except those that are acknowledged already or are in `async with record`; explicit: every record needs an acknowledgement of its own. One of implicit, explicit. Default: implicit."""
-    share_acquire_mode: str
+    share_acquire_mode: Literal["batch_optimized", "record_limit"]
     """batch_optimized: the broker returns whole batches, so that the client may buffer more records than it requested; record_limit: it never returns more records than requested, and the client fetches from one broker at a time. One of batch_optimized, record_limit. Default: batch_optimized."""
     max_poll_records: int
     """Maximum number of records that a poll returns. Default: 500."""
@@ -237,7 +237,7 @@ class ShareConsumerSettings(ClientSettings, total=False):
     """Maximum time between two polls, and maximum time for which the lock of a record is renewed. Default: 300000."""
     renew_locks: bool
     """Renew the lock of a record while it is in `async with record`, if the group's setting share.renew.acknowledge.enable allows it. Default: True."""
-    unreadable_records: str
+    unreadable_records: Literal["release", "reject"]
     """The acknowledgement of records that cannot be read, because of the deserializer or a damaged batch. release: they are delivered again, up to the group's delivery limit, because another version of the program may be able to read them; reject: they are not delivered again. One of release, reject. Default: release."""
     fetch_min_bytes: int
     """Minimum bytes of records for which the broker waits before it answers a fetch. Default: 1."""

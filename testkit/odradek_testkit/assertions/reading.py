@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from odradek_client.admin import Admin
 from odradek_client.consumer.consumer import Consumer
@@ -95,7 +95,7 @@ class TopicReader:
         topic: str,
         *,
         since: Positions | None = None,
-        isolation: str = "read_committed",
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
         only: int | None = None,
     ) -> None:
         common = connection_settings(bootstrap, settings)

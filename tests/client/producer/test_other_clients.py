@@ -27,7 +27,7 @@ def consume(bootstrap: str, topic: str, partitions: int, count: int) -> list[Any
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-async def test_librdkafka_reads_our_records(mock: str, codec: str) -> None:
+async def test_librdkafka_reads_our_records(mock: str, codec: Any) -> None:
     topic = f"codec-{codec}"
     async with Producer(bootstrap_servers=mock, compression_type=codec) as producer:
         deliveries = [

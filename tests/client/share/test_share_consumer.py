@@ -336,7 +336,7 @@ async def test_metrics_count_records_and_acknowledgements(broker: ShareBroker) -
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("taking", ["poll", "getmany", "getone"])
 async def test_c80_ctrl_c_at_any_line_of_a_blocking_share_poll_loses_no_record(
-    taking: str, mode: str, broker: ShareBroker
+    taking: str, mode: Any, broker: ShareBroker
 ) -> None:
     def work() -> int:
         with odradek.sync.ShareConsumer(

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
+from typing import Literal
 
 from tests.sim.checkers.share_deliveries import Place
 from tests.sim.checkers.share_readers import ShareReaders
@@ -32,8 +33,8 @@ class Plan:
     many records, so that these become dead letters.
     """
 
-    mode: str
-    acquire: str
+    mode: Literal["implicit", "explicit"]
+    acquire: Literal["batch_optimized", "record_limit"]
     polls: int
     max_poll_records: int
     drains: bool = False
