@@ -36,9 +36,9 @@ from odradek_protocol.stored.cluster_metadata import (
 #: The pause between two attempts to open a partition.
 REOPEN_INTERVAL_MS = 5_000
 #: The number of partitions whose files one call may create or rename immediately, and the number in
-#: each later turn of the event loop. Each partition takes a few milliseconds, during which no other
-#: request is answered.
-_AT_ONCE_MAX = 1
+#: each later turn of the event loop. Each partition takes about a millisecond, during which no
+#: other request is answered.
+_AT_ONCE_MAX = 4
 #: The number of partitions that are opened again at a time.
 _REOPENED_MAX = 20
 

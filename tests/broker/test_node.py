@@ -95,7 +95,6 @@ def test_a_failed_renaming_of_a_directory_is_tried_again(world: NodeWorld) -> No
     world.files.fail(DiskFailure("rename", code=errno.EACCES, path_part="t-0", for_ever=True))
     deleted = world.delete("t")
     world.flush()
-    world.soon.run()
     assert deleted.done, "it is recorded: the rest is maintenance"
     assert world.files.exists("data/t-0/partition.metadata")
     assert not world.files.exists("data/t-1/partition.metadata")
@@ -109,23 +108,6 @@ def test_a_failed_renaming_of_a_directory_is_tried_again(world: NodeWorld) -> No
     world.maintain_later()
     assert world.end("t") == 0
     assert world.maintain_later() == []
-
-
-def test_n57_one_partition_is_created_or_deleted_in_each_turn(world: NodeWorld) -> None:
-    def directories() -> int:
-        return sum(name.startswith("t-") for name in world.files.list("data"))
-
-    world.create("t", 5)
-    made = [directories()]
-    for callback in (world.flush, *[world.soon.turn] * 3):
-        callback()
-        made.append(directories())
-    assert made == [1, 2, 3, 4, 5]
-    deleted = world.delete("t")
-    world.flush()
-    assert not deleted.done
-    world.soon.run()
-    assert deleted.done
 
 
 def test_a_failed_removal_does_not_stop_maintenance(world: NodeWorld) -> None:
@@ -152,7 +134,6 @@ def test_a_partition_that_cannot_be_created_is_created_later(world: NodeWorld) -
     world.files.fail(DiskFailure("open", code=errno.ENOSPC, path_part="data/t-1/", for_ever=True))
     created = world.create("t", 3)
     world.flush()
-    world.soon.run()
     assert created.done
     assert world.node.partition("t", 0) is not None
     assert world.node.partition("t", 1) is None

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_131
+CORE_LINES_MAX = 120_135
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -67,7 +67,7 @@ LONG_CONSTRUCTOR_ARGUMENTS = 7
 #: The reads of the product's private members in tests.
 PRIVATE_READS_OF_TESTS_MAX = 355
 #: Places of six lines in the product that have the shape of another place, for each 100 files.
-TWINS_PER_100_FILES_MAX = 886
+TWINS_PER_100_FILES_MAX = 884
 TWIN_LINES = 6
 
 
