@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -161,7 +161,12 @@ def test_a_client_takes_its_settings_as_keyword_arguments_only(
 @pytest.mark.parametrize(("client", "keywords", "config"), CLASSES)
 def test_every_default_has_its_declared_type(client: Any, keywords: Any, config: Any) -> None:
     for name, hint in get_type_hints(keywords).items():
-        default = config.rows()[name].default
+        row = config.rows()[name]
+        default = row.default
+        if get_origin(hint) is Literal:
+            assert default in get_args(hint), name
+            assert not row.check.choices or get_args(hint) == row.check.choices, name
+            continue
         kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
         assert isinstance(default, tuple(get_origin(each) or each for each in kinds)), name
 
