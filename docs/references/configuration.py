@@ -25,6 +25,35 @@ The broker takes Kafka's `server.properties`, by Kafka's names:
 odradek serve --config server.properties --set num.partitions=3 --data-dir /var/lib/odradek
 ```
 
+Most installations need a few of these fifteen settings, and none of the others. `odradek doctor` checks them before a start.
+
+| Key | Set it to |
+|---|---|
+"""
+
+_FIRST = {
+    "listeners": "the addresses to listen on, if other machines are to connect: `PLAINTEXT://:9092`"
+    " in a network that you trust, `SASL_SSL://:9093` elsewhere",
+    "advertised.listeners": "names and ports by which clients reach each listener from where they are",
+    "log.dirs": "the data directory, or several on different disks (`--data-dir`)",
+    "num.partitions": "the number of partitions of topics that are created without one",
+    "auto.create.topics.enable": "false, if a misspelt topic is to be an error",
+    "log.durability": "page-cache, if acknowledged records may be lost with the machine: Kafka's default"
+    " behaviour, and faster",
+    "log.retention.ms": "how long records are kept; a topic's `retention.ms` overrides it",
+    "log.retention.bytes": "how many bytes of each partition are kept; together with the number of"
+    " partitions it bounds the disk",
+    "log.cleanup.policy": "compact, if the newest record of each key is kept instead",
+    "message.max.bytes": "the largest batch that is taken",
+    "offsets.retention.minutes": "how long a group without members keeps its positions",
+    "transaction.max.timeout.ms": "the longest timeout that a transactional producer may ask for",
+    "authorizer.class.name": "`org.apache.kafka.metadata.authorizer.StandardAuthorizer`, if ACLs decide"
+    " [who may do what](security.md#who-may-do-what)",
+    "http.listen": "the address of metrics, health and readiness ([monitoring](monitoring.md))",
+    "log.format": "json, where programs read the broker's log",
+}
+
+_MORE = """
 `--set` overrides the file; `--listen`, which moves the listener PLAINTEXT, and `--data-dir` override both. Listeners,
 and who may reach them, are in [security](security.md). For an unknown key
 the broker logs a warning that names the nearest known one. A bad value ends the program with exit
@@ -97,7 +126,19 @@ def page() -> str:
         table_row(f"`{row.name}`", _default(row.default), row.doc, row.allowed)
         for row in METRICS_SETTINGS.values()
     )
-    parts = (_HEAD, brokers, _NO_EFFECT_KEYS, without_effect, _TOPICS, topics, _GROUPS, groups)
+    first = "".join(table_row(f"`{SETTINGS[name].name}`", text) for name, text in _FIRST.items())
+    parts = (
+        _HEAD,
+        first,
+        _MORE,
+        brokers,
+        _NO_EFFECT_KEYS,
+        without_effect,
+        _TOPICS,
+        topics,
+        _GROUPS,
+        groups,
+    )
     return "".join(parts) + _SUBSCRIPTIONS + subscriptions
 
 
