@@ -289,7 +289,7 @@ async def test_c40_a_delivery_timeout_names_the_connection_failure(
 async def test_c40_a_record_that_may_be_written_is_not_called_unwritten(
     broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with producer(broker, request_timeout_ms=300, delivery_timeout_ms=700) as sending:
+    async with producer(broker, request_timeout_ms=800, delivery_timeout_ms=2_000) as sending:
         await sending.send_and_wait("t", b"first")
         broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
         with pytest.raises(DeliveryTimeout, match="may be written or not"):
@@ -312,7 +312,7 @@ async def test_c40_a_record_that_may_be_written_is_not_called_unwritten(
 async def test_c40_a_record_without_answer_fails_at_its_delivery_timeout(
     broker: ScriptedBroker,
 ) -> None:
-    async with producer(broker, request_timeout_ms=50, delivery_timeout_ms=120) as sending:
+    async with producer(broker, request_timeout_ms=300, delivery_timeout_ms=800) as sending:
         await sending.send_and_wait("t", b"first")
         broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
         with pytest.raises(DeliveryTimeout, match="may be written or not"):
