@@ -6,7 +6,7 @@ are called for records of the log. Decisions are returned as records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -249,16 +249,21 @@ class OffsetStore:
                 found[partition] = committed.value
         return found
 
-    def reset_by(self, call: CommitCall, *, of_members: bool) -> OffsetsMoved | None:
+    def reset_by(
+        self, call: CommitCall, errors: Sequence[ErrorCode], *, of_members: bool
+    ) -> OffsetsMoved | None:
         """The reset that a commit of a client that is no member means (O-25); None if it only goes
-        on, as a client does that has its partitions without members."""
+        on, as a client does that has its partitions without members. `errors`: of each part."""
         moved, back, ahead = [], 0, 0
         committed = self._committed.get(call.group_id, {})
-        for part in call.parts:
-            known = committed.get((part.topic, part.partition))
-            if known is None or part.offset == known.value.offset:
+        for part, error in zip(call.parts, errors, strict=True):
+            partition = part.topic, part.partition
+            known = committed.get(partition)
+            if error or known is None or part.offset == known.value.offset:
                 continue
-            moved.append((part.topic, part.partition))
+            if self._is_stale(partition, known):
+                continue  # It is of a deleted topic.
+            moved.append(partition)
             back += max(known.value.offset - part.offset, 0)
             ahead += max(part.offset - known.value.offset, 0)
         if not back and not (moved and of_members):

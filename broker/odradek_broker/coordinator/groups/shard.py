@@ -449,12 +449,12 @@ class GroupShard:
         if producer is None and group is not None and call.member_id in group.members:
             member = group.members[call.member_id]
             self._rebalances.timers.restart_session(group, member, now)
+        records, errors = commit_records(call, self._topics.topic_id, metadata_max, now.wall_ms)
         if call.origin:
             of_members = bool(streams or consumer or (group and group.protocol_type))
-            reset = self.offsets.reset_by(call, of_members=of_members)
+            reset = self.offsets.reset_by(call, errors, of_members=of_members)
             if reset is not None:
                 self._observer(reset)
-        records, errors = commit_records(call, self._topics.topic_id, metadata_max, now.wall_ms)
 
         def keep_own(error: ErrorCode) -> list[ErrorCode]:
             return [error if own is ErrorCode.NONE else own for own in errors]

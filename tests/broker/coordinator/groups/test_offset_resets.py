@@ -51,6 +51,24 @@ def test_o25_a_commit_from_outside_of_a_group_that_had_members_is_a_reset(
     assert "1000 records ahead" in event
 
 
+def test_o25_an_offset_of_a_deleted_topic_of_the_same_name_is_not_the_former_one(
+    world: GroupWorld,
+) -> None:
+    world.commit(1_000)
+    world.metadata.ids["topic"] = b"N" * 16
+    world.commit_later(part(1, topic_id=b"N" * 16), origin=TOOL).result()
+    assert world.committed() == 1
+    assert told(world) == []
+
+
+def test_o25_an_offset_that_is_refused_is_not_moved(world: GroupWorld) -> None:
+    world.commit_later(part(100), part(50, partition=1)).result()
+    refused = part(1, metadata="x" * 5_000)
+    world.commit_later(refused, part(10, partition=1), origin=TOOL).result()
+    (event,) = told(world)
+    assert "40 records back" in event and event.endswith("[('topic', 1)]")
+
+
 def test_o25_a_refused_reset_leaves_no_event(world: GroupWorld) -> None:
     (member,) = world.stable(1)
     world.commit(5, member_id=member, generation=1)
