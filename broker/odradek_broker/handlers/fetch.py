@@ -32,6 +32,7 @@ from odradek_broker.security.authorizer import (
 )
 from odradek_broker.slices import each_once, in_pieces, in_sorted_order, let_go, paced, pause
 from odradek_broker.storage.errors import IndexesBeingRebuilt, OffsetOutOfRange, StorageError
+from odradek_broker.topic_partition import TOPIC_NAME_MAX
 from odradek_protocol import codec
 from odradek_protocol.constants import READ_COMMITTED, READ_UNCOMMITTED
 from odradek_protocol.errors import ErrorCode
@@ -453,8 +454,9 @@ class Fetch:
         self._remaining = remaining
 
     def _note_error(self, requested: RequestedPartition, error: ErrorCode) -> None:
-        """Note the error of a partition, for explanations; the oldest is forgotten."""
-        if self._peer is not None:
+        """Note the error of a partition, for explanations; the oldest is forgotten. No topic has a
+        longer name than TOPIC_NAME_MAX."""
+        if self._peer is not None and len(requested.topic) <= TOPIC_NAME_MAX:
             errors = self._peer.fetch_errors
             errors.pop((requested.topic, requested.partition), None)
             if len(errors) >= ERRORS_KEPT_MAX:

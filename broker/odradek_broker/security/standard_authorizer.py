@@ -234,8 +234,8 @@ class AuditLog:
         self._allowed = RepeatedLines(log, _ALLOWED_LINES_MAX, lambda: now_ms() / 1000)
         self._logs_allowed = logs_allowed
         self._now_ms = now_ms
-        #: The last denial for each resource, such as GROUP:billing: (monotonic ms, principal,
-        #: operation, request).
+        #: The last denial for each resource, such as GROUP:billing, with a long name cut:
+        #: (monotonic ms, principal, operation, request).
         self.denials: dict[str, tuple[float, str, str, str]] = {}
 
     @property
@@ -245,11 +245,12 @@ class AuditLog:
     def denied(
         self, principal: str, host: str, operation: str, resource: str, rule: str, request: str
     ) -> None:
-        decision = (principal, host, operation, _cut(resource), rule)
-        self.denials.pop(resource, None)
+        shown = _cut(resource)
+        decision = (principal, host, operation, shown, rule)
+        self.denials.pop(shown, None)
         if len(self.denials) >= _DENIALS_MAX:
             del self.denials[next(iter(self.denials))]
-        self.denials[resource] = self._now_ms(), principal, operation, request
+        self.denials[shown] = self._now_ms(), principal, operation, request
         self._denied.say("info", "denied", decision, _details(*decision, request), principal)
 
     def allowed(

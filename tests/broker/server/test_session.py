@@ -17,6 +17,7 @@ from broker_in_loop import RunningBroker, StartBroker
 from mirror_world import SOURCE
 from node_world import NodeWorld
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers.fetch import ERRORS_KEPT_MAX
 from odradek_broker.platform.peer_log import PeerLog
 from odradek_broker.request import CloseConnection
 from odradek_broker.server.dispatch import _resolve
@@ -186,6 +187,23 @@ def test_n14_many_small_requests_behind_another_wait_as_the_bytes_that_arrived()
         assert connection.wire.reading
 
     run(main, SimulatedNetwork())
+
+
+async def test_g164_what_is_kept_of_errors_in_answers_to_fetches_is_small(
+    broker: RunningBroker,
+) -> None:
+    client = await broker.client()
+    await client.create_topic("t")
+    names = [f"missing-{number}" for number in range(200)]
+    longer = [f"{number:030000}" for number in range(10)]
+    topics = [
+        FetchTopic(topic=name, partitions=[FetchPartition(partition=0)])
+        for name in (*names, *longer)
+    ]
+    for _ in range(2):
+        await client.call(FetchRequest(topics=topics, max_wait_ms=0, session_epoch=-1), 11)
+    (peer,) = broker.node.connections.peers.values()
+    assert list(peer.fetch_errors) == [(name, 0) for name in names[-ERRORS_KEPT_MAX:]]
 
 
 async def test_n14_no_request_is_read_from_a_peer_that_reads_no_answers(
