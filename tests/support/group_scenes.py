@@ -194,6 +194,16 @@ async def waits_for_a_transaction(scene: Scene, **how: Any) -> None:
     await scene.wait(100)
 
 
+async def waits_for_a_client_with_a_long_name(scene: Scene) -> None:
+    """The history has only a part of the name."""
+    await scene.topic()
+    scene.consume(isolation_level="read_committed")
+    await scene.produce(5)
+    await scene.produce(5, 1)
+    await scene.open_transaction(name="p" * 400)
+    await scene.wait(100)
+
+
 async def waits_for_a_dead_client(scene: Scene) -> None:
     await waits_for_a_transaction(scene, group_protocol="consumer")
     next(process for name, process in scene.world.clients.items() if name == "payer").kill()

@@ -19,6 +19,7 @@ from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.explain.blocking_transaction import blocked_partition, fields_of_owner
 from odradek_broker.explain.history import Fields, SubjectState
 from odradek_broker.explain.sentences import EventKind, describe_client, duration_text
+from odradek_broker.explain.transactions import client_of
 from odradek_broker.explain.verdicts import GroupVerdict, Verdict, Window
 from odradek_broker.node import Node
 from odradek_broker.quotas.managers import QuotaType
@@ -158,9 +159,7 @@ class Judge:
             return {"detail": about["reason"]}
         end = f" and ends by itself after {timeout}" if timeout else f"; {about['reason']}"
         detail = f"which has been open for {about['age']}{end}"
-        events = self._node.transaction_history.about(str(name)).events
-        clients = (each.fields["client"] for each in reversed(events) if "client" in each.fields)
-        client = next(clients, None)
+        client = client_of(self._node.transaction_history.about(str(name)).events)
         if client is not None:
             there = any(describe_client(*each) == client for each in self._peers or ())
             client = f"{client} is {'connected' if there else 'gone'}"

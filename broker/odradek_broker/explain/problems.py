@@ -26,7 +26,7 @@ TRANSACTION_TIMEOUT_SHARE = 0.5
 TRANSACTION_OPEN_MS = 60_000
 
 
-def _problem(name: str, text: str, subject_type: int = 0, subject: str = "") -> Problem:
+def problem(name: str, text: str, subject_type: int = 0, subject: str = "") -> Problem:
     """A problem with its subject in DescribeHistory; the type 0 stands for no subject."""
     return Problem(name=name, text=text, subject_type=subject_type, subject=subject)
 
@@ -48,10 +48,10 @@ async def find_problems(
                 f"the data directory {directory.path} has failed, and its partitions are offline"
                 f" until a start can use it: {directory.failure}"
             )
-            found.append(_problem("log_directory_failed", text))
+            found.append(problem("log_directory_failed", text))
         elif directory.disk.problem:
             text = f"the data directory {directory.path} takes no writes: {directory.disk.problem}"
-            found.append(_problem("log_directory_not_writable", text))
+            found.append(problem("log_directory_not_writable", text))
     for name, text, problems in (
         ("partition_offline", "partitions are offline", _offline(logs)),
         ("compaction_stopped", "partitions are not compacted", _not_compacted(uncleanable)),
@@ -79,7 +79,7 @@ def _limited(
         elif each is not None:
             more += 1
         yield
-    return [*found, _problem(name, f"{more} more {text}")] if more else found
+    return [*found, problem(name, f"{more} more {text}")] if more else found
 
 
 def _offline(logs: Iterable[PartitionLog]) -> Iterator[Problem | None]:
@@ -91,12 +91,12 @@ def _offline(logs: Iterable[PartitionLog]) -> Iterator[Problem | None]:
             f"{log.name} is offline because of a disk error: its records can be neither written nor"
             " read"
         )
-        yield _problem("partition_offline", text, wire.PARTITION, log.name)
+        yield problem("partition_offline", text, wire.PARTITION, log.name)
 
 
 def _not_compacted(uncleanable: Mapping[TopicPartition, str]) -> Iterator[Problem | None]:
     for (name, index), reason in list(uncleanable.items()):
-        yield _problem(
+        yield problem(
             "compaction_stopped",
             f"{name}-{index} is not compacted any more until the next start: {reason}",
             wire.PARTITION,
@@ -106,7 +106,7 @@ def _not_compacted(uncleanable: Mapping[TopicPartition, str]) -> Iterator[Proble
 
 def _group(found: tuple[str, str]) -> Problem:
     group_id, text = found
-    return _problem("group_behind", f"group {group_id!r} is {text}", wire.GROUP, group_id)
+    return problem("group_behind", f"group {group_id!r} is {text}", wire.GROUP, group_id)
 
 
 def _partitions(count: int) -> str:
@@ -129,7 +129,7 @@ def _open_transactions(
         end = "and has no timeout"
         if each.has_timeout:
             end = f"and ends by itself after {duration_text(each.timeout_ms)}"
-        yield _problem(
+        yield problem(
             "transaction_open",
             f"transaction {each.transactional_id!r} has been open for {duration_text(open_ms)}, {end};"
             f" consumers with read_committed wait there in {_partitions(len(each.partitions))}",

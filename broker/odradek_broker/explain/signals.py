@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from odradek_broker.explain.history import History
+from odradek_broker.explain.problems import problem
 from odradek_broker.explain.sentences import EventKind, duration_text
 from odradek_broker.explain.share_records import ShareHistory
 from odradek_broker.metrics.broker import SAMPLED, BrokerMetrics
@@ -55,12 +56,8 @@ def find_signals(
         if told_ms and wall_ms - min(told_ms) > _MIRROR_SILENT_MS:
             silent = duration_text(wall_ms - min(told_ms))
             text = f"the mirror of {topic!r} has sent no report for {silent}"
-            found.append(_problem("mirror_silent", text, wire.MIRROR, topic))
+            found.append(problem("mirror_silent", text, wire.MIRROR, topic))
     return found
-
-
-def _problem(name: str, text: str, subject_type: int = 0, subject: str = "") -> Problem:
-    return Problem(name=name, text=text, subject_type=subject_type, subject=subject)
 
 
 def _certificates(metrics: BrokerMetrics, wall_ms: int) -> Iterator[Problem]:
@@ -68,14 +65,14 @@ def _certificates(metrics: BrokerMetrics, wall_ms: int) -> Iterator[Problem]:
         left_ms = int(ends_s * 1000) - wall_ms
         if left_ms < _CERTIFICATE_MS:
             when = f"expires in {duration_text(left_ms)}" if left_ms > 0 else "has expired"
-            yield _problem("certificate_expires", f"the certificate of {listener} {when}")
+            yield problem("certificate_expires", f"the certificate of {listener} {when}")
 
 
 def _journals(directories: Sequence[LogDirectory]) -> Iterator[Problem]:
     for each in directories:
         if each.journal.used_bytes > each.journal.bytes_max * _JOURNAL_SHARE:
             text = f"the commit journal of {each.path} is nearly full: the disk syncs too slowly"
-            yield _problem("journal_nearly_full", text)
+            yield problem("journal_nearly_full", text)
 
 
 def _late(metrics: BrokerMetrics, wall_ms: int) -> Iterator[Problem]:
@@ -88,14 +85,14 @@ def _late(metrics: BrokerMetrics, wall_ms: int) -> Iterator[Problem]:
     }
     if grown["late_turns_total"] > grown["turns_total"] * _LATE_SHARE:
         text = "all requests wait: one turn of the event loop in a hundred takes longer than 100 ms"
-        yield _problem("event_loop_late", text)
+        yield problem("event_loop_late", text)
     if grown["slow_flushes_total"] > grown["flushes_total"] * _LATE_SHARE:
         text = "acknowledgements wait: one flush in a hundred takes longer than 100 ms"
-        yield _problem("flushes_slow", text)
+        yield problem("flushes_slow", text)
     if grown["storage_errors_total"] > 0:
         count = int(grown["storage_errors_total"])
         text = f"{count} answers were errors of the disk or of damaged records in the last minutes"
-        yield _problem("storage_errors", text)
+        yield problem("storage_errors", text)
 
 
 def _rebalances(groups: History, wall_ms: int) -> Generator[None, None, list[Problem]]:
@@ -107,7 +104,7 @@ def _rebalances(groups: History, wall_ms: int) -> Generator[None, None, list[Pro
         if event.kind in _REBALANCES:
             counts[group_id] += event.times
     return [
-        _problem(
+        problem(
             "rebalance_storm",
             f"group {group_id!r} has rebalanced {count} times in ten minutes",
             wire.GROUP,
@@ -129,7 +126,7 @@ def _dead_letters(shares: ShareHistory, wall_ms: int) -> Generator[None, None, l
             count = (event.last_offset - event.first_offset + 1) * entry.times
             given_up[key.group_id, isinstance(event, DeadLettered)] += count
     return [
-        _problem(
+        problem(
             "records_given_up" if kept else "dead_letters_missing",
             f"share group {group_id!r} has given up {count} records in ten minutes"
             + ("; they have dead letters" if kept else ", and they have no dead letters"),

@@ -66,6 +66,12 @@ ROWS = [
         " connected; in orders-0",
     ),
     Row(
+        scenes.waits_for_a_client_with_a_long_name,
+        "STALLED: 5 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: they are behind an open transaction of transactional id payments, which has"
+        " been open for T and ends by itself after T; in orders-0",
+    ),
+    Row(
         scenes.waits_for_a_dead_client,
         "STALLED: 5 records wait in 1 of 2 partitions, and its last commit there was T"
         " ago: they are behind an open transaction of transactional id payments, which has"
