@@ -56,9 +56,9 @@ class MappingRule:
             raise _refusal(name)
         else:
             mapped = self._mapped(self.pattern, name)
-        return (
-            {"L": mapped.lower(), "U": mapped.upper()}.get(self.case, mapped) if mapped else mapped
-        )
+        if mapped is None:
+            return None
+        return {"L": mapped.lower(), "U": mapped.upper()}.get(self.case, mapped)
 
     def _mapped(self, pattern: re.Pattern[str], name: str) -> str | None:
         """The name with every match replaced. After an empty match, the next one begins a character
