@@ -368,6 +368,43 @@ _TOPOLOGY = scenarios_of(
                 },
             ),
         ],
+        ("streams-several-internal-topics", "StreamsGroupHeartbeat"): [
+            *STREAMS_START,
+            streams_heartbeat(
+                topology=topology_of(
+                    subtopology(
+                        changelogs=[internal_topic(f"@c{number}") for number in range(5)],
+                    ),
+                ),
+                # Kafka lists the topics in the order of a hash map.
+                ignore=["status.0.status_detail"],
+                save=_EPOCH,
+            ),
+            Wait(1_500),
+            streams_heartbeat(epoch="$e", save={"e2": "member_epoch"}),
+            streams_heartbeat(epoch="$e2", save={"e3": "member_epoch"}),
+            streams_heartbeat(epoch="$e3"),
+            streams_described(),
+        ],
+        ("streams-repartition-topic-of-two-writers", "StreamsGroupHeartbeat"): [
+            *STREAMS_START,
+            streams_heartbeat(
+                topology=topology_of(
+                    subtopology("0", sinks=["@r"]),
+                    subtopology(
+                        "1",
+                        sources=[],
+                        repartitioned=[internal_topic("@r")],
+                        sinks=["@r"],
+                    ),
+                ),
+                ignore=["status.0.status_detail"],
+                save=_EPOCH,
+            ),
+            Wait(1_500),
+            streams_heartbeat(epoch="$e"),
+            streams_described(),
+        ],
         ("streams-copartitioned", "StreamsGroupHeartbeat"): [
             *topic(partitions=2),
             *topic("@u", partitions=3),
