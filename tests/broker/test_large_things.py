@@ -394,3 +394,14 @@ def test_n57_no_creation_of_internal_topics_holds_the_loop(
     made = broker.world.node.metadata.partition_count("changelog-0")
     assert made == (2 if len(topics) > 1 else 0), "the keys are no settings"
     assert broker.longest <= STEPS_MAX
+
+
+def test_n57_the_internal_topics_of_a_large_topic_are_made_one_by_one() -> None:
+    broker = LargeTopic(OFFSETS_TOPIC)
+    broker.longest = 0
+    wanted = CreatableTopic(name="large", num_partitions=PARTITIONS, replication_factor=1)
+    broker.ask(CreateTopicsRequest(topics=[wanted]))
+    one, broker.longest = broker.longest, 0
+    _stream(broker, "member", 0, _words(TOPIC, _internal(3, 0)))
+    assert broker.world.node.metadata.partition_count("changelog-2") == PARTITIONS
+    assert broker.longest <= one + STEPS_MAX

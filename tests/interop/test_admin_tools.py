@@ -165,6 +165,7 @@ async def _with_streams_groups(address: str, tool: Callable[[], str]) -> str:
     try:
         await client.create_topic("streams-a", 2)
         await client.call(FindCoordinatorRequest(coordinator_keys=["streams-m"]))
+        epochs: dict[str, int] = {}
         for group in ("streams-m", "streams-e"):
             made = StreamsTopology(
                 subtopologies=[StreamsSubtopology(subtopology_id="0", source_topics=["streams-a"])]
@@ -189,10 +190,14 @@ async def _with_streams_groups(address: str, tool: Callable[[], str]) -> str:
                     if not answer.error_code:
                         epoch, assigned = answer.member_epoch, bool(answer.active_tasks)
                     await asyncio.sleep(0.1)
+            epochs[group] = epoch
         await client.call(
             StreamsGroupHeartbeatRequest(group_id="streams-e", member_id="m", member_epoch=-1)
         )
-        alive = StreamsGroupHeartbeatRequest(group_id="streams-m", member_id="m", member_epoch=2)
+        # A broker that learns of the topic after the first heartbeat raises the epoch again.
+        alive = StreamsGroupHeartbeatRequest(
+            group_id="streams-m", member_id="m", member_epoch=epochs["streams-m"]
+        )
         running = asyncio.ensure_future(asyncio.to_thread(tool))
         while not running.done():
             assert not (await client.call(alive)).error_code

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_136
+CORE_LINES_MAX = 120_135
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
@@ -30,7 +30,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.config": 4_354,
     "odradek_broker.coordinator": 17_116,
     "odradek_broker.explain": 3_761,
-    "odradek_broker.handlers": 9_244,
+    "odradek_broker.handlers": 9_243,
     "odradek_broker.metadata": 4_408,
     "odradek_broker.metrics": 1_673,
     "odradek_broker.platform": 1_287,

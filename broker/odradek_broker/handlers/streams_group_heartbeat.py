@@ -34,7 +34,7 @@ from odradek_broker.security.authorizer import (
     group,
     may_create_topic,
 )
-from odradek_broker.slices import in_order, paced
+from odradek_broker.slices import paced
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -44,8 +44,6 @@ from odradek_protocol.schemas.streams_group_heartbeat import (
 
 _E = ErrorCode
 
-#: The internal topics that are created in one step. Each has a partition for each of its tasks.
-_CREATED_AT_ONCE = 2
 #: The maximum number of topics that a status lists as not created.
 _ERRORS_SHOWN_MAX = 3
 
@@ -136,8 +134,9 @@ async def _create_missing(
     quota = node.quotas.mutations(context, NEVER_STRICT)
     created = CreatedSoFar(node.metadata)
     failed: list[TopicResult] = []
-    async for batch in paced(in_order(wanted, _CREATED_AT_ONCE), changing=True):
-        records, results = create_topics(node.metadata, batch, quota, created)
+    # Each has a partition for each of its tasks, so they are created one by one.
+    async for topic in paced(wanted, changing=True):
+        records, results = create_topics(node.metadata, [topic], quota, created)
         failed += [
             result for result in results if result.error not in (_E.NONE, _E.TOPIC_ALREADY_EXISTS)
         ]
