@@ -43,8 +43,8 @@ class World:
         self.acls = AclIndex()
         self.now_ms = 0.0
         self.logs_allowed = False
-        audit = AuditLog(lambda: self.now_ms, lambda: self.logs_allowed)
-        self.authorizer = StandardAuthorizer(self.acls, super_users, audit, **more)
+        self.audit = AuditLog(lambda: self.now_ms, lambda: self.logs_allowed)
+        self.authorizer = StandardAuthorizer(self.acls, super_users, self.audit, **more)
 
     def add(self, *acls: Acl) -> None:
         for acl in acls:
@@ -417,8 +417,8 @@ def test_a66_the_number_of_logged_denials_is_limited() -> None:
     (line,) = lines_of(lambda: world.may(O.READ, topic("x" * 30_000)))
     assert line["lines_left_out"] == 900
     assert len(line["resource"]) < 300
-    assert len(world.authorizer._audit._denied._told) <= 1_000
-    kept = world.authorizer._audit.denials
+    assert len(world.audit._denied._told) <= 1_000
+    kept = world.audit.denials
     assert len(kept) == 1_000 and max(map(len, kept)) < 300
 
 
