@@ -150,8 +150,6 @@ def _beyond_limits(metadata: ClusterMetadata, change: ScramUpsertion, new_users:
         return f"The user name is longer than {_NAME_CHARACTERS_MAX} characters"
     if len(change.salt) > _SALT_BYTES_MAX:
         return f"The salt is longer than {_SALT_BYTES_MAX} bytes"
-    if not change.salt or not change.salted_password:
-        return "Salt and salted password must not be empty"
     mechanism = ScramMechanism.of_number(change.mechanism)
     if mechanism is not None and len(change.salted_password) != mechanism.key_bytes:
         return f"The salted password of {mechanism.mechanism} has {mechanism.key_bytes} bytes"

@@ -92,6 +92,20 @@ SCENARIOS = [
                 alter_credentials(credential("@short") | {"salted_password": b"x"}),
                 alter_credentials(deletions=[no_credential("@short")]),
             ],
+            ("scram-credentials-unusual", "AlterUserScramCredentials"): [
+                alter_credentials(credential("@none") | {"salt": b""}),
+                alter_credentials(credential("@one") | {"salt": b"x"}),
+                alter_credentials(credential("@nul\0")),
+                _seen("@nul\0", 4096),
+                *(
+                    alter_credentials(deletions=[no_credential(user)])
+                    for user in ("@none", "@one", "@nul\0")
+                ),
+            ],
+            ("scram-credentials-with-long-salts", "AlterUserScramCredentials"): [
+                alter_credentials(credential("@long") | {"salt": bytes(1025)}),
+                alter_credentials(deletions=[no_credential("@long")]),
+            ],
             ("scram-credentials-described", "DescribeUserScramCredentials"): [
                 alter_credentials(credential("@u"), credential("@v", _SHA_512), quiet=True),
                 _seen("@u", 4096, quiet=True),
