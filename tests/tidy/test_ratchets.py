@@ -22,13 +22,13 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_139
+CORE_LINES_MAX = 120_149
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_132,
     "odradek_broker": 5_443,
     "odradek_broker.config": 4_354,
-    "odradek_broker.coordinator": 17_121,
+    "odradek_broker.coordinator": 17_132,
     "odradek_broker.explain": 3_761,
     "odradek_broker.handlers": 9_245,
     "odradek_broker.metadata": 4_408,

@@ -107,7 +107,7 @@ class Judge:
         found = yield from node.verdicts.verdict(group_id, wall_ms)
         fields: Fields = {
             "verdict": found.verdict.name,
-            "reason": _reason(found, len(node.groups.commits(group_id)), wall_ms),
+            "reason": _reason(found, node.groups.offset_count(group_id), wall_ms),
             "more": found.count - len(found.worst) or None,
         }
         if found.window is not None and found.verdict is not Verdict.OK:

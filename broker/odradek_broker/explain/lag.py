@@ -8,12 +8,12 @@ record, which is a lower bound. Only metrics decode such batches, in a worker th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from heapq import nsmallest
 
 from odradek_broker.explain.history import SubjectState
 from odradek_broker.explain.sentences import EventKind, duration_text
-from odradek_broker.slices import paced
+from odradek_broker.slices import paced, pause
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
@@ -46,28 +46,29 @@ def timestamp_in_header(header: BatchHeader, offset: int) -> int | None:
 
 
 async def oldest_unread(
-    committed: Mapping[TopicPartition, int],
+    committed: Iterable[tuple[TopicPartition, int]],
     log_of: Callable[[TopicPartition], PartitionLog | None],
     now_ms: int,
 ) -> Unread | None:
     """The oldest unread record; None if everything has been read, or if no age is known."""
-    behind: list[tuple[int, TopicPartition, PartitionLog]] = []
-    async for partition, offset in paced(committed.items()):
+    behind: list[tuple[int, TopicPartition, int, PartitionLog]] = []
+    for partition, offset in committed:
+        await pause()
         log = log_of(partition)
         if log is not None and offset < log.high_watermark:
-            behind.append((offset - log.high_watermark, partition, log))
+            behind.append((offset - log.high_watermark, partition, offset, log))
     unknown = len(behind) > PARTITIONS_MAX
     oldest: Unread | None = None
-    async for _, partition, log in paced(nsmallest(PARTITIONS_MAX, behind)):
+    async for _, partition, offset, log in paced(nsmallest(PARTITIONS_MAX, behind)):
         try:
             log.ensure_loaded(now_ms)
-            batch = log.unread_batch(committed[partition])
+            batch = log.unread_batch(offset)
         except StorageError:
             unknown = True
             continue
         if batch is None:
             continue
-        exact = timestamp_in_header(batch.header, committed[partition])
+        exact = timestamp_in_header(batch.header, offset)
         timestamp = batch.header.max_timestamp if exact is None else exact
         if timestamp == NO_TIMESTAMP:
             unknown = True

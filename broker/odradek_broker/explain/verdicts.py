@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import field
 from enum import IntEnum
 from heapq import nsmallest
@@ -175,7 +175,7 @@ class GroupVerdicts:
     def __init__(
         self,
         group_ids: Callable[[], Iterable[str]],
-        commits: Callable[[str], Mapping[TopicPartition, CommittedOffset]],
+        commits: Callable[[str], Iterable[tuple[TopicPartition, CommittedOffset]]],
         log_of: Callable[[TopicPartition], PartitionLog | None],
     ) -> None:
         self._group_ids = group_ids
@@ -212,11 +212,9 @@ class GroupVerdicts:
         self._ends_before, self._ends = self._ends, {}
         for group_id in self._group_ids():
             known = self._windows.get(group_id, {})
-            commits = list(self._commits(group_id).items())
-            if not commits:
-                yield
-            lag = 0
-            for partition, commit in commits:
+            has_commits, lag = False, 0
+            for partition, commit in self._commits(group_id):
+                has_commits = True
                 window = self._sample(partition, commit, known.get(partition))
                 if window is not None and self._count < WINDOWS_MAX:
                     self._count += 1
@@ -226,8 +224,10 @@ class GroupVerdicts:
                 end = self._ends.get(partition, _Ends())
                 lag += max(end.high - max(commit.offset, end.start), 0)
                 yield
-            if commits:
+            if has_commits:
                 self.group_lags.add(group_id, wall_ms, lag)
+            else:
+                yield
         self._windows, self._next, self.unwatched = self._next, {}, unwatched
 
     def _sample(

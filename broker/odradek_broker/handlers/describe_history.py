@@ -156,8 +156,7 @@ async def _group(question: _Question) -> DescribeHistoryResponse:
     classic = node.groups.group(name)
     share = node.groups.share_group(name)
     modern = share or node.groups.consumer_group(name) or node.groups.streams_group(name)
-    committed = node.groups.committed(name)
-    offsets = len(committed)
+    offsets = node.groups.offset_count(name)
     if modern is not None:
         setting = f"{modern.protocol_type}.session.timeout.ms"
         session_ms = group_setting(node.config, node.metadata, name, setting)
@@ -173,7 +172,8 @@ async def _group(question: _Question) -> DescribeHistoryResponse:
             node.share_partitions.statistics.partitions.get,
         )
     elif offsets:
-        unread = await oldest_unread(committed, node.log_of, node.clock.wall_ms())
+        committed, wall_ms = node.groups.committed(name), node.clock.wall_ms()
+        unread = await oldest_unread(committed, node.log_of, wall_ms)
         now += [] if unread is None else [state_of_lag(unread)]
         now.append(await with_pauses(Judge(node).state_of(name)))
     answer = await question.answered(history, now)

@@ -174,7 +174,7 @@ def lag_families(node: Node, times: UnreadTimes) -> Families:
             continue
         group_id = group.group_id
         owners = (yield from owners_of(node, group_id)) if group.members else {}
-        for (topic, index), offset in node.groups.committed(group_id).items():
+        for (topic, index), offset in node.groups.committed(group_id):
             yield PAUSE
             partition = node.partition(topic, index)
             if partition is None:

@@ -278,7 +278,7 @@ def _group_families(node: Node) -> Families:
         members.add_metric([group.group_id], group.members)
         state.add_metric([group.group_id, group.state.value], 1)
         sums: dict[str, list[int]] = {}
-        for (topic, index), offset in node.groups.committed(group.group_id).items():
+        for (topic, index), offset in node.groups.committed(group.group_id):
             yield PAUSE
             place = labels_text(_GROUP, [group.group_id, topic, str(index)])
             current.add_line(place, offset)

@@ -39,7 +39,7 @@ class World:
         #: The last stable offsets that are not the ends.
         self.stable: dict[tuple[str, int], int] = {}
         self.verdicts = GroupVerdicts(
-            lambda: self.commits, lambda group: self.commits[group], self.log_of
+            lambda: self.commits, lambda group: self.commits[group].items(), self.log_of
         )
 
     def log_of(self, where: tuple[str, int]) -> Any:

@@ -156,10 +156,11 @@ class FakeGroups:
     def groups(self) -> Iterable[Listing]:
         return [Listing("g", 2, offsets=3), Listing("idle", 0, GroupState.EMPTY)]
 
-    def committed(self, group_id: str) -> dict[tuple[str, int], int]:
-        return {("t", 0): 4, ("t", 1): 20, ("gone", 0): 1} if group_id == "g" else {}
+    def committed(self, group_id: str) -> list[tuple[tuple[str, int], int]]:
+        return [(("t", 0), 4), (("t", 1), 20), (("gone", 0), 1)] if group_id == "g" else []
 
-    commits = committed
+    def offset_count(self, group_id: str) -> int:
+        return len(self.committed(group_id))
 
     def consumer_group(self, group_id: str) -> None:
         """Return None: there are no consumer groups."""

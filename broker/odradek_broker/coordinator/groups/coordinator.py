@@ -572,15 +572,20 @@ class GroupCoordinator:
         ends = [] if core is None else [core.timers.deadline(name) for name in names]
         return next((end for end in ends if end is not None), None)
 
-    def commits(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
-        """The committed offsets of a group as they are stored; empty if this broker does not have
-        them."""
+    def commits(self, group_id: str) -> Iterator[tuple[TopicPartition, OffsetCommitValue]]:
+        """The committed offsets of a group as they are stored; none if this broker does not have
+        them. They may change during the iteration."""
         core = self.shards.core(group_id)
-        return {} if core is None else core.offsets.of_group(group_id)
+        return iter(()) if core is None else core.offsets.each_of_group(group_id)
 
-    def committed(self, group_id: str) -> dict[TopicPartition, int]:
-        """The committed offsets of a group; empty if this broker does not have them."""
-        return {partition: value.offset for partition, value in self.commits(group_id).items()}
+    def committed(self, group_id: str) -> Iterator[tuple[TopicPartition, int]]:
+        """Like `commits`, but for each partition the offset alone."""
+        return ((partition, value.offset) for partition, value in self.commits(group_id))
+
+    def offset_count(self, group_id: str) -> int:
+        """The number of committed offsets of a group."""
+        core = self.shards.core(group_id)
+        return 0 if core is None else core.offsets.count(group_id)
 
 
 def _check_group_id(group_id: str) -> ErrorCode:

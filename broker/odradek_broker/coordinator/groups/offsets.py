@@ -249,6 +249,12 @@ class OffsetStore:
                 found[partition] = committed.value
         return found
 
+    def each_of_group(self, group_id: str) -> Iterator[tuple[TopicPartition, OffsetCommitValue]]:
+        """Like `of_group`, one after the other. They may change during the iteration."""
+        for partition, committed in tuple(self._committed.get(group_id, {}).items()):
+            if not self._is_stale(partition, committed):
+                yield partition, committed.value
+
     def reset_by(
         self, call: CommitCall, errors: Sequence[ErrorCode], *, of_members: bool
     ) -> OffsetsMoved | None:

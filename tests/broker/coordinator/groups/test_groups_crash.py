@@ -60,7 +60,7 @@ class GroupsWorld(NodeWorld):
         return deferred.result()[0]
 
     def committed(self, group: str, partition: int = 0) -> int:
-        return self.node.groups.committed(group).get(("topic", partition), -1)
+        return dict(self.node.groups.committed(group)).get(("topic", partition), -1)
 
     def join(self, group: str, member_id: str = "") -> Deferred[JoinGroupResponse]:
         protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
@@ -277,4 +277,4 @@ def test_g90_while_a_partition_loads_its_groups_get_coordinator_load_in_progress
     assert fetched.error is E.COORDINATOR_LOAD_IN_PROGRESS
     while not groups.shards.load_some():
         pass
-    assert groups.committed("a") == {("topic", 0): 5}
+    assert dict(groups.committed("a")) == {("topic", 0): 5}

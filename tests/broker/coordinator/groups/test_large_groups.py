@@ -14,10 +14,12 @@ from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from odradek_protocol.common_structs import PartitionsOfTopic, StreamsSubtopology
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
+from odradek_protocol.schemas import describe_history
 from odradek_protocol.schemas.consumer_group_describe import ConsumerGroupDescribeRequest
 from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest
 from odradek_protocol.schemas.describe_groups import DescribeGroupsRequest
+from odradek_protocol.schemas.describe_history import DescribeHistoryRequest
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, MemberIdentity
 from odradek_protocol.schemas.list_groups import ListGroupsRequest
@@ -40,6 +42,7 @@ from odradek_protocol.stored.assignment import (
     encode_assignment,
 )
 from odradek_protocol.stored.subscription import ConsumerSubscription, encode_subscription
+from steps import steps_of
 from timed_broker import TimedBroker
 
 E = ErrorCode
@@ -400,6 +403,11 @@ def test_n57_a_group_with_many_offsets_is_deleted_without_holding_the_loop() -> 
         FETCH_VERSION,
     )
     assert len(fetched.groups[0].topics[0].partitions) == many
+    about = DescribeHistoryRequest(subject_type=describe_history.GROUP, subject=GROUP)
+    assert groups.ask(about).error_code == E.NONE
+    coordinator = groups.world.node.groups
+    assert steps_of(lambda: next(iter(coordinator.committed(GROUP)))) < 500, "one at a time"
+    assert coordinator.offset_count(GROUP) == many
     deleted = groups.ask(DeleteGroupsRequest(groups_names=[GROUP]))
     assert [each.error_code for each in deleted.results] == [E.NONE]
     assert groups.longest <= STEPS_MAX
@@ -418,5 +426,5 @@ def test_n57_the_offsets_of_a_deleted_topic_are_removed_without_holding_the_loop
     groups.longest = 0
     node.groups.topic_deleted(topic_id)
     groups.wait(1_000)
-    assert node.groups.commits(GROUP) == {}
+    assert list(node.groups.commits(GROUP)) == []
     assert groups.longest <= STEPS_MAX

@@ -83,7 +83,7 @@ def test_o24_no_offset_outlives_its_topic_if_the_disk_was_full(
         world.restart()
     for group in ("a", "b"):
         assert (world.committed(group), world.committed(group, "other")) == (-1, 3)
-        assert world.groups.committed(group) == {("other", 0): 3}
+        assert dict(world.groups.committed(group)) == {("other", 0): 3}
         found = world.fetch(group=group, everything=True).parts
         assert [each.topic for each in found] == ["other"]
     world.log.refuse = E.NONE
