@@ -19,10 +19,10 @@ from odradek_cli.broker.doctor_cluster import look_at_brokers
 from odradek_cli.cluster.top import Watch
 from odradek_cli.cluster.top_view import render
 from odradek_cli.groups.groups import group_rows
-from odradek_cli.tools.masking import Masks
 from odradek_cli.tools.mcp_tools import Tools
 from odradek_console.server import Console
 from odradek_records.decoders import Decoders
+from odradek_records.masking import Masks
 from odradek_testkit.simulation.simulate import simulate
 from odradek_testkit.simulation.world import World
 

@@ -91,7 +91,7 @@ FLOORS: dict[str, Floors] = {
     ),
     "odradek_records": (
         ("", "decoders", "lag", "offset_grammar", "partition_fetch", "record_format"),
-        ("offset_reset", "record_filter"),
+        ("masking", "offset_reset", "record_filter"),
     ),
     "odradek_testkit": (
         (

@@ -58,6 +58,20 @@ RegistryUrl = Annotated[
     str | None,
     option("--registry URL", "The schema registry that has the schemas of the ids in records."),
 ]
+ShownFields = Annotated[
+    list[str] | None,
+    option(
+        "--show-field PATH",
+        "Show the value of this field, such as order.id or *.id; repeatable.",
+    ),
+]
+HiddenFields = Annotated[
+    list[str] | None,
+    option(
+        "--hide-field PATH",
+        "Hide the value of this field even if another option shows it; repeatable.",
+    ),
+]
 
 
 @dataclass(frozen=True)

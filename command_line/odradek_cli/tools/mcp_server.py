@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from odradek_cli.commands import fail
 from odradek_cli.common import BrokerOptions, run
 from odradek_cli.options import option
-from odradek_cli.records.record_view import Decode, RegistryUrl, SchemaFiles, decoders_of
-from odradek_cli.tools.masking import Masks
+from odradek_cli.records.record_view import (
+    Decode,
+    HiddenFields,
+    RegistryUrl,
+    SchemaFiles,
+    ShownFields,
+    decoders_of,
+)
 from odradek_protocol.version import VERSION
 from odradek_protocol.visible import visible
+from odradek_records.masking import Masks
 
 if TYPE_CHECKING:
     from odradek_client.consumer.consumer import Consumer
@@ -36,20 +43,8 @@ def mcp(
             "Show keys and values; by default only the structure of JSON, with types and lengths.",
         ),
     ] = False,
-    show_field: Annotated[
-        list[str] | None,
-        option(
-            "--show-field PATH",
-            "Show the value of this field, such as order.id or *.id; repeatable.",
-        ),
-    ] = None,
-    hide_field: Annotated[
-        list[str] | None,
-        option(
-            "--hide-field PATH",
-            "Hide the value of this field even if another option shows it; repeatable.",
-        ),
-    ] = None,
+    show_field: ShownFields = None,
+    hide_field: HiddenFields = None,
     decode: Decode = None,
     schema: SchemaFiles = None,
     registry: RegistryUrl = None,

@@ -18,10 +18,10 @@ from odradek_cli.broker.doctor_cluster import look_at_brokers
 from odradek_cli.cluster.cluster import cluster_row
 from odradek_cli.groups.group_reset import Reset, plan_of_group, rows_of_plan
 from odradek_cli.groups.groups import group_rows
-from odradek_cli.tools.masking import Masks, shortened
 from odradek_client.errors import OdradekError, UnsupportedByBroker
 from odradek_protocol.settings import INT64_MAX
-from odradek_records.decoders import Decoded, Decoders, decode
+from odradek_records.decoders import Decoders
+from odradek_records.masking import Masks, bytes_shown, masked_header, masked_part
 from odradek_records.offset_reset import parse_target, parse_topics
 from odradek_records.record_filter import parse_filter
 
@@ -343,8 +343,8 @@ class Tools:
 
         def wanted(record: ConsumerRecord) -> bool:
             shown = self._record(record)
-            headers = tuple((each["name"], _bytes(each["value"])) for each in shown["headers"])
-            key, value = (_bytes(shown[part]["value"]) for part in ("key", "value"))
+            headers = tuple((each["name"], bytes_shown(each["value"])) for each in shown["headers"])
+            key, value = (bytes_shown(shown[part]["value"]) for part in ("key", "value"))
             return found(record._replace(key=key, value=value, headers=headers))
 
         return wanted
@@ -358,24 +358,19 @@ class Tools:
             "key": self._part(record.topic, record.key, True),
             "value": self._part(record.topic, record.value, False),
             "headers": [
-                {"name": name, "value": self._masks.header(name, _header(value))}
+                {"name": name, "value": masked_header(name, value, self._masks)}
                 for name, value in list(record.headers)[:_ROWS_MAX]
             ],
         }
 
     def _part(self, topic: str, data: bytes | None, is_key: bool) -> dict[str, Any]:
-        found: Decoded = decode(data, topic=topic, is_key=is_key, registry=self._decoders)
-        value = found.value
-        if found.format == "hex":
-            value = found.text
+        found = masked_part(data, self._masks, topic=topic, is_key=is_key, registry=self._decoders)
         shown = {
             "format": found.format,
             "bytes": None if data is None else len(data),
-            "value": shortened(
-                self._masks.apply(value, "key" if is_key else "value"), _VALUE_CHARACTERS_MAX
-            ),
+            "value": shortened(found.value, _VALUE_CHARACTERS_MAX),
         }
-        if self._masks.show_all and found.attempts and not self._masks.hidden:
+        if found.attempts:
             shown["attempts"] = [f"{each.format}: {each.failure}" for each in found.attempts]
         return shown
 
@@ -417,6 +412,12 @@ def answer(data: Any) -> dict[str, Any]:
     return {"untrusted": True, "notice": NOTICE, "data": plain}
 
 
+def shortened(value: Any, characters_max: int) -> Any:
+    """The value, or a note instead if its JSON is longer than the limit."""
+    length = len(json.dumps(value, ensure_ascii=False))
+    return value if length <= characters_max else f"<left out: {length} characters of JSON>"
+
+
 def _rows(rows: list[Any]) -> dict[str, Any]:
     return answer({"rows": rows[:_ROWS_MAX], "left_out": max(len(rows) - _ROWS_MAX, 0)})
 
@@ -448,21 +449,6 @@ def _place(name: Any) -> str:
 
 def _offset(found: Any) -> int | None:
     return None if found is None else int(found.offset)
-
-
-def _header(value: bytes | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.hex()
-
-
-def _bytes(shown: Any) -> bytes | None:
-    if shown is None or isinstance(shown, str):
-        return None if shown is None else shown.encode()
-    return json.dumps(shown, ensure_ascii=False).encode()
 
 
 def _target_options(to: str) -> dict[str, Any]:

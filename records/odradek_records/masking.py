@@ -1,16 +1,23 @@
-"""Masks of values, which show the shape of JSON without its texts and numbers."""
+"""Masks of keys, values and headers, which show the shape of JSON without its texts and numbers.
+
+    masks = Masks(show_all=True, hidden=["customer.*"])
+    shown = masked_part(record.value, masks, topic=record.topic, is_key=False, registry=decoders)
+    shown.format, shown.value
+
+`odradek mcp` and the console show records through this module.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-_ITEMS_MAX = 20
-_NAMES_MAX = 200
+from odradek_records.decoders import Decoded, Decoders, decode
+
 _DEPTH_MAX = 64
 #: A text without a brace, plain or escaped, has no object of JSON.
 _BRACE = re.compile(r"\{|\\u007b", re.IGNORECASE)
@@ -27,11 +34,16 @@ class Masks:
     If anything is hidden, a whole without fields, such as a text, is hidden too, unless `shown` has
     its name, because nobody knows what it contains; and JSON inside of texts is searched. A text
     that has a brace and is no JSON as a whole is hidden: its fields cannot be found.
+
+    `items_max`, `names_max`: the numbers of items of a list and of fields of an object that are
+    shown.
     """
 
     show_all: bool = False
     shown: Sequence[str] = ()
     hidden: Sequence[str] = ()
+    items_max: int = 20
+    names_max: int = 200
 
     def apply(self, value: Any, *names: str) -> Any:
         """The value, with hidden parts replaced by their type and length. `names`: the names of the
@@ -57,16 +69,17 @@ class Masks:
                 name: self._masked(
                     value[name], names, f"{path}.{name}" if path else name, depth + 1, prefix
                 )
-                for name in fields[:_NAMES_MAX]
+                for name in fields[: self.names_max]
             }
-            if len(fields) > _NAMES_MAX:
-                masked["..."] = f"{len(fields) - _NAMES_MAX} more fields"
+            if len(fields) > self.names_max:
+                masked["..."] = f"{len(fields) - self.names_max} more fields"
             return masked
         if isinstance(value, list):
             items = [
-                self._masked(each, names, path, depth + 1, prefix) for each in value[:_ITEMS_MAX]
+                self._masked(each, names, path, depth + 1, prefix)
+                for each in value[: self.items_max]
             ]
-            more = len(value) - _ITEMS_MAX
+            more = len(value) - self.items_max
             return [*items, f"{more} more items"] if more > 0 else items
         is_shown = _matches(paths, self.shown)
         has_no_field = bool(self.hidden and names and not path)
@@ -84,7 +97,7 @@ class Masks:
         except (ValueError, RecursionError):
             return _shape(value)
         # A pattern may name a field by the path to the text, or by the path inside of it.
-        masked = Masks(True, hidden=self.hidden)._masked(inner, paths, "", depth + 1)
+        masked = replace(self, show_all=True, shown=())._masked(inner, paths, "", depth + 1)
         return json.dumps(masked, ensure_ascii=False)
 
 
@@ -111,7 +124,34 @@ def _shape(value: Any) -> Any:
     return "<object>" if isinstance(value, dict) else "<list>"
 
 
-def shortened(value: Any, characters_max: int) -> Any:
-    """The value, or a note instead if its JSON is longer than the limit."""
-    length = len(json.dumps(value, ensure_ascii=False))
-    return value if length <= characters_max else f"<left out: {length} characters of JSON>"
+def masked_part(
+    data: bytes | None, masks: Masks, *, topic: str, is_key: bool, registry: Decoders
+) -> Decoded:
+    """A key or value as its guessed format, with hidden parts replaced in `value`; bytes of no
+    format are a text, their hex dump. `attempts` are left out if anything is hidden, because they
+    may quote the bytes. May block, as `decode` may."""
+    found = decode(data, topic=topic, is_key=is_key, registry=registry)
+    whole = found.text if found.format == "hex" else found.value
+    value = masks.apply(whole, "key" if is_key else "value")
+    attempts = found.attempts if masks.show_all and not masks.hidden else ()
+    return Decoded(found.format, "", value, attempts)
+
+
+def masked_header(name: str, value: bytes | None, masks: Masks) -> Any:
+    """The value of a header as text, or as hexadecimal digits if it is no text; hidden parts are
+    replaced."""
+    if value is None:
+        return masks.header(name, None)
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = value.hex()
+    return masks.header(name, text)
+
+
+def bytes_shown(shown: Any) -> bytes | None:
+    """What is shown of a key, value or header, as bytes. A filter gets these instead of the
+    record's, because its answers to questions about hidden values would reveal them."""
+    if shown is None or isinstance(shown, str):
+        return None if shown is None else shown.encode("utf-8", "surrogatepass")
+    return json.dumps(shown, ensure_ascii=False).encode("utf-8", "surrogatepass")
