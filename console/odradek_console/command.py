@@ -30,12 +30,20 @@ from odradek_cli.common import (
     tell,
 )
 from odradek_cli.options import option
-from odradek_cli.records.record_view import Decode, RegistryUrl, SchemaFiles, decoders_of
+from odradek_cli.records.record_view import (
+    Decode,
+    HiddenFields,
+    RegistryUrl,
+    SchemaFiles,
+    ShownFields,
+    decoders_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from odradek_records.decoders import Decoders
+    from odradek_records.masking import Masks
 
 _LISTEN = "127.0.0.1:8080"
 #: The maximum time for which a page waits for an unreachable broker.
@@ -80,6 +88,15 @@ def console(
         option("--write", "Let the console make changes; without it the console is read-only."),
     ] = False,
     no_open: Annotated[bool, option("--no-open", "Do not open a browser.")] = False,
+    hide_values: Annotated[
+        bool,
+        option(
+            "--hide-values",
+            "Hide keys and values; only the structure of JSON is shown, with types and lengths.",
+        ),
+    ] = False,
+    show_field: ShownFields = None,
+    hide_field: HiddenFields = None,
     decode: Decode = None,
     schema: SchemaFiles = None,
     registry: RegistryUrl = None,
@@ -90,14 +107,15 @@ def console(
 
     Needs `pip install 'odradek[console]'`. Works with any Kafka; brokers other than Odradek's
     have no history to show. `odradek serve --console` serves a console together with the broker.
-    With --listen or with decoders a new console is always started.
+    With --listen, with decoders or with hidden fields a new console is always started.
     """
     proxies = tuple(map(_proxy, behind_proxy or ()))
     clients = {
         kind: _patient(bootstrap, setting, kind) for kind in ("admin", "consumer", "producer")
     }
     decoders = decoders_of(decode, schema, registry)
-    own = listen or listen_on is not None or proxies or decode or schema or registry
+    masks = _masks_of(hide_values, show_field, hide_field)
+    own = listen or listen_on is not None or proxies or decode or schema or registry or masks
     served = None if own else asyncio.run(_served(clients["admin"]))
     if served is not None:
         tell(f"odradek console of the broker at {bootstrap}: {served}")
@@ -121,7 +139,23 @@ def console(
                 _open_browser(address)
 
     hosts = frozenset([host, *(allow_host or [])])
-    _serve(ours, started, decoders, clients=clients, hosts=hosts, write=write, proxies=proxies)
+    _serve(
+        ours, started, decoders, masks, clients=clients, hosts=hosts, write=write, proxies=proxies
+    )
+
+
+def _masks_of(hide_values: bool, shown: list[str] | None, hidden: list[str] | None) -> Masks | None:
+    """The masks of all records; None if nothing is hidden. Ends the program if there is nothing
+    that --show-field could show again."""
+    from odradek_records.masking import Masks
+
+    if not (hide_values or hidden):
+        if shown:
+            fail("--show-field shows what --hide-values or --hide-field hides: give one of them", 2)
+        return None
+    # A page shows whole values, so nothing is left out because of its length.
+    whole = {"items_max": sys.maxsize, "names_max": sys.maxsize}
+    return Masks(not hide_values, shown or (), hidden or (), **whole)
 
 
 def _refuse_if_open(host: str, listen: str, proxies: tuple[str, ...]) -> None:
@@ -148,15 +182,17 @@ def _serve(
     listening_on: socket.socket,
     started: Callable[[], None],
     decoders: Decoders,
+    masks: Masks | None,
     **options: Any,
 ) -> None:
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         fail(f"the console needs {', '.join(missing)}: pip install 'odradek[console]'")
+    from odradek_console.record_rules import use_decoders, use_masks
     from odradek_console.server import ConsoleOptions, serve
-    from odradek_console.shown import use_decoders
 
     use_decoders(decoders)
+    use_masks(masks)
     _log_to_stderr()
     run(serve(ConsoleOptions(**options), listening_on, started), fast=True)
 

@@ -14,6 +14,7 @@ from odradek_client.admin.results import Outcomes, Results
 from odradek_client.consumer.fetcher import PartitionRequest
 from odradek_client.errors import AuthenticationFailed, OdradekError
 from odradek_client.structs import TopicPartition
+from odradek_console.record_rules import MaskedRecord, masked
 from odradek_protocol.lazy_tuple import NamedTuple
 from odradek_protocol.records.aborted import AbortedBatches
 from odradek_protocol.records.batch import (
@@ -36,7 +37,8 @@ _KINDS = (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
 
 @dataclass(slots=True)
 class LogRecord:
-    """A record with the header of its batch."""
+    """A record with the header of its batch. `masked`: what masks show of it, which then are also
+    the key, the value and the headers; None without masks."""
 
     topic: str
     partition: int
@@ -47,6 +49,7 @@ class LogRecord:
     value: bytes | None
     headers: Headers
     batch: BatchHeader
+    masked: MaskedRecord | None = None
 
     @property
     def sequence(self) -> int | None:
@@ -141,7 +144,8 @@ async def fetch(
 def read_piece(
     tp: TopicPartition, first: int, until: int, data: PartitionData, *, read_committed: bool
 ) -> Piece:
-    """The records of a fetched partition at offsets from `first` up to `until`, exclusive."""
+    """The records of a fetched partition at offsets from `first` up to `until`, exclusive, as the
+    masks show them. May block, because decoders of other packages may block."""
     piece = Piece(first, first, data.high_watermark, data.last_stable_offset)
     if not data.records:
         return piece
@@ -182,8 +186,11 @@ def _add_batch(
         elif hidden:
             piece.hidden.append(offset)
         else:
+            rules = masked(tp.topic, key, value, headers)
+            if rules is not None:
+                key, value, headers = rules.key.data, rules.value.data, rules.headers
             piece.records.append(
-                LogRecord(*tp, offset, timestamp, kind, key, value, headers, header)
+                LogRecord(*tp, offset, timestamp, kind, key, value, headers, header, rules)
             )
 
 

@@ -11,7 +11,7 @@ from odradek_client.errors import OffsetOutOfRange
 from odradek_client.structs import TopicPartition
 from odradek_console.answers import HttpProblem, Json, PageQuery
 from odradek_console.asked import Asked, Stream, Streamer, View
-from odradek_console.partition_log import LogRecord, Marker, fetch, read_piece
+from odradek_console.partition_log import LogRecord, Marker, Piece, fetch, read_piece
 from odradek_console.reading import (
     COUNT_DEFAULT,
     COUNT_MAX,
@@ -24,12 +24,12 @@ from odradek_console.reading import (
     scanning,
     take_step,
 )
+from odradek_console.record_rules import formats
 from odradek_console.scan import CursorError, Scan, last_records
 from odradek_console.shown import (
     PANEL_CHARACTERS,
     PANEL_CHARACTERS_MAX,
     Formats,
-    decoders,
     marker_row,
     panel_of,
 )
@@ -45,14 +45,14 @@ async def records(asked: Asked) -> Json:
     query = asked.query
     count = query.whole("count", COUNT_DEFAULT, least=1, most=COUNT_MAX)
     rows_max = query.whole("rows", count, least=1, most=COUNT_MAX)
-    formats = Formats.of(query)
+    chosen = Formats.of(query)
     with scanning():
         admin = await asked.session.admin()
         choice = await choice_of(admin, query)
         began = time.monotonic()
         scan, about = await _scan_of(admin, choice, query, count)
         total = scan.left
-        step = await take_step(admin, choice, formats, scan, rows_max)
+        step = await take_step(admin, choice, chosen, scan, rows_max)
     return {
         **about,
         "rows": step.rows,
@@ -74,7 +74,7 @@ async def records(asked: Asked) -> Json:
         "notes": step.notes,
         "partitions": len(choice.partitions),
         "all_partitions": choice.partition_count,
-        "formats": list(decoders().formats),
+        "formats": list(formats()),
     }
 
 
@@ -113,13 +113,13 @@ async def _scan_of(admin: Admin, choice: Choice, query: PageQuery, count: int) -
 async def record(asked: Asked) -> Json:
     """A single record: key, value and headers, timestamps, producer, batch, transaction."""
     query = asked.query
-    formats = Formats.of(query)
+    chosen = Formats.of(query)
     characters = query.whole("characters", PANEL_CHARACTERS, least=1, most=PANEL_CHARACTERS_MAX)
     with scanning():
         found, fate = await _find(await asked.session.admin(), query)
         if isinstance(found, Marker):
             return marker_row(found)
-        panel = await asyncio.to_thread(panel_of, found, formats, characters)
+        panel = await asyncio.to_thread(panel_of, found, chosen, characters)
     return {"kind": "record", **panel, "transaction": fate}
 
 
@@ -133,7 +133,7 @@ async def _find(admin: Admin, query: PageQuery) -> tuple[LogRecord | Marker, str
     is_open = not data.records
     if is_open:
         data = await _batch_at(admin, tp, offset, read_committed=False)
-    piece = read_piece(tp, offset, offset + 1, data, read_committed=False)
+    piece = await _piece(tp, offset, data, read_committed=False)
     if piece.damage is not None:
         raise HttpProblem(422, "The batch with this offset cannot be read", piece.damage)
     if piece.markers:
@@ -143,8 +143,16 @@ async def _find(admin: Admin, query: PageQuery) -> tuple[LogRecord | Marker, str
     found = piece.records[0]
     if not found.batch.is_transactional:
         return found, None
-    hidden = read_piece(tp, offset, offset + 1, data, read_committed=True).hidden
+    hidden = (await _piece(tp, offset, data, read_committed=True)).hidden
     return found, "open" if is_open else "aborted" if hidden else "committed"
+
+
+async def _piece(
+    tp: TopicPartition, offset: int, data: PartitionData, *, read_committed: bool
+) -> Piece:
+    return await asyncio.to_thread(
+        read_piece, tp, offset, offset + 1, data, read_committed=read_committed
+    )
 
 
 async def _batch_at(

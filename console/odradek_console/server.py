@@ -57,8 +57,8 @@ from odradek_console.connections import (
     limit_foreign_lines,
 )
 from odradek_console.live import Feed
+from odradek_console.record_rules import formats
 from odradek_console.sessions import ClientSettings, ConsoleSession
-from odradek_console.shown import decoders
 from odradek_console.sign_in import MECHANISMS, Visit, Visits
 from odradek_protocol.http_hosts import OwnHosts, host_name, is_address, is_own_origin
 from odradek_protocol.repeated_lines import RepeatedLines
@@ -238,8 +238,9 @@ class Console:
             visit = self._visit(request)
         except HttpProblem:
             return _json({**about, "user": None, "open": False})
-        formats = list(decoders().formats)
-        return _json({**about, "user": visit.session.user, "open": True, "formats": formats})
+        return _json(
+            {**about, "user": visit.session.user, "open": True, "formats": list(formats())}
+        )
 
     def _visit(self, request: Request) -> Visit:
         return self.visits.of(request.cookies.get(_cookie(request)))

@@ -10,8 +10,10 @@ from typing import Any
 
 from odradek_console.answers import HttpProblem, Json, PageQuery
 from odradek_console.partition_log import LogRecord, Marker
+from odradek_console.record_rules import MaskedPart, decoders, formats
 from odradek_protocol.records.batch import BatchHeader
-from odradek_records.decoders import GUESS, Decoders, decode
+from odradek_records.decoders import GUESS, decode
+from odradek_records.decoders.plain import indented_json
 from odradek_records.record_filter import FilteredRecord, json_value
 
 #: The maximum numbers of characters that lists show of a key or value, and of a header.
@@ -33,24 +35,12 @@ _ATTEMPTS_MAX = 32
 TIMESTAMP_TYPES = ("create", "logappend")
 
 
-_decoders: list[Decoders] = []
-
-
-def use_decoders(found: Decoders) -> None:
-    """Let all requests of this process share these decoders."""
-    _decoders[:] = [found]
-
-
-def decoders() -> Decoders:
-    """The decoders that all requests of this process share."""
-    if not _decoders:
-        use_decoders(Decoders())
-    return _decoders[0]
-
-
 def json_or_decoded_value(record: FilteredRecord) -> Any:
-    """The value of a record for a path of a filter: JSON, or else what a guess decodes. May
-    block."""
+    """The value of a record for a path of a filter: what masks show of it, JSON, or else what a
+    guess decodes. May block."""
+    rules = getattr(record, "masked", None)
+    if rules is not None:
+        return rules.value.value
     value = json_value(record)
     if value is None and record.value is not None:
         topic = getattr(record, "topic", "")
@@ -69,7 +59,7 @@ class Formats:
     def of(cls, query: PageQuery) -> Formats:
         """The formats in the parameters. Refusal for an unknown one."""
         found = cls(query.text("key_format", GUESS), query.text("value_format", GUESS))
-        known = decoders().formats
+        known = formats()
         for name in (found.key, found.value):
             if name not in known:
                 raise HttpProblem(400, "There is no such format", f"{name[:100]!r}", _choice(known))
@@ -80,18 +70,18 @@ def _choice(known: tuple[str, ...]) -> str:
     return f"There are {', '.join(known)}."
 
 
-def row_of(record: LogRecord, formats: Formats) -> Json:
+def row_of(record: LogRecord, chosen: Formats) -> Json:
     """A record in a list. May block, because decoders of other packages may block."""
     return {
         "kind": "record",
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": _beginning(record.key, formats.key, record.topic, True),
-        "value": _beginning(record.value, formats.value, record.topic, False),
+        "key": _beginning(record, chosen.key, True),
+        "value": _beginning(record, chosen.value, False),
         "headers": [
-            [name[:_HEADER_CHARACTERS], _header(value, _HEADER_CHARACTERS)]
-            for name, value in record.headers[:_HEADERS_IN_LIST]
+            [name[:_HEADER_CHARACTERS], field]
+            for name, field in _headers(record, _HEADERS_IN_LIST, _HEADER_CHARACTERS)
         ],
         "header_count": len(record.headers),
     }
@@ -110,9 +100,12 @@ def marker_row(marker: Marker) -> Json:
     }
 
 
-def _beginning(data: bytes | None, which: str, topic: str, is_key: bool) -> Json:
+def _beginning(record: LogRecord, which: str, is_key: bool) -> Json:
     """The beginning of a key or value: `format`, `text`, `bytes`, and `cut` if the text is
     incomplete."""
+    if record.masked is not None:
+        return _masked(record.masked.key if is_key else record.masked.value, LIST_CHARACTERS)
+    data, topic = record.key if is_key else record.value, record.topic
     if data is not None and len(data) > _LIST_BYTES_MAX:
         return _undecoded(data, LIST_CHARACTERS)
     found = decode(data, which=which, topic=topic, is_key=is_key, registry=decoders())
@@ -121,6 +114,12 @@ def _beginning(data: bytes | None, which: str, topic: str, is_key: bool) -> Json
         text, is_cut = data[:_HEX_BYTES].hex(" "), len(data) > _HEX_BYTES
         return {"format": "hex", "text": text, "bytes": len(data), "cut": is_cut}
     return _cut(found.format, found.text, data, LIST_CHARACTERS)
+
+
+def _masked(part: MaskedPart, characters: int) -> Json:
+    text = part.value if isinstance(part.value, str) else indented_json(part.value)
+    found = _cut(part.format, text, None, characters)
+    return {**found, "bytes": part.size_bytes}
 
 
 def _undecoded(data: bytes, characters: int) -> Json:
@@ -148,6 +147,14 @@ def _cut(name: str, text: str, data: bytes | None, characters: int) -> Json:
     }
 
 
+def _headers(record: LogRecord, most: int, characters: int) -> list[tuple[str, Json]]:
+    found = [(name, _header(value, characters)) for name, value in record.headers[:most]]
+    if record.masked is not None:
+        for (_, field), size in zip(found, record.masked.header_sizes, strict=False):
+            field["bytes"] = size
+    return found
+
+
 def _header(value: bytes | None, characters: int) -> Json:
     if value is None:
         return {"format": "null", "text": "null", "bytes": None, "cut": False}
@@ -159,7 +166,7 @@ def _header(value: bytes | None, characters: int) -> Json:
     return {"format": name, "text": text, "bytes": len(value), "cut": len(value) > characters}
 
 
-def panel_of(record: LogRecord, formats: Formats, characters: int) -> Json:
+def panel_of(record: LogRecord, chosen: Formats, characters: int) -> Json:
     """A single record with all details. May block, because decoders of other packages may block."""
     return {
         "topic": record.topic,
@@ -167,22 +174,25 @@ def panel_of(record: LogRecord, formats: Formats, characters: int) -> Json:
         "offset": record.offset,
         "timestamp": record.timestamp,
         "timestamp_type": TIMESTAMP_TYPES[record.timestamp_type],
-        "key": _whole(record.key, formats.key, record.topic, True, characters),
-        "value": _whole(record.value, formats.value, record.topic, False, characters),
+        "key": _whole(record, chosen.key, True, characters),
+        "value": _whole(record, chosen.value, False, characters),
         "headers": [
-            [name[:characters], _header(value, LIST_CHARACTERS)]
-            for name, value in record.headers[:_HEADERS_IN_PANEL]
+            [name[:characters], field]
+            for name, field in _headers(record, _HEADERS_IN_PANEL, LIST_CHARACTERS)
         ],
         "header_count": len(record.headers),
         "sequence": record.sequence,
         "batch": batch_of(record.batch),
-        "formats": list(decoders().formats),
+        "formats": list(formats()),
         "most_characters": PANEL_CHARACTERS_MAX,
     }
 
 
-def _whole(data: bytes | None, which: str, topic: str, is_key: bool, characters: int) -> Json:
-    registry = decoders()
+def _whole(record: LogRecord, which: str, is_key: bool, characters: int) -> Json:
+    if record.masked is not None:
+        part = record.masked.key if is_key else record.masked.value
+        return {**_masked(part, characters), "attempts": []}
+    data, topic, registry = record.key if is_key else record.value, record.topic, decoders()
     found = decode(data, which=which, topic=topic, is_key=is_key, registry=registry)
     attempts = [
         {"format": each.format, "failure": each.failure} for each in found.attempts[:_ATTEMPTS_MAX]

@@ -150,8 +150,8 @@ def masked_header(name: str, value: bytes | None, masks: Masks) -> Any:
 
 
 def bytes_shown(shown: Any) -> bytes | None:
-    """What is shown of a key, value or header, as bytes. A filter gets these instead of the
-    record's, because its answers to questions about hidden values would reveal them."""
+    """The bytes of a shown key, value or header. A filter gets these instead of the record's,
+    because its answers to questions about hidden values would reveal the values."""
     if shown is None or isinstance(shown, str):
         return None if shown is None else shown.encode("utf-8", "surrogatepass")
     return json.dumps(shown, ensure_ascii=False).encode("utf-8", "surrogatepass")

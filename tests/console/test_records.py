@@ -17,8 +17,8 @@ from odradek import Producer
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import Admin, NewTopic
 from odradek_console import reading
+from odradek_console.record_rules import use_decoders
 from odradek_console.server import Console, ConsoleOptions
-from odradek_console.shown import use_decoders
 from odradek_records.decoders import Decoders
 from waiting import DEADLINE_S
 

@@ -115,8 +115,9 @@ FLOORS: dict[str, Floors] = {
         ("tools",),
     ),
     "odradek_console": (
-        ("", "answers", "connections", "partition_log", "scan", "timeline_lanes"),
-        ("sessions", "shown"),
+        ("", "answers", "connections", "record_rules", "scan", "timeline_lanes"),
+        ("partition_log", "sessions"),
+        ("shown",),
         ("asked", "group_figures", "histories", "live", "reading"),
         (
             *("client_metrics", "export", "group_details", "groups", "operations", "records"),

@@ -47,7 +47,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_client.network": 2_721,
     "odradek_client.producer": 5_119,
     "odradek_client.share": 2_780,
-    "odradek_console": 7_089,
+    "odradek_console": 7_241,
     "odradek_demo": 518,
     "odradek_log_tools": 3_162,
     "odradek_mirror": 6_902,

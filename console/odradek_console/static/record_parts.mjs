@@ -174,6 +174,7 @@ export function TextChoice({ name, label, placeholder, width = "8rem", search = 
 
 /** The formats of keys and values, kept in the address. */
 export function FormatChoices({ formats }) {
+  if (formats.length < 2) return html`<span class="faint">Hidden values: their type and length</span>`;
   const options = formats.map((name) => [name, name]);
   return html`
     <${Choice} name="key_format" label="Keys as" options=${options} />
@@ -305,7 +306,7 @@ function Content({ title, part, field, place, formats, longer }) {
       ? html`<p class="faint">null</p>`
       : html`
           <div class="actions">
-            <${Choice} name=${`${part}_format`} label="Shown as" options=${formats.map((each) => [each, each])} />
+            ${formats.length > 1 && html`<${Choice} name=${`${part}_format`} label="Shown as" options=${formats.map((each) => [each, each])} />`}
             <${Copy} text=${field.text} />
             <a href=${`/api/value${query({ ...place, part })}`} download>Save as a file</a>
           </div>
