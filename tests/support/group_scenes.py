@@ -1,9 +1,12 @@
-"""Situations of a consumer group, each built by real clients in virtual time."""
+"""Situations of a consumer group, each built by real clients in virtual time, with the sentence about
+the group."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.admin.acls import AclBinding
@@ -330,3 +333,183 @@ async def was_restarted(scene: Scene) -> None:
     await hangs(scene)
     await scene.world.restart_broker()
     await scene.wait(90)
+
+
+class Situation(NamedTuple):
+    """A situation, the kind of its cause (empty without one), and the sentence about the group, with
+    its durations as T."""
+
+    build: Callable[[Scene], Awaitable[None]]
+    cause: str
+    sentence: str
+    settings: Mapping[str, object] = MappingProxyType({})
+
+
+SITUATIONS = [
+    Situation(
+        reads_all,
+        "",
+        "OK: it keeps up in all 2 partitions",
+    ),
+    Situation(
+        waits_for_a_short_time,
+        "",
+        "OK: 8 records wait in 1 of 2 partitions, and its last commit there was T ago; in orders-0",
+    ),
+    Situation(
+        has_no_members,
+        "no_members",
+        "STOPPED: 8 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: it has no members; in orders-0",
+    ),
+    Situation(
+        read_and_left,
+        "",
+        "OK: it keeps up",
+    ),
+    Situation(
+        lost_what_it_had_not_read,
+        "",
+        "OK: it keeps up",
+    ),
+    Situation(
+        stands_in_a_hole,
+        "open_transaction",
+        "STALLED: 5 records wait, and its last commit there was T ago: they are behind an"
+        " open transaction of transactional id payments, which has been open for T and"
+        " ends by itself after T; its client payer at client is connected; in orders-0",
+    ),
+    Situation(
+        falls_behind,
+        "slow",
+        "WARNING: it falls behind: 550 records waited T ago, 991 wait now; in orders-0",
+    ),
+    Situation(
+        commits_the_same,
+        "slow",
+        "STALLED: 15 records wait, and all its commits there for T are of offset 5; in orders-0",
+    ),
+    Situation(
+        waits_for_a_transaction,
+        "open_transaction",
+        "STALLED: 5 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: they are behind an open transaction of transactional id payments, which has"
+        " been open for T and ends by itself after T; its client payer at client is"
+        " connected; in orders-0",
+    ),
+    Situation(
+        waits_for_a_client_with_a_long_name,
+        "open_transaction",
+        "STALLED: 5 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: they are behind an open transaction of transactional id payments, which has"
+        " been open for T and ends by itself after T; in orders-0",
+    ),
+    Situation(
+        waits_for_a_dead_client,
+        "open_transaction",
+        "STALLED: 5 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: they are behind an open transaction of transactional id payments, which has"
+        " been open for T and ends by itself after T; its client payer at client is gone;"
+        " in orders-0",
+    ),
+    Situation(
+        waits_for_two_phases,
+        "open_transaction",
+        "STALLED: 5 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: they are behind an open transaction of transactional id payments, which has"
+        " been open for T; it waits for its client's decision as long as it takes"
+        " (two-phase commit); its client payer at client is connected; in orders-0",
+        {"transaction.two.phase.commit.enable": True},
+    ),
+    Situation(
+        waits_for_a_moment,
+        "",
+        "OK: 5 records wait in 1 of 2 partitions, and its last commit there was T ago; in orders-0",
+    ),
+    Situation(
+        reads_uncommitted,
+        "",
+        "OK: it keeps up",
+    ),
+    Situation(
+        hangs,
+        "no_poll",
+        "STOPPED: 9 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: client reader at client does not poll, its last fetch was T ago, and it was"
+        " last heard of T ago; in orders-0",
+    ),
+    Situation(
+        hangs_in_the_consumer_protocol,
+        "no_poll",
+        "STOPPED: 9 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: client reader at client does not poll, its last fetch was T ago, and it was"
+        " last heard of T ago; in orders-0",
+    ),
+    Situation(
+        never_commits,
+        "no_commit",
+        "STOPPED: 3 records wait, and its last commit there was T ago: client reader at"
+        " client fetches, the last time T ago, but does not commit; in orders-0",
+    ),
+    Situation(
+        may_not_join,
+        "missing_right",
+        "STOPPED: 3 records wait, and its last commit there was T ago: members may not"
+        " join, the right READ on the group is missing for User:ANONYMOUS, and JoinGroup"
+        " was refused T ago; in orders-0",
+        ACLS,
+    ),
+    Situation(
+        may_not_read,
+        "missing_right",
+        "STOPPED: 5 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: fetches of client reader at client return TOPIC_AUTHORIZATION_FAILED, the"
+        " last time T ago; in orders-0",
+        ACLS,
+    ),
+    Situation(
+        is_throttled,
+        "quota",
+        "STALLED: 5500 records wait in 1 of 2 partitions, and all its commits there for T"
+        " are of offset 0: client reader at client is throttled by its quota consumer_byte_rate, at"
+        " present; in orders-0",
+    ),
+    Situation(
+        is_offline,
+        "offline",
+        "STALLED: 3 records wait in 1 of 2 partitions, and all its commits there for T are of offset"
+        " 2: the partition is offline because of a disk error; in orders-0",
+    ),
+    Situation(
+        may_not_jump,
+        "out_of_range",
+        "STALLED: 10 records wait, and all its commits there for T are of offset 3:"
+        " fetches of client reader at client return OFFSET_OUT_OF_RANGE, the last time T"
+        " ago; in orders-0",
+    ),
+    Situation(
+        stands_after_the_end,
+        "out_of_range",
+        "STOPPED: it reads nothing, and its last commit there was T ago: its position 500"
+        " is after the end of the partition, 20; in orders-0",
+    ),
+    Situation(
+        reads_another_topic,
+        "unassigned",
+        "STOPPED: 17 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: its member is not assigned this partition; in orders-0",
+    ),
+    Situation(
+        rebalances,
+        "rebalance",
+        "STOPPED: 9 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: it rebalances, for T, and waits for client reader at client; in orders-0",
+    ),
+    Situation(
+        was_restarted,
+        "no_poll",
+        "STOPPED: 9 records wait in 1 of 2 partitions, and its last commit there was T"
+        " ago: client reader at client does not poll, it has fetched nothing since it"
+        " connected, and it was last heard of T ago; in orders-0",
+    ),
+]
