@@ -67,7 +67,7 @@ from odradek_broker.share.dead_letter_writer import DeadLetterWriter
 from odradek_broker.share.manager import SharePartitions
 from odradek_broker.share.sessions import ShareSessions
 from odradek_broker.slices import Background, Slices, here, with_pauses
-from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
+from odradek_broker.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
 from odradek_broker.storage.cleaner.runner import BackgroundCleaner, CleanerRunner
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog

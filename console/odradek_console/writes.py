@@ -17,7 +17,7 @@ from odradek_console.answers import HttpProblem, Json
 from odradek_console.changes import PageChange, text_of, whole_of
 from odradek_console.sessions import ConsoleSession
 from odradek_records.offset_grammar import OffsetError
-from odradek_records.offset_reset import Partition, Range, ResetTarget, Where, plan
+from odradek_records.reset_plan import Partition, Range, ResetTarget, Where, plan
 
 _VALUE_CHARACTERS_MAX = 1_500_000
 _HEADERS_MAX = 100

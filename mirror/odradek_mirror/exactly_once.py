@@ -36,7 +36,6 @@ from odradek_mirror.copier_state import (
 )
 from odradek_mirror.map_topic import make_map_topic, read_map
 from odradek_mirror.offset_map import MapEntry, MappedRun, NotCopied, PartitionMap
-from odradek_mirror.out_state import MirrorRefused, OutState, find_state
 from odradek_mirror.ownership import Ownership
 from odradek_mirror.plan import topic_ids_of
 from odradek_mirror.source import (
@@ -48,6 +47,7 @@ from odradek_mirror.source import (
     SourceRecordsDeleted,
     SourceTopicDeleted,
 )
+from odradek_mirror.start_state import MirrorRefused, StartState, find_state
 from odradek_mirror.transactional_writer import RefusedBatch, TransactionalWriter
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.records.batch import BatchError
@@ -315,7 +315,7 @@ class ExactlyOnceCopier:
         self._read(state)
         self._enter(CopierState.IDLE)
 
-    async def _find_state(self, names: Sequence[str]) -> OutState:
+    async def _find_state(self, names: Sequence[str]) -> StartState:
         state = await find_state(
             self._source,
             self._target,
@@ -330,7 +330,7 @@ class ExactlyOnceCopier:
             await self._ownership.check()
         return state
 
-    def _read(self, state: OutState) -> None:
+    def _read(self, state: StartState) -> None:
         """Read each partition of a state from its position on."""
         self.maps = state.maps
         self._leaderless = {

@@ -22,7 +22,6 @@ from odradek_client.errors import Fatal, OdradekError, Refused, TopicAlreadyExis
 from odradek_client.structs import TopicPartition
 from odradek_client.tasks import failure_of
 from odradek_mirror.group_offsets import GroupCopier
-from odradek_mirror.out_state import MirrorRefused
 from odradek_mirror.plan import (
     MIRROR_PREFIX,
     MirrorOptions,
@@ -37,6 +36,7 @@ from odradek_mirror.plan import (
 )
 from odradek_mirror.progress import Progress, ProgressSnapshot, RateLimit
 from odradek_mirror.settings import SettingsCopier, SettingsNotes, copy_acls, copy_quotas
+from odradek_mirror.start_state import MirrorRefused
 
 #: The time limit for the wait in one step. Between steps, the run checks for other work.
 _STEP_MS = 500

@@ -11,7 +11,7 @@ import pytest
 
 from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.storage.log import PartitionLog
-from odradek_broker.storage.producers.manager import Producers
+from odradek_broker.storage.producers.producer_files import Producers
 from odradek_broker.storage.segment import Segment
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
 from odradek_protocol.schemas.delete_topics import DeleteTopicsRequest

@@ -19,9 +19,9 @@ from odradek_client.structs import TopicPartition
 from odradek_mirror.exactly_once import CrashPoint
 from odradek_mirror.map_topic import MapTopicUnfit, map_topic, read_map
 from odradek_mirror.offset_map import MapDamaged
-from odradek_mirror.out_state import MirrorRefused
 from odradek_mirror.ownership import MirrorFenced
 from odradek_mirror.source import SourceRecordsDeleted
+from odradek_mirror.start_state import MirrorRefused
 from odradek_mirror.transactional_writer import TransactionalWriter
 
 SETTINGS = {"log.durability": "page-cache"}

@@ -25,7 +25,6 @@ from odradek_client.errors import (
 from odradek_client.structs import OffsetAndTimestamp, TopicPartition
 from odradek_mirror import plan as plans
 from odradek_mirror import run as runs
-from odradek_mirror.out_state import MirrorRefused
 from odradek_mirror.plan import (
     ClusterFacts,
     MirrorOptions,
@@ -40,6 +39,7 @@ from odradek_mirror.plan import (
 )
 from odradek_mirror.progress import Progress, ProgressSnapshot
 from odradek_mirror.run import MirrorFailed, MirrorJob, run
+from odradek_mirror.start_state import MirrorRefused
 from task_killer import Ending, TaskKiller
 from waiting import DEADLINE_S
 

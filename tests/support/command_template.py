@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import pkgutil
@@ -144,16 +145,15 @@ def _set_up_process(
 
 def _import_everything() -> None:
     import odradek
-    import odradek_cli
-    import odradek_console
-    import odradek_log_tools
-    import odradek_mirror
 
     for name in odradek.__all__:
         getattr(odradek, name)
-    for room in (odradek_cli, odradek_console, odradek_log_tools, odradek_mirror):
-        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
-            importlib.import_module(module.name)
+    for room in ("odradek_cli", "odradek_console", "odradek_log_tools", "odradek_mirror"):
+        found = importlib.util.find_spec(room)
+        # A room that was carried out has no commands.
+        for path in [] if found is None else [found.submodule_search_locations]:
+            for module in pkgutil.walk_packages(path, f"{room}."):
+                importlib.import_module(module.name)
 
 
 def _run() -> None:

@@ -1,5 +1,5 @@
-"""Situations of a consumer group, each built by real clients in virtual time, with the sentence about
-the group."""
+"""Situations of a consumer group, each built by real clients in virtual time, with the sentence
+about the group."""
 
 from __future__ import annotations
 
@@ -336,8 +336,8 @@ async def was_restarted(scene: Scene) -> None:
 
 
 class Situation(NamedTuple):
-    """A situation, the kind of its cause (empty without one), and the sentence about the group, with
-    its durations as T."""
+    """A situation, the kind of its cause (empty without one), and the sentence about the group,
+    with its durations as T."""
 
     build: Callable[[Scene], Awaitable[None]]
     cause: str

@@ -91,7 +91,7 @@ FLOORS: dict[str, Floors] = {
     ),
     "odradek_records": (
         ("", "decoders", "lag", "offset_grammar", "partition_fetch", "record_format"),
-        ("masking", "offset_reset", "record_filter"),
+        ("masking", "record_filter", "reset_plan"),
     ),
     "odradek_testkit": (
         (
@@ -134,7 +134,7 @@ FLOORS: dict[str, Floors] = {
         ("comparison", "map_topic"),
         ("settings", "transactional_writer"),
         ("plan",),
-        ("check", "group_offsets", "out_state", "ownership"),
+        ("check", "group_offsets", "start_state", "ownership"),
         ("exactly_once", "run"),
         ("same_offsets",),
         ("commands",),

@@ -594,8 +594,13 @@ def require_known(given: Iterable[str]) -> None:
     the settings that they give; a file may be for other brokers as well."""
     for key in given:
         if find_setting(key) is None and key not in UNSUPPORTED_KEYS and not _is_ignored(key):
-            nearest = did_you_mean(key, SETTING_OF_KEY)
-            raise UnknownSettingError(key, _for_topics(key) or f"is no broker setting{nearest}")
+            raise unknown_setting(key)
+
+
+def unknown_setting(key: str) -> UnknownSettingError:
+    """The error about a key that no setting of a broker has, with the nearest known key."""
+    nearest = did_you_mean(key, SETTING_OF_KEY)
+    return UnknownSettingError(key, _for_topics(key) or f"is no broker setting{nearest}")
 
 
 def _for_topics(key: str) -> str:

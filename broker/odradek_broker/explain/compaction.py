@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from odradek_broker.explain.history import History, SubjectState, remark
 from odradek_broker.explain.sentences import EventKind, duration_text
-from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
+from odradek_broker.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
 from odradek_broker.storage.cleaner.policy import LogToClean, log_to_clean
 from odradek_broker.storage.cleaner.statistics import LogCleaned
 from odradek_broker.storage.errors import StorageError

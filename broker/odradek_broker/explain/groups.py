@@ -37,7 +37,7 @@ from odradek_broker.coordinator.groups.events import (
     Removal,
 )
 from odradek_broker.coordinator.groups.modern.group import ModernMember
-from odradek_broker.coordinator.groups.settings import GroupMetadata, GroupSettings
+from odradek_broker.coordinator.groups.settings import CoordinatorMetadata, GroupSettings
 from odradek_broker.explain.history import (
     LIST_MAX,
     Fields,
@@ -200,7 +200,9 @@ def _why_join_refused(event: GroupRequestRefused, settings: GroupSettings) -> st
 class GroupRecorder:
     """Records the events of groups in a history, by group id."""
 
-    def __init__(self, history: History, topics: GroupMetadata, settings: GroupSettings) -> None:
+    def __init__(
+        self, history: History, topics: CoordinatorMetadata, settings: GroupSettings
+    ) -> None:
         self._history = history
         self._topics = topics
         self._settings = settings

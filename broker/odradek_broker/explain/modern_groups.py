@@ -11,7 +11,7 @@ from odradek_broker.coordinator.groups.consumer.group import ConsumerMember, Mem
 from odradek_broker.coordinator.groups.events import RecordReplayed
 from odradek_broker.coordinator.groups.modern.group import ModernGroup
 from odradek_broker.coordinator.groups.partitions import Partitions, Tasks, named
-from odradek_broker.coordinator.groups.settings import GroupMetadata
+from odradek_broker.coordinator.groups.settings import CoordinatorMetadata
 from odradek_broker.coordinator.groups.share.group import (
     ShareGroup,
     ShareMember,
@@ -41,7 +41,7 @@ Group = ModernGroup[Any, Any]
 Member = ConsumerMember | ShareMember | StreamsGroupMember
 
 
-def record_replayed(history: History, topics: GroupMetadata, event: RecordReplayed) -> None:
+def record_replayed(history: History, topics: CoordinatorMetadata, event: RecordReplayed) -> None:
     """Add the event of a change that a replayed record has made to a group."""
     group, kind, state = event.group, event.kind.name, event.group.state.value
     after: Member | None = event.after
@@ -118,7 +118,7 @@ def _pending(member: Member) -> int | None:
     return _count(member.pending) or None
 
 
-def _partitions(held: Partitions | HeldTasks, topics: GroupMetadata) -> list[TopicPartition]:
+def _partitions(held: Partitions | HeldTasks, topics: CoordinatorMetadata) -> list[TopicPartition]:
     """The partitions of a member, or its tasks in the form of partitions: `("task 0", 3)` is the
     task of partition 3 in subtopology 0."""
     if not isinstance(held, HeldTasks):
@@ -161,7 +161,7 @@ def _counts(states: StatePartitions) -> Fields:
 
 
 def states_of_modern_group(
-    group: Group, topics: GroupMetadata, offsets: int, session_ms: int
+    group: Group, topics: CoordinatorMetadata, offsets: int, session_ms: int
 ) -> list[SubjectState]:
     """The states of the group, of a problem with its topology, and of its first members.
     `session_ms`: the session timeout of members that have no session timeout of their own."""

@@ -17,6 +17,7 @@ from odradek_broker.config.broker import (
     BrokerConfig,
     find_setting,
     is_unsupported,
+    unknown_setting,
     with_dynamic,
 )
 from odradek_broker.config.broker_settings import SETTINGS
@@ -248,7 +249,7 @@ class BrokerConfigResource:
     def check_key(self, key: str) -> None:
         row = find_setting(key)
         if row is None and not is_unsupported(key):
-            raise UnknownSettingError(key, "is no broker setting")
+            raise unknown_setting(key)
         if row is not None and row.dynamic and key.startswith("ssl."):
             raise AdminError(
                 ErrorCode.INVALID_REQUEST,
@@ -278,7 +279,7 @@ class BrokerConfigResource:
         for key, text in after.items():
             row = find_setting(key)
             if row is None:
-                raise UnknownSettingError(key, "is no broker setting")
+                raise unknown_setting(key)
             if not name and _of_one_broker(key):
                 raise AdminError(
                     ErrorCode.INVALID_REQUEST,

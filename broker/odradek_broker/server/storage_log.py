@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import structlog
 
-from odradek_broker.storage.cleaner.manager import LogCleaner
+from odradek_broker.storage.cleaner.log_cleaner import LogCleaner
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import MaintenanceReport
 from odradek_broker.storage.startup import StartReport

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from odradek_broker.storage.cleaner.swap import finish_swaps
-from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.errors import (
     AppendRejected,
     OffsetOutOfRange,
@@ -23,12 +22,13 @@ from odradek_broker.storage.errors import (
     out_of_files,
 )
 from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
+from odradek_broker.storage.leader_epochs import LeaderEpochs
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.log_files import LogFiles
 from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_broker.storage.log_trimming import LogTrimming
-from odradek_broker.storage.producers.manager import EndMarker, Producers
+from odradek_broker.storage.producers.producer_files import EndMarker, Producers
 from odradek_broker.storage.producers.state import (
     Duplicate,
     ProducerStateError,

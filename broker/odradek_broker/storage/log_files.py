@@ -16,10 +16,10 @@ from odradek_broker.storage.checkpoints import (
     write_unsynced,
 )
 from odradek_broker.storage.cleaner.swap import SegmentSwap
-from odradek_broker.storage.epochs import LeaderEpochs
+from odradek_broker.storage.leader_epochs import LeaderEpochs
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_options import LogOptions, LogStart
-from odradek_broker.storage.producers.manager import Producers
+from odradek_broker.storage.producers.producer_files import Producers
 from odradek_broker.storage.producers.state import ProducerTally
 from odradek_broker.storage.recovery import (
     LoadedLog,

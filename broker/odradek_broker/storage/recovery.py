@@ -18,9 +18,9 @@ from odradek_broker.storage.checkpoints import (
 )
 from odradek_broker.storage.cleaner.foreign_swap import finish_foreign_swaps
 from odradek_broker.storage.cleaner.swap import SWAP, finish_swaps
-from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.handles import HandleCache
-from odradek_broker.storage.producers.manager import Producers, has_snapshot, snapshot_name
+from odradek_broker.storage.leader_epochs import LeaderEpochs
+from odradek_broker.storage.producers.producer_files import Producers, has_snapshot, snapshot_name
 from odradek_broker.storage.producers.snapshot import read_segment_state
 from odradek_broker.storage.segment import (
     RETENTION_DELETED,

@@ -127,7 +127,7 @@ async def _groups(admin: Admin) -> AsyncIterator[CheckResult]:
     if len(listed) > _GROUPS_MAX:
         text = f"only the first {_GROUPS_MAX:,} of {len(listed):,} were looked at"
         yield CheckResult(Level.WARNING, "groups", text, "see `odradek top`", looked=False)
-    if states or not listed:
+    if well or not listed:
         yield CheckResult(Level.OK, "groups", f"{counted(well, 'group')} without trouble")
 
 

@@ -11,7 +11,7 @@ from odradek_cli.common import AsJson, BrokerOptions, print_rows, tell
 from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError, utc_time
-from odradek_records.offset_reset import parse_duration_ms
+from odradek_records.reset_plan import parse_duration_ms
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin, DelegationToken

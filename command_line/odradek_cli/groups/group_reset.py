@@ -15,7 +15,7 @@ from odradek_cli.completion import group_names, topic_names
 from odradek_cli.options import argument, option
 from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError, utc_time
-from odradek_records.offset_reset import (
+from odradek_records.reset_plan import (
     Partition,
     Range,
     ResetPlan,

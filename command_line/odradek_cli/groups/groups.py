@@ -24,7 +24,7 @@ from odradek_cli.layout import is_terminal, wrap
 from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
 from odradek_records.offset_grammar import OffsetError
-from odradek_records.offset_reset import Partition, parse_topics
+from odradek_records.reset_plan import Partition, parse_topics
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin

@@ -11,7 +11,7 @@ from odradek_cli.completion import group_names, topic_names
 from odradek_cli.groups.group_reset import ToDatetime, offsets_at, ranges_of
 from odradek_cli.options import argument, option
 from odradek_records.offset_grammar import OffsetError
-from odradek_records.offset_reset import Partition, ResetTarget, parse_target, plan
+from odradek_records.reset_plan import Partition, ResetTarget, parse_target, plan
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin

@@ -22,8 +22,8 @@ from odradek_client.errors import OdradekError, UnsupportedByBroker
 from odradek_protocol.settings import INT64_MAX
 from odradek_records.decoders import Decoders
 from odradek_records.masking import Masks, bytes_shown, masked_header, masked_part
-from odradek_records.offset_reset import parse_target, parse_topics
 from odradek_records.record_filter import parse_filter
+from odradek_records.reset_plan import parse_target, parse_topics
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin

@@ -13,7 +13,7 @@ from odradek_cli.completion import topic_names
 from odradek_cli.options import argument, option
 from odradek_client.words import counted
 from odradek_records.offset_grammar import OffsetError, parse_time
-from odradek_records.offset_reset import parse_topics
+from odradek_records.reset_plan import parse_topics
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin

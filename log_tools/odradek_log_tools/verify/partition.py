@@ -15,7 +15,7 @@ from odradek_broker.storage.checkpoints import (
     decode_partition_metadata,
     read_small_file,
 )
-from odradek_broker.storage.producers.manager import read_end_marker
+from odradek_broker.storage.producers.producer_files import read_end_marker
 from odradek_broker.storage.producers.snapshot import CorruptProducerSnapshot, decode_snapshot
 from odradek_broker.storage.producers.state import ProducerEntry, ProducerStateManager
 from odradek_broker.storage.recovery import has_lost_its_end, has_snapshot_behind

@@ -137,11 +137,11 @@ async def _mirror(
     as_json: bool,
 ) -> ProgressSnapshot | None:
     from odradek_client.admin import Admin
-    from odradek_mirror.out_state import planned_problems
     from odradek_mirror.plan import Mode, gather_both, make_plan
     from odradek_mirror.progress import Progress
     from odradek_mirror.run import MirrorJob
     from odradek_mirror.run import run as run_mirror
+    from odradek_mirror.start_state import planned_problems
 
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(connected(Admin, source_settings))

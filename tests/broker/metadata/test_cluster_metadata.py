@@ -830,6 +830,14 @@ def test_n45_min_insync_replicas_is_changed_for_all_brokers_and_never_removed(
         assert replayed(node).config == node.metadata.config
 
 
+def test_an_unknown_setting_of_a_broker_is_refused_with_the_one_that_was_meant() -> None:
+    node = FakeNode()
+    change = SettingChange("log.retention.mz", ConfigOperation.SET, "5")
+    error, text = alter(node, RESOURCE_BROKER, "", change)
+    assert error is ErrorCode.INVALID_CONFIG
+    assert "did you mean log.retention.ms?" in str(text)
+
+
 def test_a_topic_setting_overrides_the_brokers_dynamic_setting() -> None:
     node = FakeNode(log_retention_ms="1")
     node.create("a")

@@ -108,7 +108,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         scanned.append(segment.path)
         return read_batches(segment, position)
 
-    for module in ("recovery", "producers.manager"):
+    for module in ("recovery", "producers.producer_files"):
         monkeypatch.setattr(f"odradek_broker.storage.{module}.read_batches", noting)
     return scanned
 

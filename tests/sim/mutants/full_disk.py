@@ -15,7 +15,7 @@ from odradek_broker.storage.cleaner.swap import SegmentSwap
 from odradek_broker.storage.errors import no_room
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.log_trimming import LogTrimming
-from odradek_broker.storage.producers.manager import Producers, snapshot_name
+from odradek_broker.storage.producers.producer_files import Producers, snapshot_name
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.transaction_index import AbortedTxn
 

@@ -8,7 +8,7 @@ from tests.sim.mutants.base import Mutant
 
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_trimming import LogTrimming
-from odradek_broker.storage.producers.manager import Producers
+from odradek_broker.storage.producers.producer_files import Producers
 from odradek_broker.storage.producers.state import ProducerStateManager
 
 

@@ -22,7 +22,7 @@ from odradek_broker.coordinator.groups.offset_expiration import (
 from odradek_broker.coordinator.groups.offsets import OffsetStore
 from odradek_broker.coordinator.groups.partitions import Partitions, by_name, union
 from odradek_broker.coordinator.groups.refusals import missing_group
-from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, GroupMetadata
+from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, CoordinatorMetadata
 from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.slices import in_pieces
@@ -42,7 +42,7 @@ _CONSUMER_MEMBER = 1
 
 
 async def consumer_described(
-    group: ConsumerGroup, config: ConsumerGroupSettings, topics: GroupMetadata
+    group: ConsumerGroup, config: ConsumerGroupSettings, topics: CoordinatorMetadata
 ) -> DescribedConsumerGroup:
     """The group and its members, in the form of ConsumerGroupDescribe."""
     return DescribedConsumerGroup(
@@ -61,7 +61,7 @@ async def consumer_described(
 
 
 def _consumer_member(
-    group: ConsumerGroup, member: ConsumerMember, topics: GroupMetadata
+    group: ConsumerGroup, member: ConsumerMember, topics: CoordinatorMetadata
 ) -> DescribedConsumerMember:
     return DescribedConsumerMember(
         member_id=member.member_id,
@@ -78,7 +78,7 @@ def _consumer_member(
     )
 
 
-def _assignment(partitions: Partitions, topics: GroupMetadata) -> DescribedAssignment:
+def _assignment(partitions: Partitions, topics: CoordinatorMetadata) -> DescribedAssignment:
     return DescribedAssignment(
         topic_partitions=[
             TopicPartitionsInfo(topic_id=topic_id, topic_name=name, partitions=indexes)
@@ -228,7 +228,7 @@ class GroupAdministration:
     def __init__(
         self,
         config: ConsumerGroupSettings,
-        topics: GroupMetadata,
+        topics: CoordinatorMetadata,
         groups: Mapping[str, ClassicGroup],
         consumers: Mapping[str, ConsumerGroup],
         by_type: GroupsByType,

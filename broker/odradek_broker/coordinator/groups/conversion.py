@@ -49,7 +49,7 @@ from odradek_broker.coordinator.groups.partitions import (
 )
 from odradek_broker.coordinator.groups.settings import (
     ConsumerGroupSettings,
-    GroupMetadata,
+    CoordinatorMetadata,
     GroupSettings,
 )
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
@@ -76,21 +76,23 @@ from odradek_protocol.stored.subscription import (
 )
 
 
-def from_names(parts: list[tuple[str, list[int]]], topics: GroupMetadata) -> Partitions:
+def from_names(parts: list[tuple[str, list[int]]], topics: CoordinatorMetadata) -> Partitions:
     """The partitions by topic id; topics that do not exist are left out."""
     return partitions_of(
         (topics.topic_id(name), indexes) for name, indexes in parts if topics.partition_count(name)
     )
 
 
-def owned_by_subscription(subscription: ConsumerSubscription, topics: GroupMetadata) -> Partitions:
+def owned_by_subscription(
+    subscription: ConsumerSubscription, topics: CoordinatorMetadata
+) -> Partitions:
     """The partitions that a classic member reports as owned. Eager members revoke all partitions
     before they join, and report none."""
     parts = [(part.topic, part.partitions) for part in subscription.owned_partitions]
     return from_names(parts, topics)
 
 
-def assignment_bytes(partitions: Partitions, metadata: bytes, topics: GroupMetadata) -> bytes:
+def assignment_bytes(partitions: Partitions, metadata: bytes, topics: CoordinatorMetadata) -> bytes:
     """The assignment of a classic member for SyncGroup, in the version of the member's
     `metadata`."""
     try:
@@ -115,7 +117,7 @@ UPGRADES = frozenset({"bidirectional", "upgrade"})
 
 
 async def upgraded(
-    classic: ClassicGroup, config: ConsumerGroupSettings, topics: GroupMetadata
+    classic: ClassicGroup, config: ConsumerGroupSettings, topics: CoordinatorMetadata
 ) -> tuple[ConsumerGroup, list[Record]] | None:
     """The consumer group into which a classic group with members is converted, and the records of
     the new group (G-150, G-151); the tombstone of the classic group is not among them.
@@ -201,7 +203,7 @@ async def _without_double_claims(members: list[ConsumerMember]) -> list[Consumer
     return made
 
 
-def _member(classic: ClassicGroup, member: Member, topics: GroupMetadata) -> ConsumerMember:
+def _member(classic: ClassicGroup, member: Member, topics: CoordinatorMetadata) -> ConsumerMember:
     """The member in the form of a consumer group. Raises DecodeError if its subscription or
     assignment is not readable."""
     metadata = member.metadata(classic.protocol) or member.protocols[0][1]
@@ -258,7 +260,7 @@ def may_downgrade(group: ConsumerGroup, gone: set[str], config: ConsumerGroupSet
 
 
 async def downgraded(
-    group: ConsumerGroup, gone: set[str], topics: GroupMetadata, wall_ms: int
+    group: ConsumerGroup, gone: set[str], topics: CoordinatorMetadata, wall_ms: int
 ) -> tuple[GroupMetadataValue, list[Record]]:
     """The classic group without the members `gone`: its record, and all records to write.
 
@@ -348,7 +350,7 @@ class GroupConversion:
     def __init__(
         self,
         config: GroupSettings,
-        topics: GroupMetadata,
+        topics: CoordinatorMetadata,
         groups: dict[str, ClassicGroup],
         consumers: Mapping[str, ConsumerGroup],
         others: Container[str],

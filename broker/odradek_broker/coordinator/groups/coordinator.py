@@ -52,7 +52,7 @@ from odradek_broker.coordinator.groups.offsets import (
 )
 from odradek_broker.coordinator.groups.responses import join_error, sync_error
 from odradek_broker.coordinator.groups.settings import (
-    GroupMetadata,
+    CoordinatorMetadata,
     GroupSettings,
     Visible,
     every_topic,
@@ -144,7 +144,7 @@ class GroupCoordinator:
         self,
         config: GroupSettings,
         *,
-        metadata: GroupMetadata,
+        metadata: CoordinatorMetadata,
         internal_partition: Callable[[str, int], TransactionalPartition | None],
         clock: Clock,
         scheduler: Scheduler,

@@ -7,7 +7,11 @@ from enum import Enum
 from typing import Any
 
 from odradek_broker.coordinator.groups.modern.group import ModernGroup, ModernMember
-from odradek_broker.coordinator.groups.settings import GroupMetadata, GroupSettings, group_setting
+from odradek_broker.coordinator.groups.settings import (
+    CoordinatorMetadata,
+    GroupSettings,
+    group_setting,
+)
 from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.slices import in_pieces
@@ -54,7 +58,7 @@ class MemberDeadlines:
     def __init__(
         self,
         config: GroupSettings,
-        topics: GroupMetadata,
+        topics: CoordinatorMetadata,
         timers: Timers[GroupTimerName],
         group_type: str,
     ) -> None:

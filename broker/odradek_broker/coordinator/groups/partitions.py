@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
-from odradek_broker.coordinator.groups.settings import GroupMetadata
+from odradek_broker.coordinator.groups.settings import CoordinatorMetadata
 from odradek_broker.slices import in_pieces
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.common_structs import PartitionsOfTopicId
@@ -127,7 +127,9 @@ def intersects(left: Mapping[K, frozenset[int]], right: Mapping[K, frozenset[int
     )
 
 
-def by_name(partitions: Partitions, topics: GroupMetadata) -> list[tuple[str, bytes, list[int]]]:
+def by_name(
+    partitions: Partitions, topics: CoordinatorMetadata
+) -> list[tuple[str, bytes, list[int]]]:
     """(topic name, topic id, indexes), sorted; a deleted topic has no name and is left out."""
     return sorted(
         (name, topic_id, sorted(indexes))
@@ -136,6 +138,6 @@ def by_name(partitions: Partitions, topics: GroupMetadata) -> list[tuple[str, by
     )
 
 
-def named(partitions: Partitions, topics: GroupMetadata) -> list[TopicPartition]:
+def named(partitions: Partitions, topics: CoordinatorMetadata) -> list[TopicPartition]:
     """The partitions by topic name and index, sorted; those of deleted topics are left out."""
     return [(name, index) for name, _, indexes in by_name(partitions, topics) for index in indexes]

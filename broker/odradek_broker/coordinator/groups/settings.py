@@ -46,7 +46,7 @@ def every_topic(names: frozenset[str]) -> frozenset[str]:
     return names
 
 
-class GroupMetadata(Protocol):
+class CoordinatorMetadata(Protocol):
     """The topics of the cluster, and the settings of groups."""
 
     @property
@@ -83,7 +83,9 @@ class GroupMetadata(Protocol):
         ...
 
 
-def group_setting(config: GroupSettings, topics: GroupMetadata, group_id: str, name: str) -> int:
+def group_setting(
+    config: GroupSettings, topics: CoordinatorMetadata, group_id: str, name: str
+) -> int:
     """The value of a setting of groups, such as `share.session.timeout.ms`: the group's own value,
     or the value of the broker's setting, whose name has the prefix `group.`."""
     own = topics.group_setting_ms(group_id, name)
@@ -98,7 +100,7 @@ def _attribute(name: str) -> str:
     return f"group_{name.replace('.', '_')}"
 
 
-def assignment_interval_ms(topics: GroupMetadata, group_id: str, group_type: str) -> int:
+def assignment_interval_ms(topics: CoordinatorMetadata, group_id: str, group_type: str) -> int:
     """The lower limit of the interval between two assignments of a modern group: the group's own
     setting if there is one, otherwise the broker's setting."""
     own_ms = topics.group_setting_ms(group_id, f"{group_type}.assignment.interval.ms")

@@ -59,7 +59,7 @@ from odradek_broker.coordinator.groups.offsets import (
     commit_records,
 )
 from odradek_broker.coordinator.groups.responses import join_refused
-from odradek_broker.coordinator.groups.settings import GroupMetadata, GroupSettings
+from odradek_broker.coordinator.groups.settings import CoordinatorMetadata, GroupSettings
 from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.groups.share.groups import ShareGroups
 from odradek_broker.coordinator.groups.streams.group import StreamsGroup
@@ -107,7 +107,7 @@ class GroupShard:
         self,
         config: GroupSettings,
         random: Randomness,
-        topics: GroupMetadata,
+        topics: CoordinatorMetadata,
         observer: Observer,
         state_observer: StateObserver | None = None,
     ) -> None:

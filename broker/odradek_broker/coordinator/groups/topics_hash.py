@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from struct import Struct, unpack_from
 
-from odradek_broker.coordinator.groups.settings import GroupMetadata
+from odradek_broker.coordinator.groups.settings import CoordinatorMetadata
 from odradek_broker.slices import in_pieces, pause
 
 #: The first hashed byte of a topic: the version of Kafka's hash of a topic.
@@ -20,7 +20,7 @@ _KNOWN_MAX = 1_000
 _INT32, _INT64, _UINT32S = Struct("<i"), Struct("<q"), Struct("<II")
 
 
-async def topics_hash(names: Iterable[str], topics: GroupMetadata) -> int:
+async def topics_hash(names: Iterable[str], topics: CoordinatorMetadata) -> int:
     """The hash of the existing topics among `names`; 0 for none."""
     existing = [
         name async for some in in_pieces(names) for name in some if topics.partition_count(name)

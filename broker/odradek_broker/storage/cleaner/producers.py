@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.cleaner.job import LastRecord
-from odradek_broker.storage.producers.manager import has_snapshot, snapshot_name
+from odradek_broker.storage.producers.producer_files import has_snapshot, snapshot_name
 from odradek_broker.storage.producers.state import ProducerEntry
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from odradek_broker.storage.producers.manager import read_end_marker
+from odradek_broker.storage.producers.producer_files import read_end_marker
 from odradek_broker.storage.transaction_index import AbortedTxn
 from odradek_protocol.records.batch import BatchHeader
 from odradek_protocol.stored.control_marker import ControlType

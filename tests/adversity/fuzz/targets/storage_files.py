@@ -18,9 +18,9 @@ from logs import NOW_MS, append, append_marker, make_batch, make_log
 from odradek_broker.platform.seams import File
 from odradek_broker.storage import checkpoints
 from odradek_broker.storage.checkpoints import CorruptCheckpoint
-from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.index import InvalidIndex, OffsetIndex, TimeIndex
+from odradek_broker.storage.leader_epochs import LeaderEpochs
 from odradek_broker.storage.meta_properties import read_meta_properties
 from odradek_broker.storage.producers.snapshot import (
     SNAPSHOT,

@@ -14,7 +14,7 @@ from node_world import NodeWorld
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.storage.cleaner.job import CleaningJob
-from odradek_broker.storage.cleaner.manager import OWN_SEGMENT_BYTES
+from odradek_broker.storage.cleaner.log_cleaner import OWN_SEGMENT_BYTES
 from odradek_broker.storage.cleaner.runner import CleaningDone, CleaningFailed
 from odradek_broker.storage.cleaner.runner import CleaningFailure as Why
 from odradek_broker.storage.log import PartitionLog

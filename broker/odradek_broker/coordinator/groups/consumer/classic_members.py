@@ -43,7 +43,7 @@ from odradek_broker.coordinator.groups.responses import (
     sync_error,
     sync_refused,
 )
-from odradek_broker.coordinator.groups.settings import GroupMetadata, GroupSettings
+from odradek_broker.coordinator.groups.settings import CoordinatorMetadata, GroupSettings
 from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Reply
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Randomness
@@ -70,7 +70,7 @@ class ClassicProtocolMembers:
     def __init__(
         self,
         config: GroupSettings,
-        topics: GroupMetadata,
+        topics: CoordinatorMetadata,
         groups: ConsumerGroups,
         random: Randomness,
     ) -> None:

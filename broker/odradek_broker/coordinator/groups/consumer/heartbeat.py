@@ -41,7 +41,7 @@ from odradek_broker.coordinator.groups.refusals import (
     missing_group,
     unknown_member,
 )
-from odradek_broker.coordinator.groups.settings import GroupMetadata, GroupSettings
+from odradek_broker.coordinator.groups.settings import CoordinatorMetadata, GroupSettings
 from odradek_broker.coordinator.runtime import CoreOutcome, Instant, Record
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.patterns import PatternError, compile_pattern
@@ -84,7 +84,7 @@ class ConsumerGroups(
     def __init__(
         self,
         config: GroupSettings,
-        topics: GroupMetadata,
+        topics: CoordinatorMetadata,
         observer: Observer,
         groups: dict[str, ConsumerGroup],
         timers: Timers[GroupTimerName],

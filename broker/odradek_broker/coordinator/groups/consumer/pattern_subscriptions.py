@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import field
 
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
-from odradek_broker.coordinator.groups.settings import GroupMetadata, Visible
+from odradek_broker.coordinator.groups.settings import CoordinatorMetadata, Visible
 from odradek_broker.patterns import Pattern, PatternError, compile_pattern
 from odradek_protocol.constants import JOIN_EPOCH
 from odradek_protocol.lazy_dataclass import dataclass
@@ -41,7 +41,7 @@ NO_MATCHES = Matches()
 
 
 def unmatched(
-    group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest, topics: GroupMetadata
+    group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest, topics: CoordinatorMetadata
 ) -> frozenset[str]:
     """The expressions to match before the group decides about a heartbeat: the member's own
     expression if the group does not have it yet, and all expressions of the group if the topics of
@@ -59,7 +59,7 @@ def unmatched(
 def match(
     texts: frozenset[str],
     known: Mapping[str, frozenset[str]],
-    topics: GroupMetadata,
+    topics: CoordinatorMetadata,
     visible: Visible,
 ) -> Generator[int, None, Matches]:
     """Match topics with expressions. Only topics that the user may see are matched. An expression

@@ -44,7 +44,7 @@ from odradek_broker.coordinator.groups.partitions import (
 from odradek_broker.coordinator.groups.refusals import Refusal
 from odradek_broker.coordinator.groups.settings import (
     ConsumerGroupSettings,
-    GroupMetadata,
+    CoordinatorMetadata,
     assignment_interval_ms,
     may_assign_again,
 )
@@ -73,7 +73,7 @@ async def resolve_subscriptions(
     group: ConsumerGroup,
     before: ConsumerMember | None,
     member: ConsumerMember,
-    topics: GroupMetadata,
+    topics: CoordinatorMetadata,
     now: Instant,
     matches: Matches = NO_MATCHES,
 ) -> ResolvedSubscriptions:
@@ -114,7 +114,7 @@ async def resolve_subscriptions(
 
 
 async def subscription_metadata(
-    names: Iterable[str], topics: GroupMetadata
+    names: Iterable[str], topics: CoordinatorMetadata
 ) -> dict[str, TopicMetadata]:
     """The topics with these names that exist."""
     found = {}
@@ -321,7 +321,7 @@ class MemberUpdate:
 
 
 async def update_member(
-    update: MemberUpdate, config: ConsumerGroupSettings, topics: GroupMetadata, now: Instant
+    update: MemberUpdate, config: ConsumerGroupSettings, topics: CoordinatorMetadata, now: Instant
 ) -> ConsumerMember:
     """Add the records of the update to `update.records`; returns the updated member."""
     group, before, member = update.group, update.before, update.member
@@ -362,7 +362,7 @@ async def update_member(
 
 
 def _version_seen(
-    update: MemberUpdate, subscriptions: ResolvedSubscriptions, topics: GroupMetadata
+    update: MemberUpdate, subscriptions: ResolvedSubscriptions, topics: CoordinatorMetadata
 ) -> int | None:
     """The version of the topics with which all subscriptions were resolved. If expressions were
     matched with an older version, the next heartbeat matches them again."""

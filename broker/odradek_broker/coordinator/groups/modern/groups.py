@@ -30,7 +30,7 @@ from odradek_broker.coordinator.groups.refusals import (
     unknown_member,
 )
 from odradek_broker.coordinator.groups.settings import (
-    GroupMetadata,
+    CoordinatorMetadata,
     GroupSettings,
     Visible,
     every_topic,
@@ -91,7 +91,7 @@ class ModernGroups(ABC, Generic[G, Q, A]):
     def __init__(
         self,
         config: GroupSettings,
-        topics: GroupMetadata,
+        topics: CoordinatorMetadata,
         observer: Observer,
         groups: dict[str, G],
         timers: Timers[GroupTimerName],

@@ -16,7 +16,7 @@ import structlog
 from odradek_broker.coordinator.groups.modern.groups import HeartbeatCall
 from odradek_broker.coordinator.groups.partitions import Partitions, partitions_of
 from odradek_broker.coordinator.groups.refusals import Refusal
-from odradek_broker.coordinator.groups.settings import GroupMetadata
+from odradek_broker.coordinator.groups.settings import CoordinatorMetadata
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.share.groups import (
     ShareGroups,
@@ -115,7 +115,7 @@ class ShareRequests:
     def __init__(
         self,
         shards: Shards[GroupShard],
-        topics: GroupMetadata,
+        topics: CoordinatorMetadata,
         states: ShareStateRequests,
         end_offset: Callable[[str, int], int | ErrorCode],
         slices: Slices,

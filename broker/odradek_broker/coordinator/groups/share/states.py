@@ -20,7 +20,7 @@ from odradek_broker.coordinator.groups.partitions import (
     intersection,
     union,
 )
-from odradek_broker.coordinator.groups.settings import GroupMetadata
+from odradek_broker.coordinator.groups.settings import CoordinatorMetadata
 from odradek_broker.coordinator.groups.share.group import (
     ShareGroup,
     StatePartitions,
@@ -48,7 +48,7 @@ class Initialization(NamedTuple):
 
 
 async def without_state(
-    group: ShareGroup, names: Collection[str], topics: GroupMetadata, monotonic_ms: int
+    group: ShareGroup, names: Collection[str], topics: CoordinatorMetadata, monotonic_ms: int
 ) -> dict[bytes, StateTopic]:
     """The partitions of subscribed topics whose states neither exist nor are being made, and the
     partitions for which a request to make the state has failed or has lasted for
@@ -133,7 +133,7 @@ def initializing(before: StatePartitions | None, added: StateTopics) -> StatePar
 
 
 def initialized(
-    before: StatePartitions, partitions: Partitions, topics: GroupMetadata
+    before: StatePartitions, partitions: Partitions, topics: CoordinatorMetadata
 ) -> StatePartitions:
     """`before` with the states of these partitions recorded as initialized (H-23). States that are
     no longer recorded as initializing, or whose topics no longer exist, are ignored."""
@@ -158,7 +158,7 @@ def not_initialized(before: StatePartitions, partitions: Partitions) -> StatePar
 
 
 def deleting_all(
-    before: StatePartitions, topics: GroupMetadata
+    before: StatePartitions, topics: CoordinatorMetadata
 ) -> tuple[StatePartitions, dict[bytes, StateTopic]]:
     """The `StatePartitions` in which all states of a group are being deleted, and the partitions
     whose states are to be deleted (H-26). If an earlier deletion of a topic's states was not

@@ -17,7 +17,7 @@ from odradek_broker.coordinator.groups.refusals import (
     unknown_member,
 )
 from odradek_broker.coordinator.groups.settings import (
-    GroupMetadata,
+    CoordinatorMetadata,
     GroupSettings,
     assignment_interval_ms,
     group_setting,
@@ -165,7 +165,7 @@ class StreamsProtocol(ModernGroups[StreamsGroup, StreamsGroupHeartbeatRequest, S
     def __init__(
         self,
         config: GroupSettings,
-        topics: GroupMetadata,
+        topics: CoordinatorMetadata,
         observer: Observer,
         groups: dict[str, StreamsGroup],
         timers: Timers[GroupTimerName],

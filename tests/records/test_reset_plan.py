@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek_records.offset_grammar import OffsetError
-from odradek_records.offset_reset import (
+from odradek_records.reset_plan import (
     Range,
     ResetTarget,
     Where,

@@ -14,7 +14,7 @@ from odradek_client.errors import (
     UnknownTopicOrPartition,
 )
 from odradek_client.structs import TopicPartition
-from odradek_mirror.out_state import find_state
+from odradek_mirror.start_state import find_state
 
 
 @pytest.mark.parametrize(

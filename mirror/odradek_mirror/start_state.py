@@ -35,7 +35,7 @@ class MirrorRefused(Refused):
 
 
 @dataclass(slots=True)
-class OutState:
+class StartState:
     """The maps of all copied partitions, and the ends at the source of the partitions to read.
 
     `problems`: the problems by topic; no partition of these topics is read. `leaderless`:
@@ -71,7 +71,7 @@ async def find_state(
     given_up: Container[TopicPartition] = (),
     planned: bool = False,
     seen: Mapping[TopicPartition, int] | None = None,
-) -> OutState:
+) -> StartState:
     """Compare the maps with both clusters. `topics`: the topics to copy. `given_up`: partitions
     that are skipped. `planned`: topics and partitions that the target lacks are no problem, because
     they will be created, and records of open transactions at the target are ignored. `seen`: if
@@ -79,7 +79,7 @@ async def find_state(
 
     Raises transient errors of either cluster.
     """
-    state = OutState(dict(maps))
+    state = StartState(dict(maps))
     names = sorted(set(topics))
     there = await source.describe_topics(names, raise_errors=False)
     here = await target.describe_topics(map(target_topic, names), raise_errors=False)
@@ -138,7 +138,7 @@ def _reason(error: OdradekError | None) -> str:
 
 
 def _pairs(
-    state: OutState,
+    state: StartState,
     there: TopicDescription,
     here: TopicDescription,
     given_up: Container[TopicPartition],
@@ -194,7 +194,7 @@ def _pairs(
 async def _compare_offsets(
     source: Admin,
     target: Admin,
-    state: OutState,
+    state: StartState,
     pairs: Mapping[TopicPartition, TopicPartition],
     *,
     skip_deleted: bool,
