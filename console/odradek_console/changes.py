@@ -3,13 +3,15 @@ itself.
 
 The second request contains a mark of the plan that the user has seen. The console makes the plan
 again, and changes nothing if the two plans differ. Every change, done or refused, is a line in the
-audit log.
+audit log. Secret fields are neither in that line nor in an answer, and nobody can guess them from a
+mark.
 """
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import json
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +26,8 @@ from odradek_console.sign_in import audited
 _audit = structlog.get_logger("odradek.console.audit")
 
 _SHOWN_CHARACTERS = 200
+#: The key of the marks, so that the hash of a mark cannot be computed elsewhere.
+_MARK_KEY = secrets.token_bytes(32)
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,9 @@ class PageChange:
     `plan` returns the effects as JSON, and changes nothing; Refusal if the change is impossible. A
     plan can contain `send`: fields that the page sends with its confirmation instead of its own
     fields, so that "the end" becomes an offset. `act` carries out the plan, and returns the result.
-    `secret`: the fields whose values are left out of the audit log. If the value of a secret field
-    is a JSON object, the names in the object are logged, and their values are not.
+    `secret`: the fields whose values are left out of the audit log and of the answer; the page adds
+    them to its confirmation. If the value of a secret field is a JSON object, the names in the
+    object are logged, and their values are not.
     """
 
     plan: Callable[[ConsoleSession, Json], Awaitable[Json]]
@@ -44,13 +49,17 @@ class PageChange:
 
 async def perform(name: str, change: PageChange, session: ConsoleSession, sent: Json) -> Json:
     """Answer a page's request for a change: with the plan of the change and the fields with which
-    the page can confirm it, or, after the confirmation, with the result."""
+    the page can confirm it (`again`: the names of those that only the page has), or, after the
+    confirmation, with the result."""
     _check_fields(sent)
     seen = sent.pop("plan", None)
     if seen is None:
         plan = await change.plan(session, sent)
         send = plan.pop("send", sent)
-        return {"plan": plan, "send": {**send, "plan": _mark(name, send, plan)}}
+        mark = _mark(name, send, plan)
+        shown = {key: value for key, value in send.items() if key not in change.secret}
+        again = sorted(send.keys() - shown.keys())
+        return {"plan": plan, "send": {**shown, "plan": mark}, "again": again}
     told = {
         key: (_without_values(value) if key in change.secret else str(value))[:_SHOWN_CHARACTERS]
         for key, value in sent.items()
@@ -104,7 +113,7 @@ def _without_values(value: Any) -> str:
 
 def _mark(name: str, sent: Json, plan: Json) -> str:
     whole = json.dumps([name, sent, plan], sort_keys=True)
-    return hashlib.sha256(whole.encode()).hexdigest()
+    return hmac.digest(_MARK_KEY, whole.encode(), "sha256").hex()
 
 
 def text_of(sent: Json, name: str, *, most: int = 10_000) -> str:

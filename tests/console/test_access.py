@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from console_changes import confirmation
 from odradek_client.admin import Admin, NewTopic, QuotaEntity, QuotaName
 from odradek_client.admin.users import UserScramCredentialUpsertion
 from odradek_console.access import CHANGES
@@ -69,24 +70,28 @@ async def test_a_change_is_planned_and_then_made_once(live_bootstrap: str, topic
     session = ConsoleSession({"admin": {"bootstrap_servers": live_bootstrap}})
     change = CHANGES[_PATH]
 
+    def body(changes: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "topic", "name": topic, "changes": changes}
+
     async def order(changes: dict[str, Any]) -> dict[str, Any]:
-        return await perform(
-            _PATH, change, session, {"type": "topic", "name": topic, "changes": changes}
-        )
+        return await perform(_PATH, change, session, body(changes))
+
+    async def confirm(planned: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+        return await perform(_PATH, change, session, confirmation(planned, body(changes)))
 
     try:
         planned = await order({"retention.ms": "2000"})
         assert planned["plan"] == {
             "rows": [{"name": "retention.ms", "from": "1000", "source": "topic", "to": "2000"}]
         }
-        done = await perform(_PATH, change, session, dict(planned["send"]))
+        done = await confirm(planned, {"retention.ms": "2000"})
         assert done["result"] == {"text": "1 setting changed"}
         # The setting has changed since the plan was made.
         with pytest.raises(HttpProblem, match="has changed") as refused:
-            await perform(_PATH, change, session, dict(planned["send"]))
+            await confirm(planned, {"retention.ms": "2000"})
         assert refused.value.status == 409
         planned = await order({"retention.ms": None})
-        await perform(_PATH, change, session, dict(planned["send"]))
+        await confirm(planned, {"retention.ms": None})
         assert (await order({"retention.ms": "1"}))["plan"]["rows"][0]["from"] != "2000"
     finally:
         await session.close()

@@ -15,6 +15,11 @@ WRITE = {"origin": "http://127.0.0.1:8080", "X-Odradek-Console": "1"}
 Answer = tuple[int, dict[str, Any]]
 
 
+def confirmation(planned: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    """The fields with which a page confirms a plan."""
+    return {**planned["send"], **{name: body[name] for name in planned["again"]}}
+
+
 class ChangingPage:
     """Requests changes as a page does: first the plan, then the change."""
 
@@ -31,7 +36,7 @@ class ChangingPage:
         return answer
 
     async def do(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
-        status, answer = await self.post(what, (await self.plan(what, body))["send"])
+        status, answer = await self.post(what, confirmation(await self.plan(what, body), body))
         assert status == 200, answer
         result: dict[str, Any] = answer["result"]
         return result

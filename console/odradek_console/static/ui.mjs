@@ -381,7 +381,8 @@ export function ChangeDialog({ title, path, body, draw, action, close, danger = 
   const act = async () => {
     setState((old) => ({ ...old, busy: true, error: null }));
     try {
-      close((await post(path, state.answer.send)).result);
+      const { send, again } = state.answer;
+      close((await post(path, { ...send, ...Object.fromEntries(again.map((name) => [name, body[name]])) })).result);
     } catch (failed) {
       if (failed.status === 409) plan(failed);
       else setState((old) => ({ ...old, busy: false, error: failed }));
