@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from console_changes import WRITE, ChangingPage, changing_page
 from odradek import Consumer, Producer
 from odradek_client.admin import Admin, NewTopic
+from odradek_console import access, cluster_changes, writes
 
 
 @pytest.fixture
@@ -48,9 +49,9 @@ async def _records(bootstrap: str, topic: str) -> list[Any]:
 async def test_a_read_only_console_accepts_no_changes(
     console_client: httpx.AsyncClient,
 ) -> None:
-    changes = ("record", "deletion", "offsets", "settings", "topic-creation", "topic-deletion")
-    for what in (*changes, "abort"):
-        answer = await console_client.post(f"/api/change/{what}", json={}, headers=WRITE)
+    families = (access, cluster_changes, writes)
+    for path in {path for family in families for path in family.CHANGES}:
+        answer = await console_client.post(f"/api{path}", json={}, headers=WRITE)
         assert answer.status_code in (404, 405)
 
 

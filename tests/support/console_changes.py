@@ -47,9 +47,9 @@ class ChangingPage:
 
 
 @asynccontextmanager
-async def changing_page(bootstrap: str) -> AsyncIterator[ChangingPage]:
-    """A page of a console that may make changes."""
-    settings = {"bootstrap_servers": bootstrap}
+async def changing_page(bootstrap: str, **settings: Any) -> AsyncIterator[ChangingPage]:
+    """A page of a console that may make changes. `settings`: those of the console's clients."""
+    settings = {"bootstrap_servers": bootstrap, **settings}
     clients = {"admin": settings, "consumer": settings, "producer": settings}
     app = Console(ConsoleOptions(clients, write=True)).app()
     assert isinstance(app, Starlette)

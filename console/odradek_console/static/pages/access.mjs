@@ -3,7 +3,10 @@ import { useState } from "../vendor/hooks.mjs";
 import { get, useAsked } from "../api.mjs";
 import { bytes, count, visible } from "../format.mjs";
 import { param } from "../place.mjs";
-import { Badge, Empty, Failure, Heading, Loading, Name, Search, Table, VirtualTable, html } from "../ui.mjs";
+import { Badge, Empty, Failure, Heading, Link, Loading, Name, Search, Table, VirtualTable, html } from "../ui.mjs";
+
+/** A name of an enumeration, with spaces. */
+export const words = (name) => name.replaceAll("_", " ");
 
 const COLUMNS = [
   { key: "principal", label: "Principal", sort: true, cell: (row) => html`<${Name} text=${row.principal} />` },
@@ -14,8 +17,8 @@ const COLUMNS = [
     width: "7rem",
     cell: (row) => html`<${Badge} level=${row.permission === "deny" ? "error" : "good"}>${row.permission}<//>`,
   },
-  { key: "operation", label: "Operation", sort: true, width: "11rem", cell: (row) => row.operation.replaceAll("_", " ") },
-  { key: "type", label: "On", sort: true, width: "10rem", cell: (row) => row.type.replaceAll("_", " ") },
+  { key: "operation", label: "Operation", sort: true, width: "11rem", cell: (row) => words(row.operation) },
+  { key: "type", label: "On", sort: true, width: "10rem", cell: (row) => words(row.type) },
   {
     key: "name",
     label: "Name",
@@ -24,6 +27,15 @@ const COLUMNS = [
   },
   { key: "host", label: "From", sort: true, width: "9rem", cell: (row) => html`<${Name} text=${row.host} />` },
 ];
+
+const Change = ({ what, of = {}, children, ...rest }) => html`<${Link} to="/write" params=${{ do: what, ...of }} ...${rest}>${children}<//>`;
+
+const DELETE = {
+  key: "delete",
+  label: "Change",
+  width: "5.5rem",
+  cell: (row) => html`<${Change} what="acl-deletion" of=${row}>Delete<//>`,
+};
 
 /** A list that is asked for once, with its title, errors and empty state. */
 function Part({ title, path, heads, empty, draw }) {
@@ -47,7 +59,7 @@ const QUOTAS = {
 
 const part = (value) => (value === null ? "" : value === "" ? html`<span class="faint">all others</span>` : visible(value));
 
-export default function Access() {
+export default function Access({ about }) {
   const filter = param("filter");
   const [enforced, setEnforced] = useState(true);
   const load = async (offset, limit, sort, signal) => {
@@ -56,11 +68,14 @@ export default function Access() {
     return page;
   };
   return html`
-    <${Heading} title="Access"><${Search} label="Search ACLs" /><//>
+    <${Heading} title="Access">
+      ${about.write && html`<${Change} class="button" what="acl-creation">Add an ACL<//><${Change} class="button" what="password">Add a user<//>`}
+      <${Search} label="Search ACLs" />
+    <//>
     <h2>ACLs</h2>
     <${VirtualTable}
       label="ACLs"
-      columns=${COLUMNS}
+      columns=${about.write ? [...COLUMNS, DELETE] : COLUMNS}
       load=${load}
       reset=${filter}
       sort="principal"
@@ -71,11 +86,16 @@ export default function Access() {
     <${Part}
       title="Users"
       path="/users"
-      heads=${["User", "Passwords"]}
+      heads=${["User", ...(about.write ? ["Change"] : []), "Passwords"]}
       empty="No user has a SCRAM password in the cluster."
       draw=${(row) => html`<tr>
         <td><${Name} text=${row.name} /></td>
-        <td>${row.credentials.map((each) => `${each.mechanism}, ${count(each.iterations)} iterations`).join("; ")}</td>
+        ${about.write &&
+        html`<td>
+          <${Change} what="password" of=${{ user: row.name, mechanism: row.credentials[0].mechanism }}>Password<//>
+          ${", "}<${Change} what="user-deletion" of=${{ user: row.name }}>Delete<//>
+        </td>`}
+        <td>${row.credentials.map((each) => html`<div>${each.mechanism}, ${count(each.iterations)} iterations</div>`)}</td>
       </tr>`}
     />
     <${Part}

@@ -1,9 +1,10 @@
 // Changes, each with its plan first: records written and deleted, a group's offsets moved, topics
-// created and deleted, transactions aborted.
+// created and deleted, transactions aborted, users and ACLs added and deleted.
 import { useState } from "../vendor/hooks.mjs";
 import { bytes, count, moment, visible, zoneName } from "../format.mjs";
 import { change, param } from "../place.mjs";
 import { ChangeDialog, Empty, Heading, Table, Time, html } from "../ui.mjs";
+import { words } from "./access.mjs";
 
 const right = (label) => ({ label, align: "right" });
 
@@ -48,7 +49,7 @@ function Produce({ order }) {
       </p>`,
     });
   return html`<${Form} submit=${submit}>
-    <label>Topic <input name="topic" class="mono" required value=${param("topic")} /></label>
+    <label>Topic <input name="topic" class="mono" required defaultValue=${param("topic")} /></label>
     <label>Partition <input name="partition" inputmode="numeric" pattern="[0-9]*" placeholder="by the key" /></label>
     <label>Key <input name="key" class="mono" placeholder="none" /></label>
     <label>Value <textarea name="value" class="mono" rows="6"></textarea></label>
@@ -104,8 +105,8 @@ function Delete({ order }) {
       `,
     });
   return html`<${Form} submit=${submit}>
-    <label>Topic <input name="topic" class="mono" required value=${param("topic")} /></label>
-    <label>Partition <input name="partition" inputmode="numeric" pattern="[0-9]*" placeholder="all" value=${param("partition")} /></label>
+    <label>Topic <input name="topic" class="mono" required defaultValue=${param("topic")} /></label>
+    <label>Partition <input name="partition" inputmode="numeric" pattern="[0-9]*" placeholder="all" defaultValue=${param("partition")} /></label>
     <${Place}
       label="Delete what is before"
       choices=${[["time", "a time"], ["offset", "an offset"], ["end", "the end (everything)"]]}
@@ -137,8 +138,8 @@ function Reset({ order }) {
       `,
     });
   return html`<${Form} submit=${submit}>
-    <label>Group <input name="group" class="mono" required value=${param("group")} /></label>
-    <label>Topic <input name="topic" class="mono" placeholder="all with offsets" value=${param("topic")} /></label>
+    <label>Group <input name="group" class="mono" required defaultValue=${param("group")} /></label>
+    <label>Topic <input name="topic" class="mono" placeholder="all with offsets" defaultValue=${param("topic")} /></label>
     <${Place}
       label="Move to"
       choices=${[["time", "a time"], ["start", "the start"], ["end", "the end"], ["offset", "an offset"], ["shift", "records on or back"]]}
@@ -180,7 +181,7 @@ function DeleteTopic({ order }) {
       </p>`,
     });
   return html`<${Form} submit=${submit}>
-    <label>Topic <input name="topic" class="mono" required value=${param("topic")} /></label>
+    <label>Topic <input name="topic" class="mono" required defaultValue=${param("topic")} /></label>
   <//>`;
 }
 
@@ -200,15 +201,142 @@ function Abort({ order }) {
         ${!plan.has_timeout && html`<p><strong>It waits for a decision (two-phase commit): its other side may have been told to commit.</strong></p>`}`,
     });
   return html`<${Form} submit=${submit}>
-    <label>Transactional id <input name="id" class="mono" required value=${param("id")} /></label>
+    <label>Transactional id <input name="id" class="mono" required defaultValue=${param("id")} /></label>
   <//>`;
 }
+
+/** A select whose value is at first the parameter of its name; `any`: it may be left open. */
+const Choice = ({ name, label, values, any, change }) => html`<label>
+  ${label}
+  <select name=${name} onChange=${change}>
+    ${any && html`<option value="">${any}</option>`}
+    ${values.map((value) => html`<option value=${value} selected=${value === param(name)}>${words(value)}</option>`)}
+  </select>
+</label>`;
+
+const MECHANISMS = ["SCRAM-SHA-512", "SCRAM-SHA-256"];
+
+const User = () => html`<label>User <input name="user" class="mono" required maxlength="256" autocomplete="off" defaultValue=${param("user")} /></label>`;
+
+/** What stays as it is when a user's passwords change. */
+const Stays = ({ plan }) => html`<p>
+    ${plan.others.length > 0 && `The password for ${plan.others.join(" and ")} stays. `}The user's ACLs and open connections stay.
+  </p>
+  ${plan.own && html`<p><strong>You are signed in as this user.</strong></p>`}`;
+
+function Password({ order }) {
+  const submit = (form) =>
+    order({
+      title: "Store a password",
+      path: "/change/password",
+      body: { user: form.user, mechanism: form.mechanism, password: form.password, iterations: wholeOrNull(form.iterations) },
+      action: "Store it",
+      draw: (plan) => html`<p>
+          ${plan.replaces ? "User" : "The new user"} <span class="mono">${visible(plan.user)}</span>
+          ${plan.replaces ? " gets another password" : " gets a password"} for ${plan.mechanism}, with ${count(plan.iterations)} iterations
+          ${plan.replaces !== null && plan.replaces !== plan.iterations && ` (${count(plan.replaces)} now)`}.
+        </p>
+        <${Stays} plan=${plan} />`,
+    });
+  const compare = ({ target }) => {
+    const [first, second] = target.form.querySelectorAll("[type=password]");
+    second.setCustomValidity(first.value === second.value ? "" : "The passwords differ.");
+  };
+  const hidden = (name, label) => html`<label>${label} <input name=${name} type="password" required maxlength="4096" autocomplete="new-password" onInput=${compare} /></label>`;
+  return html`<${Form} submit=${submit}>
+    <${User} />
+    <${Choice} name="mechanism" label="Mechanism" values=${MECHANISMS} />
+    ${hidden("password", "Password")} ${hidden("again", "The same again")}
+    <label>Iterations <input name="iterations" inputmode="numeric" pattern="[0-9]*" placeholder="as now, or 4,096" /></label>
+  <//>`;
+}
+
+function DeleteUser({ order }) {
+  const submit = (form) =>
+    order({
+      title: "Delete a user",
+      path: "/change/user-deletion",
+      body: { user: form.user, mechanism: textOrNull(form.mechanism) },
+      action: "Delete it",
+      danger: true,
+      draw: (plan) => html`<p>The password of <span class="mono">${visible(plan.user)}</span> for ${plan.mechanisms.join(" and ")} is deleted.</p>
+        <${Stays} plan=${plan} />`,
+    });
+  return html`<${Form} submit=${submit}>
+    <${User} />
+    <${Choice} name="mechanism" label="Password for" values=${MECHANISMS} any="all mechanisms" />
+  <//>`;
+}
+
+/** The types of resources, each with the operations that brokers check on it. */
+const OPERATIONS = {
+  topic: "read write describe create delete alter describe_configs alter_configs",
+  group: "read describe delete describe_configs alter_configs",
+  transactional_id: "write describe two_phase_commit",
+  cluster: "describe create alter describe_configs alter_configs cluster_action idempotent_write",
+  delegation_token: "describe",
+  user: "create_tokens describe_tokens",
+};
+
+const Acls = ({ rows }) => html`<ul class="sentences">
+  ${rows.map(
+    (row) => html`<li>
+      <span class="mono">${visible(row.principal)}</span> ${row.permission === "deny" ? "must not: " : "may: "}
+      ${words(row.operation)} on ${words(row.type)} <span class="mono">${visible(row.name)}${row.pattern === "prefixed" && "…"}</span>${
+        row.host !== "*" && ` from ${visible(row.host)}`}
+    </li>`,
+  )}
+</ul>`;
+
+/** The parts of an ACL; `any`: those that are left open match everything. */
+function AclForm({ submit, any }) {
+  const [type, setType] = useState(param("type") || (any ? "" : "topic"));
+  const operations = type ? OPERATIONS[type]?.split(" ") : [...new Set(Object.values(OPERATIONS).join(" ").split(" "))];
+  const text = (name, label, placeholder, required) => html`<label>
+    ${label} <input name=${name} class="mono" required=${required} maxlength="1000" placeholder=${placeholder} defaultValue=${param(name)} />
+  </label>`;
+  return html`<${Form} submit=${(form) => submit(Object.fromEntries(Object.entries(form).map(([name, value]) => [name, textOrNull(value)])))}>
+    ${text("principal", "Principal", any || "User:alice, or * for everybody", !any)}
+    <${Choice} name="permission" label="May" values=${["allow", "deny"]} any=${any} />
+    <${Choice} name="type" label="On" values=${Object.keys(OPERATIONS)} any=${any} change=${({ target }) => setType(target.value)} />
+    ${type !== "cluster" &&
+    html`${text("name", "Name", any || "* for all", !any)}
+      <${Choice} name="pattern" label="The name is" values=${["literal", "prefixed"]} any=${any} />`}
+    <${Choice} name="operation" label="Operation" values=${["all", ...(operations ?? [])]} any=${any} />
+    ${text("host", "From address", any || "all", false)}
+  <//>`;
+}
+
+const AddAcl = ({ order }) => html`<${AclForm}
+  submit=${(body) =>
+    order({
+      title: "Add an ACL",
+      path: "/change/acl-creation",
+      body,
+      action: "Add it",
+      draw: ({ acl }) => html`<${Acls} rows=${[acl]} />${acl.permission === "deny" && html`<p>A denial overrides every permission.</p>`}`,
+    })}
+/>`;
+
+const DeleteAcls = ({ order }) => html`<${AclForm}
+  any="any"
+  submit=${(body) =>
+    order({
+      title: "Delete ACLs",
+      path: "/change/acl-deletion",
+      body,
+      action: "Delete them",
+      danger: true,
+      draw: ({ rows }) => html`<p>${rows.length === 1 ? "This ACL is" : `These ${count(rows.length)} ACLs are`} deleted:</p><${Acls} rows=${rows} />`,
+    })}
+/>`;
 
 const Form = ({ submit, children }) => html`<form
   class="fields"
   onSubmit=${(event) => {
     event.preventDefault();
     submit(Object.fromEntries(new FormData(event.target)));
+    for (const input of event.target.querySelectorAll("[type=password]")) input.value = "";
   }}
 >
   ${children}
@@ -222,6 +350,10 @@ const KINDS = {
   create: ["Create a topic", Create],
   "delete-topic": ["Delete a topic", DeleteTopic],
   abort: ["Abort a transaction", Abort],
+  password: ["Add a user, change a password", Password],
+  "user-deletion": ["Delete a user", DeleteUser],
+  "acl-creation": ["Add an ACL", AddAcl],
+  "acl-deletion": ["Delete ACLs", DeleteAcls],
 };
 
 export default function Write({ about }) {
