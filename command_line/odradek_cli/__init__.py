@@ -4,6 +4,8 @@
 `odradek --help` imports no subcommand, and a subcommand imports only what it needs: `odradek serve`
 does not import the client, and `odradek produce` does not import the broker. `odradek serve` avoids
 typer where it can, because importing typer takes half of the command's start time.
+
+PYTEST_DONT_REWRITE
 """
 
 from __future__ import annotations

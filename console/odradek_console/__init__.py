@@ -24,4 +24,6 @@ To add a page:
    Names of topics and groups are parameters of the address (`/topic?name=...`), because a group
    may be called `..`.
 4. Test the views in `tests/console/` with `console_client`, and the page with `browser_page`.
+
+PYTEST_DONT_REWRITE
 """

@@ -1,1 +1,1 @@
-"""`odradek demo`: all features, shown with real data."""
+"""`odradek demo`: all features, shown with real data. PYTEST_DONT_REWRITE"""

@@ -1,1 +1,4 @@
-"""Readers of a broker's data directory, for `odradek log`. They write nothing."""
+"""Readers of a broker's data directory, for `odradek log`. They write nothing.
+
+PYTEST_DONT_REWRITE
+"""

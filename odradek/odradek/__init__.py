@@ -4,6 +4,8 @@
         await producer.send_and_wait("flights", b"N14228")
 
 Names are imported when they are first used, so `import odradek` is cheap.
+
+PYTEST_DONT_REWRITE
 """
 
 from __future__ import annotations

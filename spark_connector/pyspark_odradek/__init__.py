@@ -2,6 +2,8 @@
 
 The import of this module is cheap, needs no PySpark, and must not fail: PySpark imports every
 module with a name like `pyspark_*` when the first data source is looked up.
+
+PYTEST_DONT_REWRITE
 """
 
 from __future__ import annotations

@@ -38,6 +38,8 @@ takes milliseconds:
             await producer.send_and_wait("orders", b"...")
 
 The fixtures import what they need, because every run of pytest loads this module.
+
+PYTEST_DONT_REWRITE
 """
 
 from __future__ import annotations

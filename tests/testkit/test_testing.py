@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.fixtures import FixtureFunctionDefinition
 
 import budget
+import odradek.testing
 from odradek.broker import Broker, BrokerFailed, SubprocessBroker
 from odradek.faults import FaultRefused
 from odradek_client.admin import Admin, ConfigResource
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import IllegalState
 from odradek_client.producer.producer import Producer
+from odradek_testkit import pytest_plugin
+from product_modules import MODULES, PACKAGES
 from waiting import wait_until
 
 
@@ -71,6 +77,30 @@ def test_importing_the_plugin_is_cheap() -> None:
         [sys.executable, "-c", program], capture_output=True, env=environment, check=True
     ).stdout
     assert output.strip() == b"[]"
+
+
+def test_every_package_is_imported_as_it_is_written() -> None:
+    marked = {name for name in PACKAGES if "PYTEST_DONT_REWRITE" in MODULES[name].read_text()}
+    assert marked == pytest_plugin.PACKAGES == PACKAGES.keys()
+
+
+def test_the_page_has_each_fixture_with_a_type_that_can_be_imported(repository: Path) -> None:
+    page = (repository / "docs" / "use" / "testing.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `(.+?)` \|", page, re.MULTILINE)
+    types = {
+        name: re.sub(r"Iterator\[(.+)\]| \| None", r"\1", fixture.__annotations__["return"])
+        for name, fixture in _fixtures()
+    }
+    assert dict(rows) == types
+    for name in {*types.values()} - {"str", "Mapping[str, object]", "SparkSession"}:
+        assert isinstance(getattr(odradek.testing, name), type)
+
+
+def _fixtures() -> Iterator[tuple[str, Callable[..., object]]]:
+    for name in odradek.testing.__all__:
+        found = vars(odradek.testing).get(name)
+        if isinstance(found, FixtureFunctionDefinition):
+            yield name, found._get_wrapped_function()
 
 
 async def test_the_fixtures_keep_old_records(

@@ -104,6 +104,7 @@ FLOORS: dict[str, Floors] = {
         ("broker",),
         ("clusters", "spark_testing", "testcontainers"),
         ("testing", "unittest"),
+        ("pytest_plugin",),
     ),
     "odradek_cli": (
         ("commands", "layout", "options", "say", "standard_streams"),

@@ -38,7 +38,6 @@ _LONG_FUNCTIONS = {
 _SMALL = {
     "odradek.errors": "a public name",
     "odradek.sync": "a public name",
-    "odradek.testing": "a public name",
     "odradek_testkit.unittest": "a public name",
     "odradek_client.consumer.assignors.range": "an assignor",
     "odradek_client.consumer.assignors.round_robin": "an assignor",

@@ -76,6 +76,52 @@ def test_d10_simulated_tests_of_users_run_from_any_folder(installed: Path, tmp_p
     assert "1 passed" in told
 
 
+_NESTED = {
+    "conftest.py": """
+pytest_plugins = ["pytester"]
+
+def same(one, other):
+    assert one == other
+""",
+    "test_rewritten.py": """
+import sys
+
+import odradek_broker.server
+import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
+from odradek.sync import Producer
+
+from conftest import same
+
+_STRICT = ("-W", "error::pytest.PytestAssertRewriteWarning")
+
+def test_none_of_ours_is_rewritten(odradek_clusters):
+    rewritten = {
+        name.partition(".")[0]
+        for name, module in sys.modules.items()
+        if isinstance(getattr(module, "__loader__", None), AssertionRewritingHook)
+    }
+    assert "odradek_client.producer.producer" in sys.modules
+    assert {each for each in rewritten if "odradek" in each} <= {"odradek_testkit"}
+
+def test_helpers_of_users_explain_themselves():
+    with pytest.raises(AssertionError, match="At index 1 diff: 2 != 3"):
+        same([1, 2], [1, 3])
+
+def test_a_nested_run_warns_of_nothing(pytester):
+    pytester.makepyfile("def test_inner(unique_topic): pass")
+    pytester.runpytest_inprocess(*_STRICT).assert_outcomes(passed=1)
+""",
+}
+
+
+def test_pytest_rewrites_none_of_our_modules(installed: Path, tmp_path: Path) -> None:
+    for name, text in _NESTED.items():
+        (tmp_path / name).write_text(text)
+    told = run(installed, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".")
+    assert "3 passed" in told
+
+
 def test_the_wheel_has_the_command_line(installed: Path, tmp_path: Path) -> None:
     assert "serve" in run(installed, tmp_path, "-m", "odradek", "--help")
 
