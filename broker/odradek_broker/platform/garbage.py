@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -28,14 +28,14 @@ _GROWTH_BLOCKS = 200_000
 _CYCLES = 0.1
 
 
-async def with_short_collections(main: Coroutine[Any, Any, T]) -> T:
+async def with_short_collections(main: Callable[[], Awaitable[T]]) -> T:
     """Run `main`, the program of this process, with collections that take about a millisecond."""
     collector = _Collector(asyncio.get_running_loop())
     gc.callbacks.append(collector.collected)
     gc.freeze()
     gc.enable()
     try:
-        return await main
+        return await main()
     finally:
         gc.callbacks.remove(collector.collected)
         collector.stop()

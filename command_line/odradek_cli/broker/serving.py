@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -348,8 +349,13 @@ def _run(
         except ModuleNotFoundError:
             fail("--testing needs the test kit, which is not installed here", EXIT_BAD_CONFIG)
         under_test = FaultControl()
-    served = serve_broker(
-        config, ready, under_test=under_test, reopen_log=reopen_log, on_started=started
+    served = partial(
+        serve_broker,
+        config,
+        ready,
+        under_test=under_test,
+        reopen_log=reopen_log,
+        on_started=started,
     )
     try:
         run(with_short_collections(served))

@@ -13,6 +13,7 @@ import os
 import resource
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,7 +44,7 @@ def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, tol
     try:
         _forget_the_host(log_file, (lifeline, told))
         configure_logging(config.log_format, config.log_level)
-        run(with_short_collections(_serve(config, root, lifeline, told)))
+        run(with_short_collections(partial(_serve, config, root, lifeline, told)))
         status = 0
     except Exception as error:
         log.exception("the broker failed")

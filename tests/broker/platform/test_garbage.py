@@ -48,7 +48,7 @@ def test_n57_objects_that_stay_are_not_visited_again_and_again(visited: list[int
         kept = [[number] for number in range(300_000)]
         return len(kept)
 
-    assert asyncio.run(with_short_collections(main())) == 300_000
+    assert asyncio.run(with_short_collections(main)) == 300_000
     assert visited and 2 not in visited
 
 
@@ -78,7 +78,7 @@ def test_n57_cycles_that_were_frozen_are_collected_when_memory_has_grown(
         assert len(kept) == 50_000
 
     visited.clear()
-    asyncio.run(with_short_collections(main()))
+    asyncio.run(with_short_collections(main))
     assert visited.count(2) == 1
 
 
@@ -87,6 +87,6 @@ def test_the_collector_is_left_as_it_was() -> None:
         assert len(gc.callbacks) == before + 1
 
     before = len(gc.callbacks)
-    asyncio.run(with_short_collections(main()))
+    asyncio.run(with_short_collections(main))
     gc.unfreeze()
     assert len(gc.callbacks) == before
