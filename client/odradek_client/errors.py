@@ -22,7 +22,8 @@
     │   ├── OutOfOrderSequence  OffsetOutOfRange  TopicAlreadyExists  InvalidPartitions
     │   ├── InvalidReplicationFactor  InvalidConfig  InvalidRequest  PolicyViolation
     │   ├── TopicAuthorizationFailed  GroupAuthorizationFailed
-    │   └── IllegalGeneration  UnknownMember  RebalanceInProgress  FencedInstance  InvalidGroup
+    │   ├── IllegalGeneration  UnknownMember  RebalanceInProgress  FencedInstance  InvalidGroup
+    │   └── NothingKnown             the broker has no history of the subject
     └── LocalError                   decided here, no broker was asked
         ├── ConfigError              a setting is wrong (also a ValueError)
         ├── BufferFull               `send_nowait` found no room
@@ -267,6 +268,10 @@ class FencedInstance(Refused):
 
 class InvalidGroup(Refused):
     """A group id or group state that the request does not allow."""
+
+
+class NothingKnown(Refused):
+    """The broker has neither a history nor a state of the subject of `describe_history`."""
 
 
 class ConfigError(LocalError, ValueError):

@@ -6,10 +6,9 @@ from odradek_client.admin.history import (
     CurrentState,
     HistoryDescription,
     HistoryEvent,
-    NothingKnown,
     Subject,
 )
-from odradek_client.errors import OdradekError, UnsupportedByBroker
+from odradek_client.errors import NothingKnown, OdradekError, UnsupportedByBroker
 from odradek_console.answers import Json
 from odradek_console.sessions import ConsoleSession
 

@@ -16,10 +16,11 @@ from weakref import WeakKeyDictionary
 
 from odradek_client.admin import Admin
 from odradek_client.admin.broker import BrokerDescription, Section
-from odradek_client.admin.history import HistoryDescription, HistoryEvent, NothingKnown, Subject
+from odradek_client.admin.history import HistoryDescription, HistoryEvent, Subject
 from odradek_client.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
+    NothingKnown,
     OdradekError,
     TransactionalIdAuthorizationFailed,
     UnsupportedByBroker,

@@ -1,4 +1,4 @@
-"""Write every file that is made from a table of settings:
+"""Write every file that is made from a table of settings, or from docstrings:
 
 python -m docs.references
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.references import client_keywords, client_settings, configuration
+from docs.references import admin, client_keywords, client_settings, configuration, errors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,6 +17,8 @@ def files() -> dict[Path, str]:
     return {
         ROOT / "docs" / "operate" / "configuration.md": configuration.page(),
         ROOT / "docs" / "use" / "client-settings.md": client_settings.page(),
+        ROOT / "docs" / "use" / "admin-reference.md": admin.page(),
+        ROOT / "docs" / "use" / "errors.md": errors.page(),
         ROOT / "client" / "odradek_client" / "config" / "keywords.py": client_keywords.module(),
     }
 

@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from odradek import Consumer, ShareConsumer
 from odradek_client.admin import Admin, ConfigResource, NewTopic
-from odradek_client.admin.history import NothingKnown, Subject
+from odradek_client.admin.history import Subject
+from odradek_client.errors import NothingKnown
 from odradek_protocol.common_structs import StreamsSubtopology, StreamsTaskIds
 from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,

@@ -129,3 +129,18 @@ def test_every_page_is_in_the_index() -> None:
 def test_files_that_are_made_are_up_to_date(made: ModuleType) -> None:
     for path, text in made.files().items():
         assert path.read_text("utf-8") == text, f"run: python -m {made.__package__}"
+
+
+def test_the_reference_of_admin_names_errors_that_exist() -> None:
+    """An error that can be imported is shown as code; any other is a wrong name."""
+    page = (ROOT / "docs" / "use" / "admin-reference.md").read_text("utf-8")
+    plain = _CODE.sub("", _FENCED.sub("", page))
+    assert re.findall(r"\b[A-Z]\w+(?:Failed|Known|Fenced|Lost|Range|Exists|By\w+)\b", plain) == []
+    for name in re.findall(r"^    async def ([a-z]\w+)", _admin_sources(), re.MULTILINE):
+        assert f"\n### {name}\n" in page
+
+
+def _admin_sources() -> str:
+    parts = ROOT / "client" / "odradek_client" / "admin"
+    others = {"requests.py"}
+    return "".join(each.read_text() for each in parts.glob("*.py") if each.name not in others)

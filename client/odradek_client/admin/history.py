@@ -14,7 +14,7 @@ from odradek_client.errors import (
     ConnectionLost,
     CoordinatorUnavailable,
     NotCoordinator,
-    Refused,
+    NothingKnown,
     RequestTimedOut,
     UnsupportedByBroker,
     error_for,
@@ -66,10 +66,6 @@ _UNKNOWN = {
 def subject_of_type(number: int) -> Subject | None:
     """The subject that a number stands for in the protocol; None for an unknown number."""
     return next((subject for subject, each in _TYPES.items() if each == number), None)
-
-
-class NothingKnown(Refused):
-    """The broker has neither a history nor a state of the subject."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,9 @@ class HistoryAdmin(AdminPart):
         them), every broker is asked.
 
         At most `limit` events are returned, the newest; -1: all. Raises NothingKnown,
-        UnsupportedByBroker if the broker is not Odradek's, AuthorizationFailed.
+        UnsupportedByBroker if the broker is not Odradek's, and by the subject
+        GroupAuthorizationFailed, TransactionalIdAuthorizationFailed, TopicAuthorizationFailed or
+        ClusterAuthorizationFailed.
         """
         request = DescribeHistoryRequest(subject_type=_TYPES[subject], subject=name, limit=limit)
 

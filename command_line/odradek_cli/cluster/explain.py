@@ -260,8 +260,12 @@ async def _follow(admin: Admin, subject: Subject, name: str, limit: int, shown: 
 
 async def _look(admin: Admin, subject: Subject, name: str) -> list[HistoryDescription] | str:
     """The history that the brokers have, or the reason why it is not known yet."""
-    from odradek_client.admin.history import NothingKnown
-    from odradek_client.errors import ConnectionLost, CoordinatorUnavailable, RequestTimedOut
+    from odradek_client.errors import (
+        ConnectionLost,
+        CoordinatorUnavailable,
+        NothingKnown,
+        RequestTimedOut,
+    )
 
     try:
         async with asyncio.timeout(_PATIENCE_S):

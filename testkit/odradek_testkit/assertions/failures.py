@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from odradek_client.admin.history import HistoryDescription, NothingKnown, Subject
-from odradek_client.errors import OdradekError, UnsupportedByBroker
+from odradek_client.admin.history import HistoryDescription, Subject
+from odradek_client.errors import NothingKnown, OdradekError, UnsupportedByBroker
 from odradek_client.structs import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:

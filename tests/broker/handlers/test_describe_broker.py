@@ -21,8 +21,8 @@ from odradek_broker.security.authorizer import (
 )
 from odradek_client.admin import Admin
 from odradek_client.admin.broker import Section
-from odradek_client.admin.history import NothingKnown, Subject
-from odradek_client.errors import ClusterAuthorizationFailed
+from odradek_client.admin.history import Subject
+from odradek_client.errors import ClusterAuthorizationFailed, NothingKnown
 from odradek_client.producer.producer import Producer
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_broker import DescribeBrokerRequest
