@@ -2,7 +2,7 @@
 
 A request goes from `server/` through `handlers/` to `replica_manager.py`, `coordinator/`,
 `metadata/` or `share/`; docs/understand/design.md walks through it. Programs start a broker with
-`odradek serve`, or with `Broker` of `odradek.testing`.
+`odradek serve`, or with `Broker` of `odradek`.
 
 PYTEST_DONT_REWRITE
 """

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_177
+CORE_LINES_MAX = 120_188
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
-    "odradek": 1_132,
-    "odradek_broker": 5_445,
+    "odradek": 1_156,
+    "odradek_broker": 5_447,
     "odradek_broker.config": 4_354,
     "odradek_broker.coordinator": 17_142,
     "odradek_broker.explain": 3_761,
@@ -40,21 +40,21 @@ WEIGHTS: dict[str, int] = {
     "odradek_broker.storage": 13_229,
     "odradek_broker.telemetry": 1_176,
     "odradek_cli": 12_192,
-    "odradek_client": 2_663,
+    "odradek_client": 2_670,
     "odradek_client.admin": 4_277,
     "odradek_client.config": 1_392,
     "odradek_client.consumer": 6_258,
     "odradek_client.network": 2_721,
     "odradek_client.producer": 5_119,
     "odradek_client.share": 2_780,
-    "odradek_console": 7_439,
+    "odradek_console": 7_441,
     "odradek_demo": 518,
-    "odradek_log_tools": 3_162,
-    "odradek_mirror": 6_902,
+    "odradek_log_tools": 3_164,
+    "odradek_mirror": 6_904,
     "odradek_protocol": 15_773,
-    "odradek_records": 3_151,
-    "odradek_testkit": 9_227,
-    "pyspark_odradek": 6_284,
+    "odradek_records": 3_153,
+    "odradek_testkit": 9_282,
+    "pyspark_odradek": 6_285,
 }
 #: A row may be this much too high, so that not every small change has to touch the table.
 SLACK_LINES = 150
