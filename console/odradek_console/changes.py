@@ -52,11 +52,13 @@ async def perform(name: str, change: PageChange, session: ConsoleSession, sent: 
     the page can confirm it (`again`: the names of those that only the page has), or, after the
     confirmation, with the result."""
     _check_fields(sent)
+    # A plan for one cluster confirms nothing in another.
+    where = f"{session.cluster} {name}"
     seen = sent.pop("plan", None)
     if seen is None:
         plan = await change.plan(session, sent)
         send = plan.pop("send", sent)
-        mark = _mark(name, send, plan)
+        mark = _mark(where, send, plan)
         shown = {key: value for key, value in send.items() if key not in change.secret}
         again = sorted(send.keys() - shown.keys())
         return {"plan": plan, "send": {**shown, "plan": mark}, "again": again}
@@ -65,10 +67,12 @@ async def perform(name: str, change: PageChange, session: ConsoleSession, sent: 
         for key, value in sent.items()
     }
     log = _audit.bind(change=name, user=audited(session.user), of=told)
+    if session.cluster:
+        log = log.bind(cluster=session.cluster)
     try:
         plan = await change.plan(session, sent)
         plan.pop("send", None)
-        if seen != _mark(name, sent, plan):
+        if seen != _mark(where, sent, plan):
             raise HttpProblem(
                 409,
                 "The plan has changed since you saw it",

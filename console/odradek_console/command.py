@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -21,14 +22,7 @@ from odradek_cli.broker.console_address import (
     url_of,
 )
 from odradek_cli.commands import fail
-from odradek_cli.common import (
-    DEFAULT_BOOTSTRAP,
-    Bootstrap,
-    ClientSettings,
-    client_settings,
-    run,
-    tell,
-)
+from odradek_cli.common import DEFAULT_BOOTSTRAP, client_settings, run, tell
 from odradek_cli.options import option
 from odradek_cli.records.record_view import (
     Decode,
@@ -50,9 +44,30 @@ _LISTEN = "127.0.0.1:8080"
 _TIMEOUT_MS = 10_000
 #: The time limit for asking a broker for the address of its own console.
 _ASK_MS = 3_000
+_CLUSTERS_MAX = 32
+#: A cluster's name, which has no colon: in -X a colon ends it.
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,39}")
 #: The time for a clean end after the broker that started the console has ended.
 _END_S = 5.0
 
+_KINDS = ("admin", "consumer", "producer")
+
+Clusters = Annotated[
+    list[str] | None,
+    option(
+        "--bootstrap -b [NAME=]HOST:PORT,...",
+        "The first brokers to connect to, of any Kafka; repeatable: the console then shows several "
+        f"clusters. Without it ODRADEK_BOOTSTRAP, or {DEFAULT_BOOTSTRAP}.",
+    ),
+]
+ClusterSettings = Annotated[
+    list[str] | None,
+    option(
+        "-X --command-config [NAME:]KEY=VALUE|[NAME:]FILE",
+        "A setting of the client, by Kafka's name, or a file of them, for all clusters or for the "
+        "one with this name; repeatable.",
+    ),
+]
 BehindProxy = Annotated[
     list[str] | None,
     option(
@@ -64,7 +79,7 @@ BehindProxy = Annotated[
 
 
 def console(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Clusters = None,
     listen: Annotated[
         str,
         option(
@@ -100,30 +115,31 @@ def console(
     decode: Decode = None,
     schema: SchemaFiles = None,
     registry: RegistryUrl = None,
-    setting: ClientSettings = None,
+    setting: ClusterSettings = None,
     listen_on: Annotated[int | None, option("--listen-on", hidden=True)] = None,
 ) -> None:
     """Open the web console in the browser: the broker's own, or one that runs until Ctrl+C.
 
     Needs `pip install 'odradek[console]'`. Works with any Kafka; brokers other than Odradek's
     have no history to show. `odradek serve --console` serves a console together with the broker.
-    With --listen, with decoders or with hidden fields a new console is always started.
+    With --listen, with several clusters, with decoders or with hidden fields a new console is
+    always started.
     """
     proxies = tuple(map(_proxy, behind_proxy or ()))
-    clients = {
-        kind: _patient(bootstrap, setting, kind) for kind in ("admin", "consumer", "producer")
-    }
+    clusters = _clusters_of(bootstrap, setting)
+    admins = [clients["admin"] for clients in clusters.values()]
     decoders = decoders_of(decode, schema, registry)
     masks = _masks_of(hide_values, show_field, hide_field)
     own = listen or listen_on is not None or proxies or decode or schema or registry or masks
-    served = None if own else asyncio.run(_served(clients["admin"]))
+    served = None if own or len(clusters) > 1 else asyncio.run(_served(admins[0]))
+    addresses = ", ".join(str(admin["bootstrap_servers"]) for admin in admins)
     if served is not None:
-        tell(f"odradek console of the broker at {bootstrap}: {served}")
+        tell(f"odradek console of the broker at {addresses}: {served}")
         if not no_open:
             _open_browser(served)
         return
     host, port = parse_address(listen or _LISTEN, "--listen")
-    if not (insecure or _signs_in(clients["admin"])):
+    if not (insecure or all(map(_signs_in, admins))):
         _refuse_if_open(host, listen, proxies)
     if listen_on is not None:
         _end_with_stdin()
@@ -134,13 +150,13 @@ def console(
 
     def started() -> None:
         if listen_on is None:
-            tell(f"odradek console for {clients['admin']['bootstrap_servers']}: {address}")
+            tell(f"odradek console for {addresses}: {address}")
             if not no_open:
                 _open_browser(address)
 
     hosts = frozenset([host, *(allow_host or [])])
     _serve(
-        ours, started, decoders, masks, clients=clients, hosts=hosts, write=write, proxies=proxies
+        ours, started, decoders, masks, clusters=clusters, hosts=hosts, write=write, proxies=proxies
     )
 
 
@@ -197,8 +213,45 @@ def _serve(
     run(serve(ConsoleOptions(**options), listening_on, started), fast=True)
 
 
-def _patient(bootstrap: str, given: list[str] | None, kind: str) -> dict[str, Any]:
+def _clusters_of(
+    bootstraps: list[str] | None, given: list[str] | None
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """The settings of the clients of each cluster, by the cluster's name and the kind of client.
+    Ends the program for clusters and settings that do not go together."""
+    named: dict[str, str] = {}
+    for text in bootstraps or [os.environ.get("ODRADEK_BOOTSTRAP") or DEFAULT_BOOTSTRAP]:
+        name, equals, address = text.rpartition("=")
+        if equals and not (_NAME.fullmatch(name) and address):
+            fail(f"-b {text!r} must be HOST:PORT or NAME=HOST:PORT; a NAME is like prod-1", 2)
+        if (name or address) in named:
+            fail(f"-b names two clusters {name or address}: give them different names", 2)
+        named[name or address] = address
+    if len(named) > _CLUSTERS_MAX:
+        fail(f"-b names {len(named)} clusters, and a console has {_CLUSTERS_MAX} at most", 2)
+    several = len(named) > 1
+    own: dict[str, list[str]] = {name: [] for name in named}
+    for text in given or []:
+        name, colon, rest = text.partition(":")
+        if re.match(r"bootstrap[._]servers\s*=", rest if name in named else text) and several:
+            fail(f"-X {text!r} names the brokers of one cluster: give them with -b", 2)
+        if colon and name in named:
+            own[name].append(rest)
+            continue
+        if ":" in text.partition("=")[0] and "=" in text:
+            fail(f"-X {text!r} is for no cluster: -b names {', '.join(named)}", 2)
+        for each in own.values():
+            each.append(text)
+    return {
+        name: {kind: _patient(address, own[name], kind, several) for kind in _KINDS}
+        for name, address in named.items()
+    }
+
+
+def _patient(bootstrap: str, given: list[str], kind: str, several: bool) -> dict[str, Any]:
     settings = client_settings(bootstrap, given, kind, ask=False)
+    if several:
+        # A file may have brokers too, which are those of one cluster.
+        settings["bootstrap_servers"] = bootstrap
     if kind == "admin":
         settings.setdefault("default_api_timeout_ms", _TIMEOUT_MS)
         settings.setdefault("request_timeout_ms", _TIMEOUT_MS)

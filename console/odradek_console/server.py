@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -49,6 +49,7 @@ from odradek_console import (
 from odradek_console.answers import HttpProblem, Json, PageQuery, failed, refusal_of
 from odradek_console.asked import EVENTS, Asked, Stream, Streamer, View
 from odradek_console.changes import PageChange, perform
+from odradek_console.clusters import states
 from odradek_console.connections import (
     LATER_HEAD_S,
     BrowserConnection,
@@ -122,19 +123,15 @@ WRITE_HEADER = "X-Odradek-Console"
 
 @dataclass(frozen=True)
 class ConsoleOptions:
-    """The options of a console. `hosts`: names that browsers may use for the console, in addition
-    to this machine's names. `write`: pages may request changes. `proxies`: addresses and networks
-    of the proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
+    """The options of a console. `clusters`: the settings of the clients, by the name of the
+    cluster. `hosts`: names that browsers may use for the console, in addition to this machine's
+    names. `write`: pages may request changes. `proxies`: addresses and networks of the proxies
+    whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
 
-    clients: ClientSettings
+    clusters: Mapping[str, ClientSettings]
     hosts: frozenset[str] = frozenset()
     write: bool = False
     proxies: tuple[str, ...] = ()
-
-    @property
-    def bootstrap(self) -> str:
-        """The given address of the brokers."""
-        return str(self.clients["admin"]["bootstrap_servers"])
 
 
 class _Guard:
@@ -210,6 +207,19 @@ def _refused(refusal: HttpProblem) -> Response:
     return _json(refusal.as_json(), refusal.status)
 
 
+@dataclass(frozen=True)
+class _Cluster:
+    """A cluster, and the sessions of its users. `cookie`: the end of the name of its cookie."""
+
+    clients: ClientSettings
+    visits: Visits
+    cookie: str
+
+    @property
+    def bootstrap(self) -> str:
+        return str(self.clients["admin"]["bootstrap_servers"])
+
+
 class Console:
     """The views, feeds and changes of all families, and the sessions of all users."""
 
@@ -225,14 +235,27 @@ class Console:
             feeds |= getattr(family, "FEEDS", {})
             if options.write:
                 self._changes |= getattr(family, "CHANGES", {})
-        self.visits = Visits(options.clients, feeds)
+        several = len(options.clusters) > 1
+        self._clusters = {
+            name: _Cluster(
+                clients,
+                Visits(clients, feeds, cluster=name if several else ""),
+                f"_{number}" if number else "",
+            )
+            for number, (name, clients) in enumerate(options.clusters.items())
+        }
 
     async def _about(self, request: Request) -> Response:
+        named = request.query_params.get("cluster", "")
+        general = {"clusters": list(self._clusters), "cluster": named, "write": self.options.write}
+        if len(self._clusters) > 1 and not named:
+            return _json({**general, "user": None, "open": True})
+        cluster = self._cluster(request)
         about = {
-            "bootstrap": self.options.bootstrap,
-            "write": self.options.write,
-            "mechanisms": MECHANISMS if self.visits.signs_in else None,
-            "mechanism": self.options.clients["admin"].get("sasl_mechanism"),
+            **general,
+            "bootstrap": cluster.bootstrap,
+            "mechanisms": MECHANISMS if cluster.visits.signs_in else None,
+            "mechanism": cluster.clients["admin"].get("sasl_mechanism"),
         }
         try:
             visit = self._visit(request)
@@ -242,17 +265,50 @@ class Console:
             {**about, "user": visit.session.user, "open": True, "formats": list(formats())}
         )
 
+    def _cluster(self, request: Request) -> _Cluster:
+        """The cluster that the address names; the only one without a name."""
+        name = request.query_params.get("cluster", "")
+        if not name and len(self._clusters) == 1:
+            return next(iter(self._clusters.values()))
+        found = self._clusters.get(name)
+        if found is None:
+            detail = repr(name[:100]) if name else "The address names none."
+            raise HttpProblem(404, "There is no such cluster", detail)
+        return found
+
     def _visit(self, request: Request) -> Visit:
-        return self.visits.of(request.cookies.get(_cookie(request)))
+        cluster = self._cluster(request)
+        return cluster.visits.of(request.cookies.get(_cookie(request, cluster)))
+
+    async def _states(self, request: Request) -> Response:
+        """The state of each cluster, for the overview of several."""
+
+        def session(cluster: _Cluster) -> ConsoleSession | None:
+            try:
+                token = request.cookies.get(_cookie(request, cluster))
+                return cluster.visits.of(token).session
+            except HttpProblem:
+                return None
+
+        found = await states(map(session, self._clusters.values()))
+        rows = zip(self._clusters.items(), found, strict=True)
+        return _json(
+            {
+                "rows": [
+                    {"name": name, "bootstrap": cluster.bootstrap, **state}
+                    for (name, cluster), state in rows
+                ]
+            }
+        )
 
     async def _sign_in(self, request: Request) -> Response:
-        token = await self.visits.sign_in(await _sent(request), _asking(request))
-        self.visits.sign_out(request.cookies.get(_cookie(request)))
+        cluster = self._cluster(request)
+        cookie = _cookie(request, cluster)
+        token = await cluster.visits.sign_in(await _sent(request), _asking(request))
+        cluster.visits.sign_out(request.cookies.get(cookie))
         answer = _json({})
-        # A cookie belongs to a host, so two consoles of one machine need cookies with different
-        # names.
         answer.set_cookie(
-            _cookie(request),
+            cookie,
             token,
             httponly=True,
             samesite="strict",
@@ -261,9 +317,11 @@ class Console:
         return answer
 
     async def _sign_out(self, request: Request) -> Response:
-        self.visits.sign_out(request.cookies.get(_cookie(request)))
+        cluster = self._cluster(request)
+        cookie = _cookie(request, cluster)
+        cluster.visits.sign_out(request.cookies.get(cookie))
         answer = _json({})
-        answer.delete_cookie(_cookie(request))
+        answer.delete_cookie(cookie)
         return answer
 
     def app(self) -> ASGIApp:
@@ -283,6 +341,7 @@ class Console:
                     for path, change in self._changes.items()
                 ),
                 Route("/api/console", _answering(self._about)),
+                Route("/api/clusters", _answering(self._states)),
                 Route("/api/sign-in", _answering(self._sign_in), methods=["POST"]),
                 Route("/api/sign-out", _answering(self._sign_out), methods=["POST"]),
                 Route("/api/live", _answering(self._live)),
@@ -309,12 +368,13 @@ class Console:
             yield
         finally:
             ends.cancel()
-            await self.visits.close()
+            await asyncio.gather(*(each.visits.close() for each in self._clusters.values()))
 
     async def _end_visits(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_FOR_ENDED_S)
-            self.visits.drop_ended()
+            for each in self._clusters.values():
+                each.visits.drop_ended()
 
     async def _asked(self, request: Request) -> Asked:
         visit = self._visit(request)
@@ -378,8 +438,10 @@ def _asking(request: Request) -> str:
     return host if is_address(host) else "unknown"
 
 
-def _cookie(request: Request) -> str:
-    return f"odradek_console_{request.url.port or 80}"
+def _cookie(request: Request, cluster: _Cluster) -> str:
+    """The name of a cluster's cookie. A cookie belongs to a host, so two consoles of one machine
+    need cookies with different names."""
+    return f"odradek_console_{request.url.port or 80}{cluster.cookie}"
 
 
 class _Pieces(StreamingResponse):

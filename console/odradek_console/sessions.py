@@ -46,13 +46,15 @@ class _Kept:
 class ConsoleSession:
     """A principal's clients and their recent answers. `user`: None if nobody has to sign in.
 
-    `settings` are those of the clients, for views that need a separate client. `streams`: the
+    `settings` are those of the clients, for views that need a separate client. `cluster`: the name
+    of the cluster; "" in a console for one cluster. `streams`: the
     number of streams (answers in pieces) in progress. A stream with a separate client ends when
     `closed` is true.
     """
 
     settings: ClientSettings
     user: str | None = None
+    cluster: str = ""
     streams: int = 0
     closed: bool = False
     _admin: Admin | None = None

@@ -136,19 +136,24 @@ class _Credentials:
 
 
 class Visits:
-    """All sessions: a single one for everybody, or one for each sign-in."""
+    """All sessions with one cluster: a single one for everybody, or one for each sign-in.
+    `cluster`: the cluster's name, or "" in a console for one cluster."""
 
     def __init__(
         self,
         clients: ClientSettings,
         feeds: Mapping[str, Feed],
         now_s: Callable[[], float] = time.monotonic,
+        cluster: str = "",
     ) -> None:
         self._clients = clients
+        self._cluster = cluster
         self._feeds = feeds
         self._now_s = now_s
         self.signs_in = wants_sign_in(clients["admin"])
-        self._everybody = None if self.signs_in else self._new(ConsoleSession(clients))
+        self._everybody = (
+            None if self.signs_in else self._new(ConsoleSession(clients, None, cluster))
+        )
         self._by_token: dict[str, Visit] = {}
         self._tries = _Tries()
         self._at_once = asyncio.Semaphore(_AT_ONCE)
@@ -157,6 +162,11 @@ class Visits:
     def _new(self, session: ConsoleSession) -> Visit:
         now_s = self._now_s()
         return Visit(session, Hub(session, self._feeds), now_s, now_s)
+
+    @property
+    def _named(self) -> dict[str, str]:
+        """The field of log lines that names the cluster, if there are several."""
+        return {"cluster": self._cluster} if self._cluster else {}
 
     @property
     def count(self) -> int:
@@ -188,7 +198,7 @@ class Visits:
             credentials = _credentials(given)
         except HttpProblem as refusal:
             self._tries.failed(host, None, self._now_s())
-            _audit.warning("sign-in refused", why=str(refusal), host=host)
+            _audit.warning("sign-in refused", why=str(refusal), host=host, **self._named)
             raise
         self._tries.check(host, credentials.guessed, self._now_s())
         self.drop_ended()
@@ -199,13 +209,14 @@ class Visits:
             session = await self._proved(credentials, host)
         token = secrets.token_urlsafe(32)
         self._by_token[token] = self._new(session)
-        _audit.info("signed in", user=audited(credentials.user), **_of(credentials, host))
+        about = _of(credentials, host) | self._named
+        _audit.info("signed in", user=audited(credentials.user), **about)
         return token
 
     async def _proved(self, credentials: _Credentials, host: str) -> ConsoleSession:
         """A new session, with a client that has signed in to the broker."""
         clients = {kind: {**each, **credentials.settings} for kind, each in self._clients.items()}
-        session = ConsoleSession(clients, credentials.user)
+        session = ConsoleSession(clients, credentials.user, self._cluster)
         try:
             await session.admin()
         except BaseException as error:
@@ -213,7 +224,8 @@ class Visits:
             # The broker has not accepted the token, so its claims may be false.
             claimed = audited(credentials.user)
             why = type(error).__name__
-            _audit.warning("sign-in refused", claimed=claimed, why=why, **_of(credentials, host))
+            about = _of(credentials, host) | self._named
+            _audit.warning("sign-in refused", claimed=claimed, why=why, **about)
             await session.close()
             if not isinstance(error, AuthenticationFailed):
                 raise
@@ -224,7 +236,7 @@ class Visits:
         """End the session of a token, if there is one."""
         visit = self._by_token.pop(token or "", None)
         if visit is not None:
-            _audit.info("signed out", user=audited(visit.session.user))
+            _audit.info("signed out", user=audited(visit.session.user), **self._named)
             self._close_soon(visit)
 
     def drop_ended(self) -> None:

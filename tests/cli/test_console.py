@@ -120,6 +120,22 @@ _WRONG_ADDRESSES: list[tuple[list[str], str]] = [
     (["console", "--behind-proxy", "10.0.0.7/24"], "must be an address such as"),
     (["console", "--behind-proxy", "*"], "must be an address such as"),
     (["console", "--behind-proxy", "127.0.0.1"], "--insecure"),
+    (["console", "-b", "a:1", "-b", "a:1"], "two clusters a:1"),
+    (["console", "-b", "x=a:1", "-b", "x=b:1"], "two clusters x"),
+    (["console", "-b", "pr:od=a:1"], "NAME=HOST:PORT"),
+    (["console", "-b", "prod="], "NAME=HOST:PORT"),
+    (["console", *(f"--bootstrap=a:{port}" for port in range(1, 34))], "32 at most"),
+    (["console", "-b", "x=a:1", "-b", "y=b:1", "-X", "z:sasl.mechanism=PLAIN"], "names x, y"),
+    (["console", "-b", "a:1", "-b", "b:1", "-X", "bootstrap.servers=c:1"], "of one cluster"),
+    (["console", "-b", "x=a:1", "-b", "b:1", "-X", "x:bootstrap.servers=c:1"], "of one cluster"),
+    # One of the clusters would be open to everybody.
+    (
+        [
+            *("console", "--listen", "0.0.0.0:0", "-b", "x=a:1", "-b", "y=b:1"),
+            *("-X", "x:security.protocol=SASL_PLAINTEXT"),
+        ],
+        "--insecure",
+    ),
     # Everybody who reaches the address would act as the console's user.
     (
         [

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from console_process import options_for
+from console_process import clients_for
 from odradek import Producer
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.errors import OdradekError
@@ -106,7 +106,7 @@ def _route(kind: str, path: str) -> Any:
 
 @pytest.fixture
 async def session(live_bootstrap: str) -> AsyncIterator[ConsoleSession]:
-    settings = options_for(live_bootstrap).clients["admin"]
+    settings = clients_for(live_bootstrap)["admin"]
     patient = {**settings, "default_api_timeout_ms": 3_000, "request_timeout_ms": 3_000}
     made = ConsoleSession({"admin": patient, "consumer": patient, "producer": patient})
     yield made

@@ -20,7 +20,7 @@ async def test_a_console_of_apache_kafka_shows_its_data_and_names_missing_featur
     async with Admin(bootstrap_servers=kafka.bootstrap) as admin:
         await admin.create_topics(NewTopic(unique_topic, partitions=3))
     clients = {"admin": settings, "consumer": settings, "producer": settings}
-    app = Console(ConsoleOptions(clients)).app()
+    app = Console(ConsoleOptions({"one": clients})).app()
     assert isinstance(app, Starlette)
     async with (
         app.router.lifespan_context(app),

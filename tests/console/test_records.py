@@ -383,7 +383,7 @@ async def test_offsets_that_compaction_removed_are_counted(
             for number in range(20):
                 await producer.send_and_wait(unique_topic, b"%d" % number, key=b"same")
         clients = {"bootstrap_servers": broker.bootstrap}
-        app = Console(ConsoleOptions({"admin": clients})).app()
+        app = Console(ConsoleOptions({"one": {"admin": clients}})).app()
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             async with asyncio.timeout(DEADLINE_S):

@@ -72,7 +72,7 @@ async def _console(bootstrap: str, *proxies: str, **more: Any) -> AsyncIterator[
         **more,
     }
     clients = {"admin": settings, "consumer": settings, "producer": settings}
-    app = Console(ConsoleOptions(clients, proxies=proxies)).app()
+    app = Console(ConsoleOptions({"one": clients}, proxies=proxies)).app()
     assert isinstance(app, Starlette)
     async with (
         app.router.lifespan_context(app),

@@ -83,7 +83,7 @@ async def _console(
     if authority is not None:
         settings |= {"ssl_truststore_type": "PEM", "ssl_truststore_location": str(authority)}
     clients = {"admin": settings, "consumer": settings, "producer": settings}
-    app = Console(ConsoleOptions(clients)).app()
+    app = Console(ConsoleOptions({"one": clients})).app()
     assert isinstance(app, Starlette)
     async with (
         app.router.lifespan_context(app),

@@ -49,7 +49,7 @@ def download(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Download]:
 @pytest.fixture
 def app(download: _Download) -> ASGIApp:
     return Console(
-        ConsoleOptions({"admin": SETTINGS, "consumer": SETTINGS, "producer": SETTINGS})
+        ConsoleOptions({"one": {"admin": SETTINGS, "consumer": SETTINGS, "producer": SETTINGS}})
     ).app()
 
 

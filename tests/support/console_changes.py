@@ -51,7 +51,7 @@ async def changing_page(bootstrap: str, **settings: Any) -> AsyncIterator[Changi
     """A page of a console that may make changes. `settings`: those of the console's clients."""
     settings = {"bootstrap_servers": bootstrap, **settings}
     clients = {"admin": settings, "consumer": settings, "producer": settings}
-    app = Console(ConsoleOptions(clients, write=True)).app()
+    app = Console(ConsoleOptions({"one": clients}, write=True)).app()
     assert isinstance(app, Starlette)
     async with (
         app.router.lifespan_context(app),

@@ -11,14 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from odradek_console.server import ConsoleOptions
+from odradek_console.sessions import ClientSettings
 
 PATIENCE_S = 60.0
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-def options_for(bootstrap: str) -> ConsoleOptions:
+def clients_for(bootstrap: str) -> ClientSettings:
     settings = {"bootstrap_servers": bootstrap}
-    return ConsoleOptions({"admin": settings, "consumer": settings, "producer": settings})
+    return {"admin": settings, "consumer": settings, "producer": settings}
+
+
+def options_for(bootstrap: str) -> ConsoleOptions:
+    return ConsoleOptions({"one": clients_for(bootstrap)})
 
 
 @contextmanager

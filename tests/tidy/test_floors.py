@@ -125,7 +125,7 @@ FLOORS: dict[str, Floors] = {
             *("sign_in", "tail", "timeline", "topic", "topics", "transactions"),
         ),
         ("changes", "group", "overview", "producers"),
-        ("access", "cluster_changes", "writes"),
+        ("access", "cluster_changes", "clusters", "writes"),
         ("server",),
         ("command",),
     ),

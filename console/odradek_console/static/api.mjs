@@ -1,6 +1,7 @@
 // Requests to the console's server: JSON, and events of feeds that change by themselves.
 import { useEffect, useRef, useState } from "./vendor/hooks.mjs";
 import { signal } from "./vendor/signals.mjs";
+import { cluster } from "./place.mjs";
 
 /** An error of the server, with the fields of the server's `Refusal`. */
 export class ApiError extends Error {
@@ -17,7 +18,7 @@ const LOST = {
   what_to_do: "See whether `odradek console` still runs. This page tries again by itself.",
 };
 
-/** Parameters as a query; null and undefined are left out, arrays repeated. */
+/** Parameters as a query, with the page's cluster; null and undefined are left out, arrays repeated. */
 export function query(params = {}) {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
@@ -25,6 +26,7 @@ export function query(params = {}) {
       if (each !== null && each !== undefined) search.append(name, each);
     }
   }
+  if (cluster.value) search.append("cluster", cluster.value);
   const text = search.toString();
   return text ? `?${text}` : "";
 }
@@ -57,7 +59,7 @@ export const get = (path, params, signal) => ask(path + query(params), { signal 
 
 /** POST JSON to a view. Throws ApiError. */
 export const post = (path, body) =>
-  ask(path, {
+  ask(path + query(), {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Odradek-Console": "1" },
     body: JSON.stringify(body),
@@ -112,7 +114,7 @@ let timer = 0;
 function open() {
   clearTimeout(timer);
   const feeds = [...takers.keys()].sort();
-  const wanted = feeds.join("\n");
+  const wanted = query({ feed: feeds });
   if (source && wanted === opened) return;
   source?.close();
   source = null;
@@ -122,7 +124,7 @@ function open() {
     return;
   }
   if (connection.value !== "lost") connection.value = "connecting";
-  const mine = (source = new EventSource(`/api/live${query({ feed: feeds })}`));
+  const mine = (source = new EventSource(`/api/live${wanted}`));
   mine.onopen = () => {
     failures = 0;
     connection.value = "live";

@@ -3,7 +3,7 @@ import { render } from "./vendor/preact.mjs";
 import { useEffect, useErrorBoundary, useRef, useState } from "./vendor/hooks.mjs";
 import { connection, post, signedOut, useAsked } from "./api.mjs";
 import { visible, zoneName } from "./format.mjs";
-import { change, go, place, zone } from "./place.mjs";
+import { change, cluster, go, place, zone } from "./place.mjs";
 import { PAGES } from "./routes.mjs";
 import { Empty, Failure, Heading, Link, Loading, html } from "./ui.mjs";
 
@@ -88,6 +88,22 @@ function Connection() {
   return html`<span role="status">${state && html`<span class=${`badge ${state[1]}`}>${state[0]}</span>`}</span>`;
 }
 
+/** The choice of a cluster, which keeps the page; with one cluster the address of its brokers. */
+function Cluster({ about, names }) {
+  if (names.length < 2) {
+    return html`<span class="bootstrap faint" title="Brokers that are asked first">${about && visible(about.bootstrap)}</span>`;
+  }
+  const choose = ({ target }) =>
+    target.value ? go(location.pathname + location.search, { cluster: target.value }) : go("/", { cluster: "" });
+  return html`<label class="choice">
+    <span>Cluster</span>
+    <select value=${cluster.value} title=${about?.bootstrap} onChange=${choose}>
+      <option value="">all</option>
+      ${names.map((name) => html`<option value=${name}>${visible(name)}</option>`)}
+    </select>
+  </label>`;
+}
+
 function User({ about }) {
   if (!about?.user) return null;
   const out = () => post("/sign-out", {}).finally(() => (signedOut.value += 1));
@@ -97,6 +113,7 @@ function User({ about }) {
   </span>`;
 }
 
+const clusters = { path: "clusters", load: () => import("./pages/clusters.mjs") };
 const signIn = { path: "sign-in", load: () => import("./pages/sign_in.mjs") };
 
 function Menu({ path, about }) {
@@ -167,7 +184,10 @@ function press(event, showKeys) {
 }
 
 function App() {
-  const { data: about, error } = useAsked("/console", { turn: signedOut.value });
+  const { data, error } = useAsked("/console", { turn: signedOut.value });
+  // The last answer may be about the cluster before.
+  const about = data?.cluster === cluster.value ? data : null;
+  const names = data?.clusters ?? [];
   const [keys, showKeys] = useState(false);
   useEffect(() => {
     const pressed = (event) => press(event, () => showKeys(true));
@@ -175,14 +195,15 @@ function App() {
     return () => removeEventListener("keydown", pressed);
   }, []);
   const { path } = place.value;
-  const row = PAGES.find((each) => each.path === path);
+  const all = names.length > 1 && !cluster.value;
+  const row = all ? clusters : PAGES.find((each) => each.path === path);
   return html`
     <a class="skip" href="#main">To the content</a>
     <header class="top">
-      <${Link} to="/" class="brand"><img src="/static/icon.svg" alt="" width="24" height="24" />Odradek<//>
+      <${Link} to="/" params=${{ cluster: "" }} class="brand"><img src="/static/icon.svg" alt="" width="24" height="24" />Odradek<//>
       <div class="top-right">
         <${Connection} />
-        <span class="bootstrap faint" title="Brokers that are asked first">${about && visible(about.bootstrap)}</span>
+        <${Cluster} about=${about} names=${names} />
         <${User} about=${about} />
         <${Zone} />
         <${Theme} />
@@ -190,11 +211,11 @@ function App() {
       </div>
     </header>
     ${keys && html`<${Keys} close=${() => showKeys(false)} write=${about?.write} />`}
-    ${about?.open && html`<${Menu} path=${path} about=${about} />`}
+    ${about?.open && !all && html`<${Menu} path=${path} about=${about} />`}
     <main id="main" tabindex="-1">
       ${!about && html`<${Failure} error=${error} />`}
-      ${about && !about.open && html`<${Page} key="sign-in" row=${signIn} about=${about} />`}
-      ${about?.open && row && html`<${Page} key=${row.path} row=${row} about=${about} />`}
+      ${about && !about.open && html`<${Page} key=${`sign-in ${cluster.value}`} row=${signIn} about=${about} />`}
+      ${about?.open && row && html`<${Page} key=${`${row.path} ${cluster.value}`} row=${row} about=${about} />`}
       ${about?.open &&
       !row &&
       html`<${Heading} title="There is no such page" /><${Empty} title=${visible(path)}><${Link} to="/">To the overview<//><//>`}

@@ -28,14 +28,19 @@ function isZone(name) {
   }
 }
 
-/** An address inside the console, with the time zone carried on. */
+/** The cluster that the address names; "" if it names none. */
+export const cluster = computed(() => place.value.params.get("cluster") ?? "");
+
+/** An address inside the console, with the time zone and the cluster carried on, unless `params` has them. */
 export function address(path, params = {}) {
   const url = new URL(path, location.origin);
   for (const [name, value] of Object.entries(params)) {
     if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
   }
-  const kept = place.value.params.get("zone");
-  if (kept && !url.searchParams.has("zone")) url.searchParams.set("zone", kept);
+  for (const name of ["zone", "cluster"]) {
+    const kept = param(name);
+    if (kept && !(name in params) && !url.searchParams.has(name)) url.searchParams.set(name, kept);
+  }
   return url.pathname + url.search;
 }
 

@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "./vendor/hooks.mjs
 import htm from "./vendor/htm.mjs";
 import { post } from "./api.mjs";
 import { count, time, visible, zoneName } from "./format.mjs";
-import { address, change, go, param, place } from "./place.mjs";
+import { address, change, cluster, go, param, place } from "./place.mjs";
 
 export const html = htm.bind(h);
 
@@ -24,7 +24,7 @@ export function Link({ to, params, children, ...rest }) {
 /** The head of a page: its title and its actions. */
 export function Heading({ title, about, children }) {
   useEffect(() => {
-    document.title = `${title} – Odradek`;
+    document.title = [title, cluster.value, "Odradek"].filter(Boolean).join(" – ");
   }, [title]);
   return html`<header class="heading">
     <h1>${visible(title)}</h1>
