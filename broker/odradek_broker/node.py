@@ -23,6 +23,7 @@ from odradek_broker.deferred import Deferred, gather
 from odradek_broker.emulation.served import ServedApi, served_apis
 from odradek_broker.explain.compaction import CompactionRecorder, state_of_compaction
 from odradek_broker.explain.connections import ConnectionPeers
+from odradek_broker.explain.group_lags_file import GroupLagsFile
 from odradek_broker.explain.groups import GroupRecorder
 from odradek_broker.explain.history import History, SubjectState
 from odradek_broker.explain.mirrors import MirrorRecorder
@@ -281,6 +282,7 @@ class Node:
     def _begin_maintenance(self) -> None:
         self._next_retention_ms = self.clock.monotonic_ms() + FIRST_RETENTION_MS
         self._next_expiry_ms = 0
+        self.group_lags_file = GroupLagsFile(self.verdicts.group_lags, self.logs)
         #: The work of `maintain` that takes turns at present.
         self._under_way: set[str] = set()
 
@@ -455,6 +457,9 @@ class Node:
         self.groups.note_removed(self.metadata_log.removed_topic_ids)
         self.groups.shards.load()
         self._begin_transactions()
+        report.problems += self.group_lags_file.load(
+            self.clock.monotonic_ms(), self.clock.wall_ms()
+        )
         return report
 
     def _make_up_for_lost_metadata(self) -> None:
@@ -593,6 +598,7 @@ class Node:
         report.problems += problems
         self.cleaner.tick()
         self._take_turns("verdicts", lambda: self.verdicts.step(now_ms, wall_ms))
+        self._take_turns("group lags", lambda: self.group_lags_file.step(now_ms))
         self.metrics.take_sample(now_ms, wall_ms)
         self.telemetry.expire()
         self._take_turns(

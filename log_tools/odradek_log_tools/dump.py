@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+from odradek_broker.explain.group_lags_file import read_group_lags
 from odradek_broker.platform.seams import File, Files
 from odradek_broker.storage.checkpoints import (
     CorruptCheckpoint,
@@ -85,6 +86,9 @@ def dump_file(
     if reader is not None:
         yield from islice(reader(_text(files, path), selection), selection.count)
         return
+    if name.kind is FileKind.GROUP_LAGS:
+        yield from islice(_group_lag_rows(files, path), selection.count)
+        return
     file = files.open(path)
     try:
         if name.kind in (FileKind.SEGMENT, FileKind.METADATA_SNAPSHOT):
@@ -100,6 +104,19 @@ def dump_file(
             )
     finally:
         file.close()
+
+
+# --- the lag of groups ---
+
+
+def _group_lag_rows(files: Files, path: str) -> Rows:
+    try:
+        found = read_group_lags(files, path)
+    except ValueError as problem:
+        raise Damaged(0, str(problem)) from problem
+    for group_id, points in found.items():
+        for time_ms, lag in zip(points[::2], points[1::2], strict=True):
+            yield {"kind": "group-lag", "group": group_id, "timestamp": time_ms, "lag": lag}
 
 
 # --- commit journals ---

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
+from odradek_broker.explain.group_lags_file import NAME as GROUP_LAGS
 from odradek_broker.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -53,6 +54,7 @@ class FileKind(StrEnum):
     QUORUM_STATE = "quorum-state"
     SOURCES = "sources"
     JOURNAL = "journal"
+    GROUP_LAGS = "group-lags"
 
 
 class FileName(NamedTuple):
@@ -79,6 +81,7 @@ _WHOLE_NAMES = {
     CLEAN_SHUTDOWN: FileKind.CLEAN_SHUTDOWN,
     QUORUM_STATE: FileKind.QUORUM_STATE,
     JOURNAL: FileKind.JOURNAL,
+    GROUP_LAGS: FileKind.GROUP_LAGS,
     **dict.fromkeys(
         (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS), FileKind.OFFSET_CHECKPOINT
     ),

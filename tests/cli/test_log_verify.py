@@ -229,6 +229,7 @@ NOTES: list[tuple[Callable[[Path], None], str]] = [
     (_write(f"{FRUIT}-0/leader-epoch-checkpoint.tmp", "x"), "to replace another one"),
     (_write(f"{FRUIT}-0/notes.txt", "x"), "is no file of a log"),
     (_write("notes.txt", "x"), "is no part of the data"),
+    (_write("odradek.group-lags", "odradek.group-lags 2\n"), "of another version"),
     (lambda data: (data / f"x-0.{'0' * 32}-delete").mkdir(), "is of a deleted topic"),
     (lambda data: (data / f"x-0.{'0' * 32}-stray").mkdir(), "belongs to no topic"),
 ]

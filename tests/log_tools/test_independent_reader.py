@@ -180,6 +180,9 @@ def test_l01_checkpoints_and_properties_agree_with_the_batches(written_data: Wri
         *("version", "cluster.id", "node.id", "directory.id", "odradek.coordinator.hash"),
     }
     assert own.read_clean_shutdown(data / ".kafka_cleanshutdown")["version"] == 0
+    lags = own.read_group_lags(data / "odradek.group-lags")
+    assert lags.keys() >= set(GROUPS)
+    assert all(points[-1][1] > 0 for points in map(lags.__getitem__, GROUPS))
     topic_ids = _topics(data)
     for partition in _partitions(data):
         topic = partition.name.rpartition("-")[0]
@@ -364,6 +367,12 @@ def test_the_dump_of_other_files_equals_the_readers_result(data: Path) -> None:
         )
     path = data / "meta.properties"
     assert dict(rows(path, "name", "value")) == own.read_properties(path)
+    path = data / "odradek.group-lags"
+    if path.exists():
+        points = [
+            (group, *point) for group, each in own.read_group_lags(path).items() for point in each
+        ]
+        assert rows(path, "group", "timestamp", "lag") == points
 
 
 def _compare_producers(rows: list[dict[str, Any]], snapshot: own.Snapshot) -> None:

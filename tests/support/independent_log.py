@@ -253,6 +253,22 @@ def read_snapshot(path: Path) -> Snapshot:
     return Snapshot(kafka["ProducerEntries"], batches)
 
 
+# --- The lag of groups ---------------------------------------------------------------------------
+
+
+def read_group_lags(path: Path) -> dict[str, list[tuple[int, int]]]:
+    """group -> points of (time, lag)."""
+    version, _, rest = path.read_bytes().partition(b"\n")
+    assert version == b"odradek.group-lags 1"
+    assert crc32c(rest[4:]) == int.from_bytes(rest[:4], "big")
+    data, found = Bytes(rest[4:]), {}
+    while data.at < len(data.data):
+        name_bytes, points = data.number(">H"), data.number(">H")
+        name = data.take(name_bytes).decode()
+        found[name] = [(data.number(">q"), data.number(">q")) for _ in range(points)]
+    return found
+
+
 # --- Small files ----------------------------------------------------------------------------------
 
 

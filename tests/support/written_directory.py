@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from odradek import sync
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import ConfigResource, NewTopic
+from odradek_client.admin.history import Subject
 from odradek_protocol.common_structs import ShareStateBatch
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.delete_share_group_state import (
@@ -30,6 +31,7 @@ from odradek_protocol.schemas.write_share_group_state import (
     WrittenTopic,
 )
 from raw_client import RawClient
+from waiting import wait_until
 
 START_MS = 1_700_000_000_000
 CODECS: tuple[Any, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -71,7 +73,17 @@ def write_data(folder: Path) -> WrittenData:
         broker.kill()
         shutil.copytree(written.stopped, written.killed)
         broker.start()
+        _wait_for_lags(broker)
     return written
+
+
+def _wait_for_lags(broker: SubprocessBroker) -> None:
+    """Wait until the broker has sampled the lag of each group, which a clean stop then writes."""
+    with sync.Admin(bootstrap_servers=broker.bootstrap) as admin:
+        wait_until(
+            lambda: all(admin.describe_history(Subject.GROUP, each)[0].lag for each in GROUPS),
+            "each group has a lag",
+        )
 
 
 def data_directory_broker(folder: Path, **settings: object) -> SubprocessBroker:

@@ -22,14 +22,14 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_188
+CORE_LINES_MAX = 120_332
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_156,
-    "odradek_broker": 5_447,
+    "odradek_broker": 5_453,
     "odradek_broker.config": 4_354,
     "odradek_broker.coordinator": 17_142,
-    "odradek_broker.explain": 3_761,
+    "odradek_broker.explain": 3_897,
     "odradek_broker.handlers": 9_245,
     "odradek_broker.metadata": 4_408,
     "odradek_broker.metrics": 1_673,
@@ -49,7 +49,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_client.share": 2_780,
     "odradek_console": 7_660,
     "odradek_demo": 518,
-    "odradek_log_tools": 3_164,
+    "odradek_log_tools": 3_195,
     "odradek_mirror": 6_904,
     "odradek_protocol": 15_773,
     "odradek_records": 3_153,
@@ -67,7 +67,7 @@ LONG_CONSTRUCTOR_ARGUMENTS = 7
 #: The reads of the product's private members in tests.
 PRIVATE_READS_OF_TESTS_MAX = 355
 #: Places of six lines in the product that have the shape of another place, for each 100 files.
-TWINS_PER_100_FILES_MAX = 887
+TWINS_PER_100_FILES_MAX = 886
 TWIN_LINES = 6
 
 

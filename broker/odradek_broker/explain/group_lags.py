@@ -8,6 +8,7 @@ still seen.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator, Mapping
 
 #: The points of the last quarter of an hour, at intervals of ten seconds.
 FINE_MAX = 90
@@ -62,6 +63,21 @@ class GroupLags:
             self._groups[group_id] = points
             points.add(wall_ms, lag)
 
+    def coarse(self) -> Iterator[tuple[str, array[int]]]:
+        """The coarse points of each group, as alternating times and lags. They may change during
+        the iteration."""
+        for group_id, points in {**self._before, **self._groups}.items():
+            yield group_id, points.coarse
+
+    def restore(self, coarse: Mapping[str, array[int]], wall_ms: int) -> None:
+        """Begin with these points of the time before a restart, those of the last two days."""
+        for group_id, numbers in coarse.items():
+            while numbers and numbers[0] < wall_ms - COARSE_MAX * COARSE_MS:
+                del numbers[:_NUMBERS]
+            if numbers:
+                self._groups[group_id] = _Points()
+                self._groups[group_id].coarse = numbers
+
     def of(self, group_id: str) -> list[tuple[int, int]]:
         """The points of a group, each as (time, lag in records), oldest first."""
         points = self._groups.get(group_id) or self._before.get(group_id)
@@ -69,5 +85,4 @@ class GroupLags:
             return []
         fine = list(zip(points.fine[::_NUMBERS], points.fine[1::_NUMBERS], strict=True))
         coarse = zip(points.coarse[::_NUMBERS], points.coarse[1::_NUMBERS], strict=True)
-        begin_ms = fine[0][0]
-        return [each for each in coarse if each[0] < begin_ms] + fine
+        return [each for each in coarse if not fine or each[0] < fine[0][0]] + fine

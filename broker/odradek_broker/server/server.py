@@ -535,6 +535,7 @@ class Server:
         self._run_in_background.refuse()
         self.node.logs.stop_background()
         await self._host.in_thread(self._run_in_background.wait)
+        await self._host.in_thread(self.node.group_lags_file.save)
         self.node.logs.stop_journals()
         # All logs are flushed together: `close` would sync one after another.
         for partition_log in self.node.logs:

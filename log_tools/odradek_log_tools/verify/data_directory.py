@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from odradek_broker.explain.group_lags_file import NAME as GROUP_LAGS
+from odradek_broker.explain.group_lags_file import read_group_lags
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -118,6 +120,7 @@ class DataDirectoryCheck:
         """Check the small files against the partitions."""
         self._check_checkpoints()
         self._check_journal()
+        self._check_group_lags()
         self._report_unclean()
 
     def path_of(self, name: str) -> str:
@@ -252,6 +255,14 @@ class DataDirectoryCheck:
                         f" {self._ends[partition]}",
                         "compaction begins at the log start",
                     )
+
+    def _check_group_lags(self) -> None:
+        path = self.path_of(GROUP_LAGS)
+        try:
+            read_group_lags(self._files, path)
+        except ValueError as problem:
+            remedy = "the next start ignores it: the lag of groups over time begins anew"
+            self._findings.note(path, str(problem), remedy)
 
     def _check_journal(self) -> None:
         path = self.path_of(JOURNAL)

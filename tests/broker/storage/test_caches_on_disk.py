@@ -16,6 +16,7 @@ import node_world
 from filling_files import FillingFiles
 from logs import NOW_MS, append, make_batch
 from node_world import NodeWorld
+from odradek_broker.explain import group_lags_file
 from odradek_broker.metadata.cluster import METADATA_TOPIC
 from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.partition import StoredRecord
@@ -24,6 +25,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.startup import StartReport
 from odradek_testkit.simulation.clock import StoppedTimer
+from odradek_testkit.simulation.disk import MemoryFiles
 
 WRITER, TRANSACTIONAL = 1, 2
 POLICIES = ("compact", "delete", "compact,delete")
@@ -241,11 +243,13 @@ def test_l55_a_cache_that_is_lost_or_an_old_copy_changes_nothing(policy: str, cl
     """Each cache alone, and pairs of old copies."""
     world = CachesWorld(policy)
     world.has_epochs = True
-    disks = []
+    disks: list[MemoryFiles] = []
     for stops in (True, False, True, False, clean):
         world.work()
         if stops:
             world.node.close()
+            world.node.verdicts.group_lags.add("group", NOW_MS, len(disks))
+            world.node.group_lags_file.save()
             world.logs.close()
         disks.append(world.files.copy())
         if stops:
@@ -279,6 +283,7 @@ def test_l55_a_cache_that_is_lost_or_an_old_copy_changes_nothing(policy: str, cl
 
     expected = found({})
     assert expected["producers"].keys() == {WRITER, TRANSACTIONAL}
+    assert any(path.endswith(group_lags_file.NAME) for path in newest.paths())
     old: list[tuple[str, bytes]] = []
     for path in sorted(set().union(*(each.paths() for each in disks))):
         if not _is_cache(path):
