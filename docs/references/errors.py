@@ -80,7 +80,7 @@ def page() -> str:
     ]
     for base in _BASES:
         parts.append(f"\n## {base.__name__}\n\n{prose(base)}\n")
-        parts.append("\n| error | retriable | codes | when it comes |\n|---|---|---|---|\n")
+        parts.append("\n| error | retriable | when it comes | codes |\n|---|---|---|---|\n")
         parts += [_row(each) for each in classes().values() if _base(each) is base is not each]
     parts.append(_CODES)
     for code in ErrorCode:
@@ -105,7 +105,7 @@ def _row(error: type[OdradekError]) -> str:
     about = prose(error).replace("\n\n", " ")
     if above:
         about += f" A subclass of {' and '.join(f'`{each.__name__}`' for each in above)}."
-    return table_row(f"`{error.__name__}`", _yes(error), ", ".join(codes), about)
+    return table_row(f"`{error.__name__}`", _yes(error), about, ", ".join(codes))
 
 
 def _yes(error: OdradekError | type[OdradekError]) -> str:
