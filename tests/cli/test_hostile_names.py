@@ -69,7 +69,7 @@ SHOWING: dict[str, list[list[str]]] = {
     "top": [["--once", "--interval", "0.2"]],
     "topic describe": [[TOPIC]],
     "topic list": [[]],
-    "txn abort": [[HOSTILE]],
+    "txn abort": [[HOSTILE], [HOSTILE, "--execute"]],
     "txn describe": [[HOSTILE]],
     "txn list": [[]],
     "user list": [[]],

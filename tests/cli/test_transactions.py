@@ -57,12 +57,43 @@ async def test_transactions_are_listed_described_and_aborted(
         assert row["partitions"] == [f"{unique_topic}-0"]
         text = shell.run("txn", "describe", unique_topic).decode()
         assert "state: Ongoing\n" in text and f"partitions: {unique_topic}-0\n" in text
-        shell.run("txn", "abort", unique_topic)
-        assert shell.stderr == f"aborted {unique_topic}\n"
-        shell.run("txn", "abort", unique_topic, code=1)
-        assert "no open transaction" in shell.stderr
+        planned = shell.run("txn", "abort", unique_topic).decode().splitlines()
+        assert planned[0].split() == [
+            "TRANSACTIONAL-ID", "PRODUCER-ID", "EPOCH", "STATE", "AGE-MS", "TIMEOUT-MS",
+            "CLIENT-GONE", "PARTITIONS",
+        ]  # fmt: skip
+        assert planned[1].split()[-3:] == ["60000", "-", f"{unique_topic}-0"]
+        assert shell.stderr == "nothing was aborted: this is the plan; --execute carries it out\n"
+        (row,) = map(json.loads, shell.run("txn", "abort", unique_topic, "--json").splitlines())
+        assert (row["state"], row["partitions"]) == ("Ongoing", [f"{unique_topic}-0"])
+        shell.run("txn", "abort", unique_topic, unique_topic, "nobody", "--execute", code=1)
+        told = shell.stderr.splitlines()
+        assert told[0] == f"aborted {unique_topic}" and "nobody" in told[1] and len(told) == 2
+        for execute in ([], ["--execute"]):
+            shell.run("txn", "abort", unique_topic, *execute, code=1)
+            assert "no open transaction" in shell.stderr
         with pytest.raises(Fatal):
             await producer.commit_transaction()
+
+
+async def test_a_hanging_transaction_is_planned_then_aborted(
+    shell: Shell, unique_topic: str
+) -> None:
+    bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
+    place = ["--topic", unique_topic, "--partition", "0", "--start-offset", "0"]
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=unique_topic) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send_and_wait(unique_topic, b"x", partition=0)
+        (row,) = map(json.loads, shell.run("txn", "abort", *place, "--json").splitlines())
+        assert row["transactional_id"] == unique_topic, "a coordinator knows it"
+        assert "nothing was aborted" in shell.stderr
+        assert shell.run("txn", "abort", *place) != b""
+        shell.run("txn", "abort", *place, "--execute")
+        assert f"aborted the transaction of producer id {row['producer_id']}" in shell.stderr
+        shell.run("txn", "abort", *place, code=1)
+        assert "no open transaction" in shell.stderr
+        await producer.abort_transaction()
 
 
 async def test_the_timeout_of_a_transaction_of_two_phases_is_none(
@@ -72,7 +103,12 @@ async def test_the_timeout_of_a_transaction_of_two_phases_is_none(
     settings: Any = {"transactional_id": unique_topic, "transaction_two_phase_commit_enable": True}
     async with Producer(bootstrap_servers=bootstrap, **settings) as producer:
         await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send_and_wait(unique_topic, b"x", partition=0)
+        assert "none (two-phase commit)" in shell.run("txn", "abort", unique_topic).decode()
+        assert "another program may have been told to commit" in shell.stderr
         text = shell.run("txn", "describe", unique_topic).decode()
+        shell.run("txn", "abort", unique_topic, "--execute")
     assert "timeout-ms: none, it waits for its client's decision (two-phase commit)\n" in text
 
 
@@ -105,9 +141,10 @@ def test_an_open_transaction_says_whether_its_client_is_gone(
                 assert "its client is gone: its last connection ended" in " ".join(told.split())
                 described = shell.run("txn", "describe", unique_topic).decode()
                 assert re.search(r"^client-gone: \d.* ago$", described, re.MULTILINE)
+                assert re.search(r"\d \w+ ago ", shell.run("txn", "abort", unique_topic).decode())
         finally:
             process.kill()
-    shell.run("txn", "abort", unique_topic)
+    shell.run("txn", "abort", unique_topic, "--execute")
     assert row()["client_gone"] is None
 
 

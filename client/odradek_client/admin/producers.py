@@ -71,10 +71,10 @@ class ProducerAdmin(AdminPart):
         return await self.requests.for_each_partition(wanted, ask, raise_errors)
 
     async def abort_hanging_transaction(
-        self, partition: tuple[str, int], start_offset: int
+        self, partition: tuple[str, int], start_offset: int, *, validate_only: bool = False
     ) -> ProducerDescription:
         """Write an abort marker for the transaction that is open on a partition since
-        `start_offset`.
+        `start_offset`. Returns its producer; with `validate_only` nothing is written.
 
         The call is for transactions that no coordinator knows any more, and that block
         read_committed consumers for ever. If a coordinator still knows the transaction, its records
@@ -95,6 +95,8 @@ class ProducerAdmin(AdminPart):
                 f"{start_offset}; those open began at {begun or 'none'}"
             )
         producer = found[0]
+        if validate_only:
+            return producer
         marker = WritableTxnMarker(
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,

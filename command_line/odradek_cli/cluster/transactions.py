@@ -11,15 +11,19 @@ from odradek_cli.commands import fail
 from odradek_cli.common import (
     AsJson,
     BrokerOptions,
+    Execute,
     cell,
     end_each,
+    end_plan,
     end_with,
     errors_but,
     print_rows,
+    tell,
 )
 from odradek_cli.completion import topic_names
 from odradek_cli.options import Commands, argument, option
 from odradek_cli.say import say
+from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 app = Commands(help="List, describe, abort transactions.")
 #: The maximum number of open transactions for whose clients the broker is asked.
 _OPEN_MAX = 200
+#: The maximum number of a transaction's partitions that the plan of an abort names.
+_NAMED_PARTITIONS_MAX = 3
+_NOTHING = "nothing was aborted"
 
 
 def _age_ms(described: TransactionDescription) -> int | None:
@@ -115,7 +122,6 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show state, identity and partitions of transactional ids."""
-    from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
 
     async def main(admin: Admin) -> tuple[list[dict[str, Any]], list[OdradekError]]:
         found = await admin.describe_transactions(transactional_ids, raise_errors=False)
@@ -152,38 +158,94 @@ def abort(
         int | None,
         option("--start-offset N", "The first offset of the hanging transaction.", min=0),
     ] = None,
+    execute: Execute = False,
+    as_json: AsJson = False,
 ) -> None:
     """Abort open transactions, including prepared transactions, and fence their producers.
 
-    With --topic, --partition and --start-offset, abort a hanging transaction: no coordinator knows
-    of it, but consumers of committed records cannot pass its first record.
+    Nothing is aborted without --execute. With --topic, --partition and --start-offset, abort a
+    hanging transaction: no coordinator knows of it, but consumers of committed records cannot pass
+    its first record.
+
+    \b
+    odradek txn abort payments
+    odradek txn abort payments --execute
     """
     place = (topic, partition, start_offset)
     hanging = topic is not None and partition is not None and start_offset is not None
     if bool(transactional_ids) == hanging or (not hanging and place != (None, None, None)):
         fail("give transactional ids; or --topic, --partition and --start-offset, all three", 2)
-
-    async def one_hanging(admin: Admin) -> str:
-        assert topic is not None and partition is not None and start_offset is not None
-        found = await admin.abort_hanging_transaction((topic, partition), start_offset)
-        return (
-            f"aborted the transaction of producer id {found.producer_id} at {topic}-{partition}, "
-            f"offset {start_offset}"
-        )
-
-    if hanging:
-        say(brokers.ask(one_hanging), err=True)
+    if topic is not None and partition is not None and start_offset is not None:
+        at = topic, partition
+        row = brokers.ask(lambda admin: _abort_hanging(admin, at, start_offset, execute))
+        headings = "TOPIC PARTITION START-OFFSET PRODUCER-ID EPOCH TRANSACTIONAL-ID"
+        print_rows(headings, [row], as_json=as_json)
+        if execute:
+            what = f"the transaction of producer id {row['producer_id']}"
+            tell(f"aborted {what} at {topic}-{partition}, offset {start_offset}")
+        end_plan([row], [], _NOTHING, execute=execute)
         return
+    names = list(dict.fromkeys(transactional_ids or []))
+    rows, errors = brokers.ask(lambda admin: _abort(admin, names, execute))
+    shown = rows if as_json else [_planned(row) for row in rows]
+    headings = "TRANSACTIONAL-ID PRODUCER-ID EPOCH STATE AGE-MS TIMEOUT-MS CLIENT-GONE PARTITIONS"
+    print_rows(headings, shown, as_json=as_json, drop="PARTITIONS PRODUCER-ID EPOCH STATE")
+    if execute:
+        end_each("aborted", names, errors)
+    elif any(row["timeout_ms"] == NO_TRANSACTION_TIMEOUT_MS for row in rows):
+        tell("with two-phase commit, another program may have been told to commit: ask it first")
+    end_plan(rows, errors.values(), _NOTHING, execute=execute)
 
-    async def main(admin: Admin) -> dict[str, OdradekError]:
-        from odradek_client.errors import OdradekError
 
-        errors: dict[str, OdradekError] = {}
-        for name in transactional_ids or []:
-            try:
-                await admin.abort_transaction(name)
-            except OdradekError as error:
-                errors[name] = error
-        return errors
+def _planned(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for the table: many partitions become their number."""
+    count = len(row["partitions"])
+    partitions = row["partitions"] if count <= _NAMED_PARTITIONS_MAX else f"{count:,} partitions"
+    none = row["timeout_ms"] == NO_TRANSACTION_TIMEOUT_MS
+    timeout = "none (two-phase commit)" if none else row["timeout_ms"]
+    return {**row, "timeout_ms": timeout, "partitions": partitions}
 
-    end_each("aborted", transactional_ids or [], brokers.ask(main))
+
+async def _abort(
+    admin: Admin, names: list[str], execute: bool
+) -> tuple[list[dict[str, Any]], dict[str, OdradekError]]:
+    """A row for each transaction that is aborted, or would be; and the errors of other ids."""
+    from odradek_client.errors import OdradekError, Refused
+
+    found = await admin.describe_transactions(names, raise_errors=False)
+    errors: dict[str, OdradekError] = dict(found.errors)
+    for name, described in found.items():
+        if described.state not in ("Ongoing", "PrepareAbort"):
+            what = "is being committed" if described.is_open else "has no open transaction"
+            errors[name] = Refused(
+                f"transactional id {name!r} {what}; its state is {described.state}"
+            )
+    rows = await _rows(admin, found, [name for name in names if name not in errors])
+    for name in [row["transactional_id"] for row in rows] if execute else ():
+        try:
+            await admin.abort_transaction(name)
+        except OdradekError as error:
+            errors[name] = error
+    return rows, errors
+
+
+async def _abort_hanging(
+    admin: Admin, partition: tuple[str, int], start_offset: int, execute: bool
+) -> dict[str, Any]:
+    """The row of the transaction. It has a transactional id if a coordinator knows it, so that it
+    is not hanging."""
+    from odradek_client.admin.transactions import OPEN_STATES
+
+    found = await admin.abort_hanging_transaction(partition, start_offset, validate_only=True)
+    known = await admin.list_transactions(states=OPEN_STATES, producer_ids=[found.producer_id])
+    if execute:
+        await admin.abort_hanging_transaction(partition, start_offset)
+    topic, index = partition
+    return {
+        "topic": topic,
+        "partition": index,
+        "start_offset": start_offset,
+        "producer_id": found.producer_id,
+        "epoch": found.epoch,
+        "transactional_id": known[0].transactional_id if known else None,
+    }

@@ -237,7 +237,8 @@ class Brokers:
                     "odradek: the clean-up could not list open transactions, and aborted none: %s. "
                     "Transactions that failed or superseded attempts of query %s left open may hold "
                     "back read_committed readers until they end. The next batch or restart tries again; "
-                    "`odradek txn list --state Ongoing` shows them, `odradek txn abort` ends them",
+                    "`odradek txn list --state Ongoing` shows them, "
+                    "`odradek txn abort ID --execute` ends them",
                     error,
                     query,
                 )
@@ -273,7 +274,7 @@ class Brokers:
         log.warning(
             "odradek: the clean-up could not abort transaction %s, which may hold back "
             "read_committed readers until it ends: %s. The next batch or restart tries again; "
-            "so does `odradek txn abort`",
+            "so does `odradek txn abort ID --execute`",
             name,
             error,
         )

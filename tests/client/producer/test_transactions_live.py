@@ -329,7 +329,10 @@ async def test_t44_a_hanging_transaction_is_aborted_at_its_partition(
         await made.send_and_wait(unique_topic, b"hangs", partition=0)
         async with Producer(bootstrap_servers=ours) as plain:
             await plain.send_and_wait(unique_topic, b"behind", partition=0)
-        aborted = await admin.abort_hanging_transaction((unique_topic, 0), 0)
+        place = (unique_topic, 0)
+        planned = await admin.abort_hanging_transaction(place, 0, validate_only=True)
+        aborted = await admin.abort_hanging_transaction(place, 0)
+        assert aborted == planned, "the plan has written nothing"
         assert made.transaction_manager is not None
         assert aborted.producer_id == made.transaction_manager.identity.producer_id
         assert await read(ours, unique_topic, 1) == [b"behind"]
