@@ -314,7 +314,7 @@ def a_scraper(place: Place) -> None:
     trusting = ssl.create_default_context(cafile=str(place.folder / "tls" / "ca.pem"))
 
     def status(token: str) -> int:
-        connection = HTTPSConnection("localhost", int(place.port("8080")), context=trusting)
+        connection = HTTPSConnection("localhost", int(place.port("9404")), context=trusting)
         with closing(connection):
             connection.request("GET", "/metrics", headers={"authorization": f"Bearer {token}"})
             return connection.getresponse().status

@@ -20,7 +20,7 @@
 #include <string.h>
 
 /* What `native.py` expects: raised with every change of a signature or of what a function returns. */
-#define NATIVE_ABI 7
+#define NATIVE_ABI 8
 
 /* A checksum of this file, from the build: a checkout whose source has moved on does not use it. */
 #ifndef NATIVE_SOURCE_CRC
@@ -421,7 +421,7 @@ enum {
     BUFFERS
 };
 
-enum { ROWS_KEY = 1, ROWS_VALUE = 2, ROWS_HEADERS = 4 };
+enum { ROWS_KEY = 1, ROWS_VALUE = 2, ROWS_HEADERS = 4, ROWS_TIMESTAMP = 8 };
 
 typedef struct {
     PyObject_HEAD
@@ -557,8 +557,9 @@ put_headers(rows_t *rows, const record_t *record, at_t end)
 }
 
 static int
-put_row(rows_t *rows, const record_t *record, at_t end, int64_t offset, int64_t timestamp_us)
+put_row(rows_t *rows, const record_t *record, at_t end, int64_t offset, int64_t timestamp)
 {
+    int64_t timestamp_us;
     if (rows->wanted & ROWS_KEY && !put_binary(rows, KEY_VALID, rows->count, record->key)) {
         return 0;
     }
@@ -568,8 +569,12 @@ put_row(rows_t *rows, const record_t *record, at_t end, int64_t offset, int64_t 
     if (rows->wanted & ROWS_HEADERS && !put_headers(rows, record, end)) {
         return 0;
     }
-    if (!put_int64(rows->buffers + OFFSETS, offset)
-        || !put_int64(rows->buffers + TIMESTAMPS, timestamp_us)) {
+    if (rows->wanted & ROWS_TIMESTAMP
+        && (__builtin_mul_overflow(timestamp, (int64_t)1000, &timestamp_us)
+            || !put_int64(rows->buffers + TIMESTAMPS, timestamp_us))) {
+        return 0;
+    }
+    if (!put_int64(rows->buffers + OFFSETS, offset)) {
         return 0;
     }
     rows->count++;
@@ -581,7 +586,7 @@ PyDoc_STRVAR(add_doc,
 "    first, end, limit) -> int | None\n\n"
 "Take the records of one batch whose offsets are in first <= offset < end, up to `limit` of them.\n"
 "The offset of the first such record that was left, -1 if none was. None, and nothing is taken, if\n"
-"the batch is not sound or a time does not fit into microseconds.");
+"the batch is not sound or a wanted time does not fit into microseconds.");
 
 static PyObject *
 rows_add(PyObject *self, PyObject *arguments)
@@ -615,16 +620,13 @@ rows_add(PyObject *self, PyObject *arguments)
     int64_t left = -1;
     for (Py_ssize_t index = 0; index < count; index++) {
         record_t record;
-        int64_t timestamp_us = base_timestamp;
+        int64_t timestamp = base_timestamp;
         if (!read_record(&p, end, &record) || record.offset_delta < 0
             || record.offset_delta > last_delta) {
             goto undo;
         }
         if (append_time == Py_None
-            && __builtin_add_overflow(timestamp_us, record.timestamp_delta, &timestamp_us)) {
-            goto undo;
-        }
-        if (__builtin_mul_overflow(timestamp_us, (int64_t)1000, &timestamp_us)) {
+            && __builtin_add_overflow(timestamp, record.timestamp_delta, &timestamp)) {
             goto undo;
         }
         int64_t offset;
@@ -637,7 +639,7 @@ rows_add(PyObject *self, PyObject *arguments)
         if (rows->count - count_before >= limit) {
             left = left == -1 ? offset : left;
         }
-        else if (!put_row(rows, &record, end, offset, timestamp_us)) {
+        else if (!put_row(rows, &record, end, offset, timestamp)) {
             goto undo;
         }
     }
@@ -750,7 +752,8 @@ static PyMemberDef rows_members[] = {
 };
 
 static PyType_Slot rows_slots[] = {
-    {Py_tp_doc, "Rows(wanted: int)\n\nGathers records as Arrow's columns; 1: keys, 2: values, 4: headers."},
+    {Py_tp_doc, "Rows(wanted: int)\n\nGathers records as Arrow's columns; 1: keys, 2: values, 4: headers,\n"
+"8: timestamps."},
     {Py_tp_new, rows_new},
     {Py_tp_dealloc, rows_dealloc},
     {Py_tp_methods, rows_methods},

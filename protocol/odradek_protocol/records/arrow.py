@@ -29,8 +29,8 @@ COLUMNS = (
     "headers",
 )
 
-_KEY, _VALUE, _HEADERS = 1, 2, 4
-_FLAGS = {"key": _KEY, "value": _VALUE, "headers": _HEADERS}
+_KEY, _VALUE, _HEADERS, _TIMESTAMP = 1, 2, 4, 8
+_FLAGS = {"key": _KEY, "value": _VALUE, "headers": _HEADERS, "timestamp": _TIMESTAMP}
 
 MAX_BYTES = 256 * 1024 * 1024
 """`is_full` from here on. With one more batch (at most 128 MiB by default) no column passes Arrow's
@@ -156,7 +156,7 @@ class ArrowRows:
         )
         if left is None:
             if self._native:
-                _refuse(body, header)
+                _refuse(body_columns(body, header), first, end, limit)
             raise AssertionError("a batch was refused without a reason")
         added = self.count - before
         if added:
@@ -178,9 +178,11 @@ class ArrowRows:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _refuse(body: bytes, header: BatchHeader) -> None:
-    """Raise the error for a batch that the compiled twin refused."""
-    _microseconds(body_columns(body, header).timestamps)
+def _refuse(columns: RecordColumns, first: int, end: int, limit: int) -> None:
+    """Raise the error for a sound batch that the compiled twin refused."""
+    rows = [at for at, offset in enumerate(columns.offsets) if first <= offset < end][:limit]
+    timestamps = [columns.timestamps[at] for at in rows]
+    _microseconds(timestamps, [columns.offsets[at] for at in rows])
 
 
 # --- Columns, in the order of the buffers ---------------------------------------------------------
@@ -280,8 +282,7 @@ class PureRows:
         columns = placed_columns(
             data, count, base_offset, last_offset_delta, base_timestamp, append_time
         )
-        timestamps = _microseconds(columns.timestamps)
-        offsets = columns.offsets
+        timestamps, offsets = columns.timestamps, columns.offsets
         left = -1
         if offsets and not (
             offsets.__class__ is range
@@ -302,9 +303,10 @@ class PureRows:
                 [columns.values[index] for index in chosen],
                 [columns.headers[index] for index in chosen],
             )
+        if self.wanted & _TIMESTAMP:
+            self._timestamps += array("q", _microseconds(timestamps, offsets))
         # array() is fast only with a list.
         self._offsets += array("q", list(offsets))
-        self._timestamps += array("q", timestamps)
         if self.wanted & _KEY:
             self.size_bytes += self._keys.add(columns.keys)
         if self.wanted & _VALUE:
@@ -402,14 +404,16 @@ def _text(name: bytes) -> bytes:
     return name.decode("utf-8", "replace").encode()
 
 
-def _microseconds(timestamps: list[int]) -> list[int]:
+def _microseconds(timestamps: list[int], offsets: Sequence[int]) -> list[int]:
     if not timestamps:
         return []
     lowest, highest = min(timestamps), max(timestamps)
     for extreme in (lowest, highest):
         if not _MIN_MICROSECONDS <= extreme * 1000 <= _MAX_MICROSECONDS:
             raise TimestampBeyondMicroseconds(
-                f"the timestamp {extreme} ms is beyond what Arrow's microseconds hold"
+                f"the timestamp {extreme} ms of the record at offset "
+                f"{offsets[timestamps.index(extreme)]} is beyond what Arrow's microseconds hold; "
+                "columns without timestamp have the record"
             )
     if lowest == highest:
         return [lowest * 1000] * len(timestamps)

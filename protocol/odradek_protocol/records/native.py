@@ -18,7 +18,7 @@ import zlib
 from types import ModuleType
 from typing import Any
 
-EXPECTED_ABI = 7
+EXPECTED_ABI = 8
 """Raised, here and in `_native.c`, with every change of a signature or of what a function
 returns."""
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import budget
 import record_codecs
 from odradek_protocol.records import native, record
-from odradek_protocol.records.arrow import PureRows, TimestampBeyondMicroseconds, _microseconds
+from odradek_protocol.records.arrow import PureRows, TimestampBeyondMicroseconds, _refuse
 from odradek_protocol.records.batch import CorruptBatch
 from odradek_protocol.records.builder import BatchBuilder
 from odradek_protocol.records.encoding import encode_headers, encode_rows
@@ -97,7 +97,7 @@ def gathered(
         left = rows.add(data, count, *place, first, end, limit)
         if left is None:
             # The compiled codec leaves this kind of error to Python code, as in ArrowRows.
-            _microseconds(placed_columns(data, count, *place).timestamps)
+            _refuse(placed_columns(data, count, *place), first, end, limit)
             raise AssertionError("the compiled twin refused what the pure one takes")
     except CorruptBatch as error:
         left = type(error), str(error)
@@ -166,7 +166,7 @@ def test_both_twins_write_the_same_bytes_at_every_width(
     rows: list[Any] = [(NOW + n % 3 * 100, None, value, ()) for n in range(count)]
     told, _, body = appended(compiled.BatchWriter(), rows)
     assert (told, body) == (appended(PureBatchWriter(), rows)[0], body_of(rows))
-    agree(compiled, body, count, (7, count - 1, NOW, None), (7, MAX_INT64, count), 7)
+    agree(compiled, body, count, (7, count - 1, NOW, None), (7, MAX_INT64, count), 15)
 
 
 class _Number(int):
@@ -248,9 +248,9 @@ def test_both_twins_read_sound_records_alike(
     window = (first, draw.draw(st.integers(0, 30)), draw.draw(st.integers(0, 15)))
     place = (draw.draw(st.integers(0, 12)), len(rows) - 1, rows[0][0], draw.draw(st.none() | TIMES))
     data = body_of(rows)
-    agree(compiled, data, len(rows), place, window, draw.draw(st.integers(0, 7)))
+    agree(compiled, data, len(rows), place, window, draw.draw(st.integers(0, 15)))
     count = len(rows) + draw.draw(st.integers(-1, 1))
-    agree(compiled, data, count, place, window, 7)
+    agree(compiled, data, count, place, window, 15)
 
 
 @settings(max_examples=budget.examples(300))
@@ -275,7 +275,7 @@ def test_both_twins_read_damaged_records_alike(
     if draw.draw(st.booleans()):
         place = (5, len(rows) + 2, NOW, None)
     window = (draw.draw(INT64), draw.draw(INT64), draw.draw(st.integers(0, 15)))
-    agree(compiled, bytes(data), len(rows), place, window, 7)
+    agree(compiled, bytes(data), len(rows), place, window, 15)
 
 
 @settings(max_examples=budget.examples(300))
@@ -295,7 +295,7 @@ def test_both_twins_read_any_bytes_alike(
     place: tuple[int, int, int, int | None],
     window: tuple[int, int, int],
 ) -> None:
-    agree(compiled, data, count, place, window, 7)
+    agree(compiled, data, count, place, window, 15)
 
 
 NUMBERS = st.sampled_from(
@@ -343,17 +343,30 @@ def test_both_twins_read_unusual_varints_alike(
     rest = b"\0" + b"".join(fields) + octets
     data = (zigzag_encode(len(rest)) if honest else length) + rest
     for count in (1, 2):
-        agree(compiled, data, count, (0, 2**31 - 1, 0, None), (0, MAX_INT64, 9), 7)
+        agree(compiled, data, count, (0, 2**31 - 1, 0, None), (0, MAX_INT64, 9), 15)
 
 
 def test_both_twins_refuse_timestamps_beyond_microseconds(compiled: ModuleType) -> None:
     data = body_of([(0, b"k", b"v", [])])
     for time, fits in ((MAX_INT64 // 1000, True), (MAX_INT64 // 1000 + 1, False)):
         for place in ((0, 0, time, None), (0, 0, 0, time), (0, 0, -time, None)):
-            agree(compiled, data, 1, place, (0, 9, 9), 7)
-            answer = with_twin(None, lambda: gathered(PureRows(7), data, 1, place, (0, 9, 9)))  # noqa: B023
+            agree(compiled, data, 1, place, (0, 9, 9), 15)
+            answer = with_twin(None, lambda: gathered(PureRows(15), data, 1, place, (0, 9, 9)))  # noqa: B023
             assert (answer[0] == -1) is fits
             assert fits or answer[0][0] is TimestampBeyondMicroseconds
+            agree(compiled, data, 1, place, (0, 9, 9), 7)
+            assert gathered(PureRows(7), data, 1, place, (0, 9, 9))[:2] == (-1, 1)
+
+
+def test_a_time_beyond_microseconds_is_named_with_its_offset(compiled: ModuleType) -> None:
+    times = (NOW, MAX_INT64 // 1000 + 1, NOW)
+    data = body_of([(time, b"k", b"v", []) for time in times])
+    for window in ((0, 99, 9), (10, 99, 9), (12, 99, 9), (0, 11, 9), (0, 99, 1)):
+        agree(compiled, data, 3, (10, 2, NOW, None), window, 15)
+    answer = gathered(PureRows(15), data, 3, (10, 2, NOW, None), (10, 99, 9))
+    assert answer[0][0] is TimestampBeyondMicroseconds
+    assert "of the record at offset 11 " in answer[0][1]
+    assert gathered(PureRows(15), data, 3, (10, 2, NOW, None), (12, 99, 9))[:2] == (-1, 1)
 
 
 def test_both_twins_gather_more_rows_than_a_first_buffer_holds(compiled: ModuleType) -> None:
@@ -361,7 +374,7 @@ def test_both_twins_gather_more_rows_than_a_first_buffer_holds(compiled: ModuleT
         (NOW, b"k%d" % n if n % 3 else None, b"v" * (n % 300), [("a", b"1")] * (n % 4))
         for n in range(3000)
     ]
-    fast, plain = compiled.Rows(7), PureRows(7)
+    fast, plain = compiled.Rows(15), PureRows(15)
     data = body_of(rows)
     for base in (0, 3000, 6000):
         place = (base, 2999, NOW, None)
@@ -384,14 +397,14 @@ def test_the_compiled_twin_refuses_arguments_of_wrong_types(compiled: ModuleType
         (compiled.Place.at, (None,)),
         (compiled.Place.at, (None, "first")),
         (compiled.Rows, ("all",)),
-        (compiled.Rows(7).add, (b"",)),
+        (compiled.Rows(15).add, (b"",)),
     ):
         with pytest.raises(TypeError):
             call(*arguments)
     with pytest.raises(OverflowError):
-        compiled.Rows(7).add(b"", 0, 2**63, 0, 0, None, 0, 0, 0)
+        compiled.Rows(15).add(b"", 0, 2**63, 0, 0, None, 0, 0, 0)
     with pytest.raises(TypeError):
-        compiled.Rows(7).add(b"", 0, 0, 0, 0, "now", 0, 0, 0)
+        compiled.Rows(15).add(b"", 0, 0, 0, 0, "now", 0, 0, 0)
 
 
 def test_records_are_scanned_in_any_buffer(compiled: ModuleType) -> None:

@@ -133,7 +133,7 @@ def _check_rows(body: bytes, header: BatchHeader) -> None:
     place = (header.base_offset, header.last_offset_delta, header.base_timestamp, append_time)
     found = []
     for codec in _TWINS:
-        rows: Any = PureRows(7) if codec is None else codec.Rows(7)
+        rows: Any = PureRows(15) if codec is None else codec.Rows(15)
         try:
             left = rows.add(body, header.record_count, *place, 0, _MAX_OFFSET, 1000)
         except CorruptBatch:
