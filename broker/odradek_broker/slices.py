@@ -405,6 +405,16 @@ class Slices:
         result = self.run(steps)
         return result if isinstance(result, Work) else Deferred.of(result)
 
+    def changed(self, work: Work[T], change: Callable[[T], U | Deferred[U]]) -> U | Work[U]:
+        """The work, and then `change` of its result. It is a `Work` as well, because no request of
+        a connection begins behind one (N-03)."""
+
+        async def steps() -> U:
+            result = change(await work)
+            return await result if isinstance(result, Deferred) else result
+
+        return self.run(steps(), work.context)
+
     async def beside(self, work: Callable[[], T]) -> T:
         """The result of work that takes long and cannot pause: it is done in a thread, one piece
         after the other, and must use nothing that changes meanwhile. For coroutines that run here.

@@ -14,6 +14,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.emulation.profiles import NUM_PARTITIONS, REPLICATION_FACTOR, Profile, TopicRule
 from odradek_broker.node import Node
 from odradek_broker.request import CloseConnection, HandlerReply, RequestContext
+from odradek_broker.slices import Work
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import RESOURCE_TOPIC
 from odradek_protocol.errors import ErrorCode
@@ -62,7 +63,7 @@ def emulated_handlers(
     return changed
 
 
-def _after(reply: Reply, change: Callable[[Any], Any]) -> Reply:
+def _after(node: Node, reply: Reply, change: Callable[[Any], Any]) -> Reply:
     """Apply `change` to the response when the reply is complete. A reply without a response stays
     unchanged."""
 
@@ -73,7 +74,9 @@ def _after(reply: Reply, change: Callable[[Any], Any]) -> Reply:
 
     if not isinstance(reply, Deferred):
         return changed(reply)
-    return changed(reply.result()) if reply.done else reply.map(changed)
+    if reply.done:
+        return changed(reply.result())
+    return node.slices.changed(reply, changed) if isinstance(reply, Work) else reply.map(changed)
 
 
 # --- Topics ---------------------------------------------------------------------------------------
@@ -137,7 +140,7 @@ def _create_topics(
     def add(answer: CreateTopicsResponse) -> None:
         answer.topics += refused
 
-    return _after(handler(node, context, request), add)
+    return _after(node, handler(node, context, request), add)
 
 
 def _create_partitions(
@@ -163,7 +166,7 @@ def _create_partitions(
     def add(answer: CreatePartitionsResponse) -> None:
         answer.results += refused
 
-    return _after(handler(node, context, request), add)
+    return _after(node, handler(node, context, request), add)
 
 
 def _alter_configs(
@@ -202,7 +205,7 @@ def _alter_configs(
     def add(answer: Any) -> None:
         answer.responses += refused
 
-    return _after(handler(node, context, request), add)
+    return _after(node, handler(node, context, request), add)
 
 
 # --- Produced batches -----------------------------------------------------------------------------
@@ -245,7 +248,7 @@ def _produce(
     def add(answer: ProduceResponse) -> None:
         answer.responses += refused
 
-    return _after(handler(node, context, request), add)
+    return _after(node, handler(node, context, request), add)
 
 
 def _codec(records: Any) -> int:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Lock
-from typing import Any, Self
+from typing import Any
 
 import structlog
 
@@ -22,6 +22,7 @@ from odradek_broker.request import CloseConnection, HandlerReply, RequestContext
 from odradek_broker.server.dispatch import Handler
 from odradek_broker.server.http_messages import HttpError, Order, number_of
 from odradek_broker.server.under_test import TakesOrders
+from odradek_broker.slices import Work
 from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.message import Message
 from odradek_testkit.fault_control.answers import ANSWERED_FIRST, named_in, refuse, spoil
@@ -200,7 +201,7 @@ class FaultControl:
             return handler(node, context, request)
         if api.key in ANSWERED_FIRST:
             reply = handler(node, context, request)
-            return _Flow.after(reply, lambda answer: self._spoilt(api, context, answer))
+            return self._after(reply, lambda answer: self._spoilt(api, context, answer))
         rule = self._met(api, context, request)
         if rule is None:
             return handler(node, context, request)
@@ -209,7 +210,7 @@ class FaultControl:
         if rule.action is FaultEffect.CUT and not rule.handled:
             return CloseConnection(_TEXT)
         reply = handler(node, context, request)
-        return _Flow.after(reply, lambda answer: self._late(rule, answer))
+        return self._after(reply, lambda answer: self._late(rule, answer))
 
     def _met(self, api: Api, context: RequestContext, message: Message) -> FaultRule | None:
         named = named_in(message, self._node.metadata.topic_name)
@@ -241,7 +242,17 @@ class FaultControl:
                 getattr(answer, parts).extend(rows)
             return answer
 
-        return _Flow.after(handler(self._node, context, request), together)
+        return self._after(handler(self._node, context, request), together)
+
+    def _after(self, reply: Reply, change: Callable[[HandlerReply], Reply]) -> Reply:
+        """The reply that `change` returns for `reply`, immediately or when `reply` arrives."""
+        if not isinstance(reply, Deferred):
+            return change(reply)
+        if reply.done:
+            return change(reply.result())
+        if isinstance(reply, Work):
+            return self._node.slices.changed(reply, change)
+        return _Flow(reply, change)
 
     def _spoilt(self, api: Api, context: RequestContext, answer: HandlerReply) -> Reply:
         if not isinstance(answer, Message):
@@ -278,21 +289,15 @@ class _Flow(Deferred[HandlerReply]):
 
     __slots__ = ("_waits_for",)
 
-    @classmethod
-    def after(cls, reply: Reply, change: Callable[[HandlerReply], Reply]) -> Reply:
-        """The reply that `change` returns for `reply`, immediately or when `reply` arrives."""
-        if not isinstance(reply, Deferred):
-            return change(reply)
-        if reply.done:
-            return change(reply.result())
-        flow = cls()
-        flow._wait(reply, lambda answer: flow._changed(change(answer)))
-        return flow
+    def __init__(
+        self, reply: Deferred[HandlerReply], change: Callable[[HandlerReply], Reply]
+    ) -> None:
+        super().__init__()
+        self._wait(reply, lambda answer: self._changed(change(answer)))
 
-    def _wait(self, reply: Deferred[HandlerReply], then: Callable[[HandlerReply], None]) -> Self:
+    def _wait(self, reply: Deferred[HandlerReply], then: Callable[[HandlerReply], None]) -> None:
         self.on_abandon = reply.abandon
         reply.then(then)
-        return self
 
     def _changed(self, reply: Reply) -> None:
         if isinstance(reply, Deferred):

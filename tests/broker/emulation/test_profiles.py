@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from node_world import SoonScheduler
 from odradek_broker.config.broker import parse_config
 from odradek_broker.config.types import BrokerConfigError
+from odradek_broker.deferred import Deferred
 from odradek_broker.emulation.profiles import PROFILES
 from odradek_broker.emulation.served import served_apis
-from odradek_broker.server.emulated_handlers import _broken_rule, _values_of
+from odradek_broker.request import RequestContext
+from odradek_broker.server.emulated_handlers import _broken_rule, _values_of, emulated_handlers
+from odradek_broker.slices import Slices, Work
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
 from odradek_protocol.message import Versions
 from odradek_protocol.schemas.create_topics import CreatableReplicaAssignment, CreatableTopic
+from odradek_protocol.schemas.produce import ProduceRequest, ProduceResponse
 
 #: APIs that a profile has only in versions that Kafka 4.0 removed.
 TOO_OLD = {("event-hubs", ApiKey.OFFSET_FOR_LEADER_EPOCH)}
@@ -90,3 +98,23 @@ def test_a_limit_of_partitions_also_counts_assigned_partitions(
         ]
     broken = _broken_rule(PROFILES["event-hubs"], _values_of(topic))
     assert (broken is not None and broken[0] is ErrorCode.INVALID_PARTITIONS) == refused
+
+
+def test_n03_a_changed_answer_that_takes_slices_is_a_work_as_well() -> None:
+    """A session begins the next Produce behind every other unfinished answer to a Produce."""
+    turns = SoonScheduler()
+    node: Any = SimpleNamespace(slices=Slices(lambda: 0, turns))
+    checked: Deferred[ProduceResponse] = Deferred()
+
+    async def steps() -> ProduceResponse:
+        return await checked
+
+    def handle(*_: object) -> Any:
+        return node.slices.run(steps())
+
+    emulated = emulated_handlers(PROFILES["event-hubs"], dict.fromkeys(ApiKey, handle))
+    reply = emulated[ApiKey.PRODUCE](node, RequestContext(9, None, "", 1), ProduceRequest())
+    assert isinstance(reply, Work)
+    checked.resolve(ProduceResponse())
+    turns.run()
+    assert reply.done

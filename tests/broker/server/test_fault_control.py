@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from broker_in_loop import RunningBroker, StartBroker
+from logs import make_batch
 from odradek_broker.config.broker import parse_config
 from odradek_broker.platform.machine import RealFile
 from odradek_broker.server import http_messages
 from odradek_broker.server.dispatch import HANDLERS
 from odradek_broker.server.host import RealHost
 from odradek_broker.server.server import Server
+from odradek_broker.storage.validation import AT_ONCE_BYTES
+from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest
 from odradek_protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
@@ -163,6 +166,18 @@ async def test_the_delay_fault_answers_later_and_in_order(tested: RunningBroker)
     client.send(MetadataRequest(topics=[]), 9)
     assert (await client.receive()).error_code
     assert (await client.receive()).brokers
+
+
+async def test_n03_no_batch_overtakes_a_large_one_whose_answer_is_delayed(
+    tested: RunningBroker,
+) -> None:
+    client = await ready(tested)
+    order(tested, "delay", api="Produce", ms=1, times=1)
+    large = make_batch(2, value=bytes(AT_ONCE_BYTES), codec=Codec.ZSTD)
+    for batch in (large, make_batch(1)):
+        client.send(produce_request("t", bytearray(batch)), 9)
+    answers = [(await client.receive()).responses[0].partition_responses[0] for _ in range(2)]
+    assert [(each.error_code, each.base_offset) for each in answers] == [(0, 0), (0, 2)]
 
 
 async def test_the_fail_fault_answers_metadata_of_a_topic_with_an_error(
