@@ -267,7 +267,12 @@ class CommitJournal:
     def start(self, request: Callable[[Any], None]) -> None:
         """Allow the use of the journal, after all logs were recovered and made durable. `request`:
         see `GroupCommit.request`."""
-        self.replay = None
+        if self.replay is not None:
+            # Records that no log has got back, because a log has lost synced bytes before them,
+            # would fit when it has grown again. A disk without room may refuse the removal.
+            self.replay = None
+            with suppress(OSError):
+                self.remove()
         if self._bytes_max:
             self._request = request
         else:

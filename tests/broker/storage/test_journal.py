@@ -589,6 +589,31 @@ def test_l50_files_are_synced_if_the_journal_cannot_be_created() -> None:
     assert not any(JOURNAL in path and files.content(path) for path in files.paths())
 
 
+def test_l52_records_behind_lost_synced_bytes_do_not_come_back_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log has lost bytes that only its file had, and grows again to where the journal's records
+    began, before there is a new journal."""
+    log = world.create("t", IDS[0])
+    path, size_bytes = log.segments[-1].path, log.segments[-1].size_bytes
+    append(log, make_batch(1, value=b"o" * 70_000))
+    world.flush(log)
+    append(log, make_batch(1, value=b"journal"))
+    world.flush(log)
+    world.files.crash()
+    world.files.put(path, world.files.content(path)[:size_bytes])
+    world.start()
+    monkeypatch.setattr(world.directory.journal, "_grow", lambda: None)
+    found = world.logs.get("t", 0)
+    assert found is not None
+    append(found, make_batch(1, value=b"n" * 70_000))
+    world.flush(found)
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None
+    assert values(found) == {1: b"n" * 70_000}
+
+
 def test_l52_a_journal_that_is_switched_off_is_applied_and_removed(world: World) -> None:
     log = world.create("t", IDS[0])
     append(log)
