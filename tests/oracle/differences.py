@@ -168,6 +168,18 @@ DIFFERENCES: tuple[Difference, ...] = (
         _DELETED,
     ),
     Difference(
+        "offsets-by-time-below-a-deleted-segment",
+        tuple(f"{step}.*" for step in (1, 2)),
+        "ListOffsets for a timestamp finds the first record that DeleteRecords has not deleted; Kafka "
+        "finds none while the segment with the deleted records is still on the disk.",
+    ),
+    Difference(
+        "offsets-stable-in-a-deleted-part-of-a-batch",
+        ("1.*.offset", "2.*.last_stable_offset"),
+        "The last stable offset is never below the log start; in Kafka it may be, after DeleteRecords "
+        "up to the middle of a batch of an open transaction.",
+    ),
+    Difference(
         "fetch-with-limits-below-zero",
         tuple(f"{step}.answer.responses.0.partitions.0.*" for step in (0, 2, 4)),
         _BELOW_ZERO,

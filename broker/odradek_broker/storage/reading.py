@@ -393,10 +393,12 @@ def _latest_timestamp(
     # If no record has a timestamp, the first record has the largest one, -1.
     holder = max(last_offset, log_start_offset)
     wanted = _Wanted(log_start_offset, upper_bound, largest)
-    return with_rebuild(
+    found = with_rebuild(
         chosen,
         lambda: _find_record(chosen, chosen.indexes.position_of(holder), wanted, known),
     )
+    # The header of a batch may claim a timestamp that none of its records has.
+    return found if found is not None and found[1] == largest else None
 
 
 def _largest_in_segment(

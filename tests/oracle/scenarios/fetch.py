@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.oracle.scenarios.transactions import add_partitions
 from tests.oracle.script import (
     NO_SUCH_ID,
     THEN_MS,
@@ -14,7 +15,9 @@ from tests.oracle.script import (
     Send,
     Step,
     fetch_body,
+    produce_body,
     produced,
+    producer,
     scenarios_of,
     topic,
 )
@@ -445,6 +448,58 @@ SCENARIOS = [
             versions="7-8",
         )
         for name, ms in (("too-large", THEN_MS + 9000), ("too-small", 5))
+    ),
+    *(
+        _listed(
+            f"offsets-of-largest-timestamp-claimed-as-appended-{name}",
+            produced(
+                Batch(["x"], timestamp_ms=THEN_MS, header={"max_timestamp": ms, "attributes": 8})
+            ),
+            list_offset(-3),
+            list_offset(THEN_MS),
+            list_offset(5),
+            versions="7-8",
+        )
+        for name, ms in (("too-large", THEN_MS + 9000), ("too-small", 5))
+    ),
+    Scenario(
+        "offsets-by-time-below-a-deleted-segment",
+        "ListOffsets",
+        [
+            *topic(configs={"segment.ms": "1000"}),
+            produced(Batch(["a", "b"], timestamp_ms=THEN_MS)),
+            produced(Batch(["c"], timestamp_ms=THEN_MS + 5000)),
+            delete_records(2),
+            *(list_offset(THEN_MS + ms) for ms in (0, 1, 2, 6000)),
+        ],
+        versions="8",
+    ),
+    Scenario(
+        "offsets-stable-in-a-deleted-part-of-a-batch",
+        "ListOffsets",
+        [
+            *topic(),
+            *producer(),
+            add_partitions(version=3, quiet=True),
+            Ask(
+                "Produce",
+                produce_body(
+                    Batch(
+                        ["a", "b", "c"],
+                        producer_id="$pid",
+                        producer_epoch="$pid_epoch",
+                        base_sequence=0,
+                        transactional=True,
+                    ),
+                    transactional_id="@id",
+                ),
+                quiet=True,
+            ),
+            delete_records(2),
+            list_offset(-1, isolation=1),
+            Ask("Fetch", fetch_body(offset=2, isolation_level=1), version=12),
+        ],
+        versions="8",
     ),
     *(
         Scenario(
