@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.oracle.group_steps import group
+from tests.oracle.scenarios.fetch import delete_records
+from tests.oracle.scenarios.transactions import add_partitions, end_transaction
 from tests.oracle.script import (
     NO_SUCH_ID,
     Ask,
     Batch,
     Step,
     Wait,
+    produce_body,
     produced,
     producer,
     scenarios_of,
@@ -166,6 +169,30 @@ def _nothing(epoch: int, **more: Any) -> Ask:
 _EARLIEST = _configured(share_auto_offset_reset="earliest")
 _FIVE, _THREE = Batch(list("abcde")), Batch(list("fgh"))
 _START: list[Step] = [_ON, *topic(), _EARLIEST, *_joined()]
+_ABORTED: list[Step] = [
+    *_START,
+    _configured(share_isolation_level="read_committed"),
+    *producer(),
+    add_partitions(version=3, quiet=True),
+    *(
+        Ask(
+            "Produce",
+            produce_body(
+                Batch(
+                    list("abc"),
+                    producer_id="$pid",
+                    producer_epoch="$pid_epoch",
+                    base_sequence=sequence,
+                    transactional=True,
+                ),
+                transactional_id="@id",
+            ),
+            quiet=True,
+        )
+        for sequence in (0, 3)
+    ),
+    end_transaction(False, version=4, quiet=True),
+]
 FILLED: list[Step] = [*_START, produced(_FIVE), produced(_THREE)]
 _ONE_BATCH: list[Step] = [*_START, produced(Batch(list("abcdefgh")))]
 _TWO_PARTITIONS: list[Step] = [_ON, *topic(partitions=2), _EARLIEST, *_joined()]
@@ -524,6 +551,18 @@ _ACKNOWLEDGE = scenarios_of(
             share_fetch(1, {}, member="n", on="b", quiet=True),
             share_acknowledge(4, (0, 1, [_ACCEPT])),
             share_acknowledge(2, (0, 1, [_ACCEPT]), member="n", on="b"),
+        ],
+        ("share-acknowledge-what-was-aborted", "ShareAcknowledge"): [
+            *_ABORTED,
+            share_fetch(0, quiet=True),
+            share_acknowledge(1, (1, 1, [_RELEASE])),
+            share_acknowledge(2, (9, 9, [_RELEASE])),
+        ],
+        ("share-acknowledge-below-what-was-aborted", "ShareAcknowledge"): [
+            *_ABORTED,
+            delete_records(3),
+            share_fetch(0, quiet=True),
+            share_acknowledge(1, (1, 4, [_RELEASE])),
         ],
         ("share-acknowledge-renews", "ShareAcknowledge", "2"): [
             *_ACQUIRED,
