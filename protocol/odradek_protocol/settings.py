@@ -28,7 +28,8 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True)
 class Check:
-    """A condition on parsed values, and its text for people."""
+    """A condition on parsed values, and its text for people. `accepts` of a broker's setting may
+    raise ValueError that says what is wrong."""
 
     text: str
     accepts: Callable[[Any], bool]

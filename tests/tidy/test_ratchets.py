@@ -22,12 +22,12 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_359
+CORE_LINES_MAX = 120_467
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_156,
     "odradek_broker": 5_463,
-    "odradek_broker.config": 4_354,
+    "odradek_broker.config": 4_454,
     "odradek_broker.coordinator": 17_142,
     "odradek_broker.explain": 3_897,
     "odradek_broker.handlers": 9_245,
@@ -65,7 +65,7 @@ HOMONYMS_MAX = 29
 LONG_CONSTRUCTORS_MAX = 30
 LONG_CONSTRUCTOR_ARGUMENTS = 7
 #: The reads of the product's private members in tests.
-PRIVATE_READS_OF_TESTS_MAX = 355
+PRIVATE_READS_OF_TESTS_MAX = 357
 #: Places of six lines in the product that have the shape of another place, for each 100 files.
 TWINS_PER_100_FILES_MAX = 886
 TWIN_LINES = 6

@@ -10,6 +10,7 @@ length of the text, but has no counterpart for some expressions.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +39,7 @@ def _alike(characters: str) -> dict[str, str]:
 
 
 _PYTHON_ESCAPES = {
-    **_alike("dDwWsSbBtnrfaA\\0123456789xu"),
+    **_alike("dDwWsSbBtnrfaA\\xu"),
     "e": r"\x1b",
     "z": r"\Z",
     "Z": _AT_END,
@@ -59,8 +60,17 @@ _RE2 = _Dialect(
     {**_alike("dDwWtnrfa\\x"), "e": r"\x1b", "s": "[:space:]", "S": "[:^space:]"},
 )
 _RE2_FIRST = _RE2._replace(at_end=rf"()(?:\r\n|[{LINE_ENDS}])?\z")
+#: An octal number has one to three digits behind the zero.
+_ESCAPED = r"0(?:[0-3][0-7]{2}|[0-7]{1,2})|."
+_QUANTIFIER = re.compile(
+    r"(?:(?P<sign>[*+?])|\{(?P<least>\d+)(?P<open>,)?(?P<most>\d*)\})[+?]?", re.ASCII
+)
+_IN_CLASS = re.compile(_ESCAPED, re.DOTALL)
+#: Python reads three digits as an octal number.
+_REFERENCE_DIGITS = 2
+_SIGNS: Mapping[str, tuple[int, float]] = {"*": (0, math.inf), "+": (1, math.inf), "?": (0, 1)}
 _TOKEN = re.compile(
-    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\(?P<escaped>.)|\(\?(?P<group><(?![=!])|[=!:>]|<[=!]|[a-zA-Z-]*[:)])"
+    rf"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\(?P<escaped>[1-9][0-9]*|{_ESCAPED})|\(\?(?P<group><(?![=!])|[=!:>]|<[=!]|[a-zA-Z-]*[:)])"
     r"|(?P<class>\[)|(?P<odd>\(\?|\{(?!\d+(?:,\d*)?\}))|(?P<other>.)",
     re.DOTALL,
 )
@@ -85,7 +95,7 @@ class Linear(NamedTuple):
 
 def compile_linear(pattern: str) -> Linear | None:
     """The same expression for RE2; None if RE2 has no counterpart, or is not installed."""
-    if "(?i" in pattern or _may_repeat_nothing(pattern):
+    if "(?i" in pattern or repetitions(pattern).of_nothing:
         # RE2 ignores the case of all letters, and has other groups after a repetition of nothing.
         return None
     try:
@@ -105,33 +115,98 @@ def compile_linear(pattern: str) -> Linear | None:
         return None
 
 
-def _may_repeat_nothing(pattern: str) -> bool:
-    parser: Any = re._parser  # type: ignore[attr-defined]
+class Repetitions(NamedTuple):
+    """What an expression repeats. `of_nothing`: something that may be empty; `nested`: something
+    that has a repetition or alternatives, for which a matcher that tries one after the other may
+    take an exponential time."""
 
-    def repeats(parsed: Any) -> bool:
-        if isinstance(parsed, parser.SubPattern):
-            for operator, given in parsed:
-                is_repeat = operator in (parser.MAX_REPEAT, parser.MIN_REPEAT)
-                if is_repeat and given[1] > 1 and given[2].getwidth()[0] == 0:
-                    return True
-                if repeats(given):
-                    return True
-        return isinstance(parsed, list | tuple) and any(map(repeats, parsed))
+    of_nothing: bool
+    nested: bool
 
-    return repeats(parser.parse(_translated(pattern, _PYTHON), re.ASCII))
+
+class _Group:
+    """An open group: whether an alternative may be empty, whether the present one may be, and
+    whether there are repetitions or alternatives in it. `looks`: it looks around."""
+
+    def __init__(self, looks: bool) -> None:
+        self.looks = looks
+        self.empty = self.varies = False
+        self.present_empty = True
+
+
+def repetitions(pattern: str) -> Repetitions:
+    """The repetitions of an expression that `compile_java` accepts."""
+    of_nothing = nested = False
+    groups, position = [_Group(looks=False)], 0
+    while position < len(pattern):
+        token = _token(pattern, position)
+        position = token.end()
+        if token["class"] is not None:
+            position, _ = _class(pattern, position, _PYTHON)
+        item = _item(token, groups)
+        if item is None:
+            continue
+        empty, varies = item
+        count = _QUANTIFIER.match(pattern, position)
+        if count is not None:
+            position = count.end()
+            least, most = _bounds(count)
+            of_nothing |= most > 1 and empty
+            nested |= most > 1 and varies
+            varies |= most > least
+            empty |= not least
+        groups[-1].present_empty &= empty
+        groups[-1].varies |= varies
+    return Repetitions(of_nothing, nested)
+
+
+def _item(token: re.Match[str], groups: list[_Group]) -> tuple[bool, bool] | None:
+    """What a quantifier behind the token would repeat: whether it may be empty, and whether it has
+    repetitions or alternatives. None if the token begins a group or an alternative."""
+    sign = token["other"]
+    if token["group"] is not None or sign == "(":
+        if not (token["group"] or "").endswith(")"):
+            groups.append(_Group(looks=token["group"] in ("=", "!", "<=", "<!")))
+        return None
+    if sign == "|":
+        groups[-1].empty |= groups[-1].present_empty
+        groups[-1].present_empty = groups[-1].varies = True
+        return None
+    if sign == ")":
+        group = groups.pop()
+        return group.looks or group.empty or group.present_empty, group.varies
+    if token["quoted"] is not None:
+        groups[-1].present_empty &= len(token["quoted"]) < 2
+        return not token["quoted"], False
+    return sign in ("^", "$") or (token["escaped"] or " ")[0] in "bBAzZ123456789", False
+
+
+def _bounds(count: re.Match[str]) -> tuple[int, float]:
+    """How often something is repeated at least and at most."""
+    if count["sign"]:
+        return _SIGNS[count["sign"]]
+    least = int(count["least"])
+    if count["most"]:
+        return least, int(count["most"])
+    return least, math.inf if count["open"] else least
 
 
 def _translated(pattern: str, dialect: _Dialect) -> str:
     made: list[str] = []
-    position, dot = 0, dialect.any
+    position, dot, groups = 0, dialect.any, 0
     while position < len(pattern):
-        token = _TOKEN.match(pattern, position)
-        assert token is not None, "the last alternative matches every character"
+        token = _token(pattern, position)
         position = token.end()
+        groups += token[0] in ("(", "(?<")
         if token["quoted"] is not None:
             made.append(re.escape(token["quoted"]))
         elif token["escaped"] is not None:
-            made.append(_escape(token["escaped"], dialect.escapes))
+            refers = dialect is _PYTHON and token["escaped"][0] in "123456789"
+            made.append(
+                _reference(token["escaped"], groups)
+                if refers
+                else _escape(token["escaped"], dialect.escapes)
+            )
         elif token["odd"] is not None:
             raise ValueError(f"{pattern!r} has {token['odd']!r} without what must follow it")
         elif token["class"] is not None:
@@ -152,9 +227,27 @@ def _translated(pattern: str, dialect: _Dialect) -> str:
     return "".join(made)
 
 
+def _token(pattern: str, position: int) -> re.Match[str]:
+    token = _TOKEN.match(pattern, position)
+    assert token is not None, "the last alternative matches every character"
+    return token
+
+
+def _reference(digits: str, groups: int) -> str:
+    """A reference to a group: it takes as many digits as make a group that is there already."""
+    end = 1
+    while end < len(digits) and int(digits[: end + 1]) <= groups:
+        end += 1
+    if end > _REFERENCE_DIGITS:
+        raise ValueError(f"\\{digits[:end]} is not supported in a regular expression here")
+    return rf"(?:\{digits[:end]}){digits[end:]}"
+
+
 def _escape(character: str, escapes: Mapping[str, str]) -> str:
     if character in escapes:
         return escapes[character]
+    if len(character) > 1 and character[0] == "0":
+        return f"\\x{int(character, 8):02x}"
     if character.isascii() and character.isalnum():
         raise ValueError(f"\\{character} is not supported in a regular expression here")
     return re.escape(character)
@@ -178,8 +271,9 @@ def _class(pattern: str, position: int, dialect: _Dialect) -> tuple[int, str]:
                 " supported"
             )
         if character == "\\":
-            position += 1
-            made.append(_escape(pattern[position : position + 1], dialect.in_class))
+            escaped = _IN_CLASS.match(pattern, position + 1)
+            made.append(_escape(escaped[0] if escaped else "", dialect.in_class))
+            position = escaped.end() - 1 if escaped else position
         else:
             # At the beginning, and twice in a row, these signs are warnings of Python.
             plain = position == first or pattern[position - 1] == character

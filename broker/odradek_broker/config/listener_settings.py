@@ -43,10 +43,7 @@ def _store_type(what: str) -> Any:
 
 
 def _are_rules(text: str) -> bool:
-    try:
-        parse_rules(text)
-    except ValueError:
-        return False
+    parse_rules(text)
     return True
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from odradek_broker.config.java_patterns import Linear, compile_java, compile_linear
+from odradek_broker.config.java_patterns import Linear, compile_java, compile_linear, repetitions
 from odradek_protocol.lazy_dataclass import dataclass
 
 _DEFAULT = "DEFAULT"
@@ -26,6 +26,12 @@ RULE_STEPS_MAX = 3_000_000
 #: The limit of names for patterns that only Python's matcher knows, which may take a time that
 #: grows with a high power of the length.
 BACKTRACKED_CHARACTERS_MAX = 256
+
+_REMEDY = (
+    "RE2 (pip install 'odradek[regex]') takes no longer for it, but has nothing for look-around,"
+    " groups that must be equal, possessive repetitions, repetitions of what may be empty, (?i), and"
+    " $ before the end"
+)
 
 #: A text, or the number of a group.
 Piece = str | int
@@ -145,7 +151,13 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
 def _rule(pattern: str, replacement: str, case: str) -> MappingRule:
     compiled = compile_java(pattern)
     pieces = tuple(_pieces(compiled, replacement))
-    return MappingRule(compiled, pieces, case, compile_linear(pattern))
+    linear = compile_linear(pattern)
+    if linear is None and repetitions(pattern).nested:
+        raise ValueError(
+            f"{pattern!r} repeats what has repetitions or alternatives itself, and some names could take"
+            f" years; {_REMEDY}"
+        )
+    return MappingRule(compiled, pieces, case, linear)
 
 
 def _pieces(pattern: re.Pattern[str], replacement: str) -> list[Piece]:

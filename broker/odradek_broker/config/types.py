@@ -144,9 +144,13 @@ def read_value(key: str, text: str | None, kind: ConfigType, check: Check = ANYT
     except ValueError:
         shown = "(hidden)" if kind is ConfigType.PASSWORD and text is not None else text
         raise BrokerConfigError(key, shown, allowed_text(kind, check)) from None
-    if not check.accepts(value):
-        raise BrokerConfigError(key, text, allowed_text(kind, check))
-    return value
+    try:
+        if check.accepts(value):
+            return value
+        why = ""
+    except ValueError as problem:
+        why = f": {problem}"
+    raise BrokerConfigError(key, text, allowed_text(kind, check) + why)
 
 
 def has_empty_parts(text: str) -> bool:
