@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from odradek_broker.deferred import Deferred
@@ -287,7 +287,9 @@ class _ProducerQueue:
         if code is _E.CONCURRENT_TRANSACTIONS and self._pause():
             return None
         if code is not _E.NONE and code not in TRANSIENT_ERRORS:
-            _producers(first).verifications.refuse(first.producer_id)
+            # A log that was deleted or went offline meanwhile has no sequences to remember.
+            with suppress(StorageError):
+                _producers(first).verifications.refuse(first.producer_id)
         return code
 
     def _begin_verification(self, first: UnverifiedAppend) -> None:

@@ -497,16 +497,25 @@ async def test_p23_a_late_success_of_acks_0_is_not_answered(
     assert (codes(response), offsets(response)) == ([E.NONE], [1])
 
 
+@pytest.mark.parametrize(
+    ("verdict", "answered"),
+    [(E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION), (E.INVALID_TXN_STATE, E.INVALID_TXN_STATE)],
+)
 async def test_a_topic_deleted_during_a_verification_is_unknown(
-    client: RawClient, broker: RunningBroker, verifier: FakeVerifier
+    client: RawClient,
+    broker: RunningBroker,
+    verifier: FakeVerifier,
+    verdict: ErrorCode,
+    answered: ErrorCode,
 ) -> None:
     verifier.holding = True
     client.send(transactional_produce(transactional_batch(0)), 12)
     await until(lambda: verifier.held)
     other = await broker.client()
     await other.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 5)
-    verifier.release()
-    assert codes(await client.receive()) == [E.UNKNOWN_TOPIC_OR_PARTITION]
+    verifier.release(verdict)
+    assert codes(await client.receive()) == [answered]
+    assert not broker.node.verification.waiting
 
 
 # --- transaction.partition.verification.enable ---
