@@ -115,7 +115,7 @@ class LostMetadataWorkload:
             return
         content = bytes(disk.content(_LOG))
         begins = [position for position, _ in iter_batches(content)]
-        lost = random.randint(0, min(_LOST_BATCHES_MAX, len(begins) - 1))
+        lost = random.randint(0, max(min(_LOST_BATCHES_MAX, len(begins) - 1), 0))
         if lost:
             self._world.broker.cut_topics.add(METADATA_TOPIC)
             disk.put(_LOG, content[: begins[-lost] + random.choice((0, 0, 1, 70))])
