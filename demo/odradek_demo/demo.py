@@ -113,8 +113,8 @@ def demo(
             story.print(f"  {line}", markup=False)
         fail("the result of Spark is not that of the computation without Kafka and Spark")
     story.print(
-        f"[bold green]Spark's numbers are those of plain Python.[/] "
-        f"{time.monotonic() - started:.0f} s, and nothing is left behind."
+        f"[bold green]Spark's numbers equal those of plain Python.[/] "
+        f"The demo took {time.monotonic() - started:.0f} s and leaves nothing behind."
     )
 
 
@@ -174,7 +174,7 @@ def _start_console(
     child = ConsoleChild(address)
     open_things.callback(child.end)
     child.begin(bootstrap)
-    story.print(f"   the console shows it all on {child.address}", soft_wrap=True)
+    story.print(f"   the console shows all of it: {child.address}", soft_wrap=True)
 
 
 def _wait(story: Console) -> None:
@@ -276,7 +276,7 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
     """
     from pyspark_odradek.session import SHORT_JOB_OPTIONS, session, shut_down
 
-    _step(story, 4, 'A Spark job reads them with format("odradek"), and writes its result so')
+    _step(story, 4, 'A Spark job reads the topic and writes its result, both with format("odradek")')
     scratch = folder / "spark"
     scratch.mkdir()
     started = time.monotonic()

@@ -183,7 +183,7 @@ def test_the_whole_demo_needs_no_java_and_leaves_nothing_behind(
     run = run_demo(here, "--records", "1000", PATH=str(tools), JAVA_HOME="", TMPDIR=str(scratch))
     assert run.returncode == 0, run.stderr
     assert "1,000 acknowledged" in run.stderr
-    assert "Spark's numbers are those of plain Python" in run.stderr
+    assert "Spark's numbers equal those of plain Python" in run.stderr
     assert "Flights from New York City" in run.stdout
     assert "WARN" not in run.stdout + run.stderr
     assert list(here.iterdir()) == []
