@@ -30,6 +30,8 @@ Fields = dict[str, Value | None]
 EVENTS_MAX = 5_000
 SUBJECT_EVENTS_MAX = 500
 BYTES_MAX = 8 * 1024 * 1024
+#: The number of events that `Ring.newest` takes at first.
+_FIRST_LOOK = 64
 #: The limits of the characters of a text and of the elements of a list. "and 7 more" replaces the
 #: rest of a list.
 TEXT_MAX = 300
@@ -196,11 +198,21 @@ class Ring(Generic[S, E]):
         return SubjectHistory(events, max(since_ms, history.dropped_ms), history.dropped)
 
     def newest(self, after: int) -> Iterator[tuple[int, S, E]]:
-        """The events with numbers above `after`, newest first, with number and subject."""
-        for number, (subject, event, _) in reversed(self._events.items()):
-            if number <= after:
+        """The events with numbers above `after`, newest first, with number and subject. The caller
+        may pause: events that are added meanwhile are left out, and dropped ones may be."""
+        before, most = sys.maxsize, _FIRST_LOOK
+        while True:
+            part: list[tuple[int, S, E]] = []
+            for number, (subject, event, _) in reversed(self._events.items()):
+                if number <= after or len(part) == most:
+                    break
+                if number < before:
+                    part.append((number, subject, event))
+            if not part:
                 return
-            yield number, subject, event
+            yield from part
+            # Each look passes over the events of those before, so it takes twice as many.
+            before, most = part[-1][0], 2 * most
 
     def _drop_first_of(self, history: _Subject) -> None:
         _, event, size_bytes = self._events.pop(history.numbers.popleft())

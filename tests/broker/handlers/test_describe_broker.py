@@ -8,6 +8,7 @@ import pytest
 
 from acl_rules import Rule, RuleList
 from broker_in_loop import RunningBroker, StartBroker
+from interleaved import InterleavedBroker
 from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.explain.problems import EACH_MAX
 from odradek_broker.explain.sentences import EventKind
@@ -281,3 +282,33 @@ async def test_a23_the_history_has_the_reason_of_a_close_by_the_broker(
     assert found.events[-1].text.endswith(
         "requests: nothing was sent for long (connections.max.idle.ms)"
     )
+
+
+def test_a22_n57_events_that_are_recorded_during_the_answer_do_not_end_it() -> None:
+    """The connection was closed, because the answer walked over a history that grew."""
+    broker = InterleavedBroker(log_durability="page-cache")
+    node = broker.node
+    histories = [
+        node.group_history,
+        node.producer_history,
+        node.transaction_history,
+        node.connections.history,
+    ]
+
+    def record(number: int) -> None:
+        for history in histories:
+            history.record(f"s{number}", EventKind.MEMBER_LEFT)
+
+    for number in range(500):
+        record(number)
+    asked = broker.begin(
+        DescribeBrokerRequest(sections=[each.value for each in Section], limit=1_000)
+    )
+    turns = 0
+    while not asked.done:
+        turns += 1
+        record(-turns)
+        broker.soon.turn()
+    assert turns > 10
+    numbers = [event.number for event in asked.answer.events]
+    assert len(numbers) == 1_000 and numbers == sorted(set(numbers))
