@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import gc
 import json
 import os
@@ -566,6 +567,31 @@ def test_a_full_disk_is_one_line_on_stderr_with_the_file(
         f"odradek: cannot serve: {path}: No space left on device; make room on its disk\n"
     )
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"0\n127.0.0.1:1\n",  # a signal to process 0 ends the whole process group
+        b"-1\n127.0.0.1:1\n",
+        b"99999999999999999999\n127.0.0.1:1\n",
+        "\u00b2\n127.0.0.1:1\n".encode(),
+        b"4711\nno address\n",
+        b"4711\n127.0.0.1:99999\n",
+        b"4711\n\x1b]0;owned\x07:1\n",
+    ],
+)
+def test_a_pid_file_with_other_lines_names_no_broker(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "odradek.pid"
+    path.write_bytes(content)
+    with path.open("rb") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        assert PidFile(tmp_path).read() is None
+
+
+def test_a_pipe_in_place_of_the_pid_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "odradek.pid")
+    assert PidFile(tmp_path).read() is None
 
 
 def test_a_pid_file_is_written_on_a_full_disk(

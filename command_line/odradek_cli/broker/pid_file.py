@@ -12,15 +12,20 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from odradek_protocol.settings import INT32_MAX
+
 PID_FILE = "odradek.pid"
 _LINK_SUFFIX = ".link"
 LOG_FILE = "odradek.log"
 
+_LINES = re.compile(rb"([1-9][0-9]{0,9})\n([!-~]+:([0-9]{1,5}))\n")
+_PORT_MAX = 65_535
 #: The time to wait for the lock. A status query holds the lock only for a moment; a lock that lasts
 #: longer belongs to another broker.
 _CLAIM_TIMEOUT_S = 2.0
@@ -92,7 +97,8 @@ class PidFile:
         """The broker that has locked the file; None if there is none. Raises OSError if the file
         cannot be read."""
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            # Without O_NONBLOCK the call would wait for ever if the path is a pipe.
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
         try:
@@ -112,8 +118,9 @@ class PidFile:
 
 
 def _parse(content: bytes) -> RunningBroker | None:
-    lines = content.decode("utf-8", "replace").split("\n")
-    # A file without both lines is being written at this moment.
-    if len(lines) < 3 or not lines[0].isdigit():
+    # A file without both lines is being written at this moment. A signal to process 0 or -1 would
+    # end other processes.
+    found = _LINES.fullmatch(content)
+    if found is None or int(found[1]) > INT32_MAX or int(found[3]) > _PORT_MAX:
         return None
-    return RunningBroker(int(lines[0]), lines[1])
+    return RunningBroker(int(found[1]), found[2].decode())
