@@ -18,9 +18,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from odradek_protocol.foreign_lines import limit_lines_of
 from odradek_protocol.waiting_peers import WaitingPeers, counted_as
 
-#: The limits of connections that wait for a request, of all addresses and of one.
+#: The limits of connections that wait for a request, of all addresses and of one. Twenty browsers
+#: behind one address keep six each.
 WAITING_MAX = 256
-WAITING_PER_ADDRESS_MAX = 64
+WAITING_PER_ADDRESS_MAX = 192
 #: The limits of requests in progress. Pages of a browser keep up to six open.
 REQUESTS_MAX = 256
 REQUESTS_PER_ADDRESS_MAX = 128

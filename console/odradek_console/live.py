@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,8 +18,13 @@ import structlog
 from odradek_client.errors import OdradekError
 from odradek_console.answers import HttpProblem, Json, check_text, failed, refusal_of
 from odradek_console.sessions import ConsoleSession
+from odradek_protocol.repeated_lines import RepeatedLines
 
-_log = structlog.get_logger("odradek.console")
+#: The limit of log lines in a minute about feeds that failed.
+_FAILURE_LINES_MAX = 10
+_failures = RepeatedLines(
+    structlog.get_logger("odradek.console"), _FAILURE_LINES_MAX, time.monotonic
+)
 
 FEEDS_OF_PAGE_MAX = 16
 #: The maximum number of digits in an event's number. No run of the console reaches such a number.
@@ -172,7 +178,7 @@ class Hub:
         except OdradekError as error:
             return refusal_of(error).as_json()
         except Exception as error:  # noqa: BLE001 - logged, and the feed goes on
-            _log.exception("a feed of live values failed")
+            _failures.say("exception", "a feed of live values failed", (repr(error),), {})
             return failed(error).as_json()
 
     async def close(self) -> None:

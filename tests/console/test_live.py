@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from odradek_client.errors import TopicAuthorizationFailed
 from odradek_console.answers import HttpProblem, Json
@@ -153,3 +154,18 @@ async def test_unknown_and_too_many_feeds_are_refused() -> None:
     for events in pages:
         await events.aclose()
     assert hub.polls == 0
+
+
+async def test_a_feed_that_fails_again_and_again_does_not_fill_the_log() -> None:
+    """A broker that answers nonsense made a traceback every two seconds for each open page."""
+    source = _Source()
+    hub = _hub(source)
+    source.value = ValueError("the broker's answer makes no sense")
+    with structlog.testing.capture_logs() as lines:
+        events = hub.events(["counter"])
+        source.turn.release()
+        assert "error" in (await _next(events))[1]
+        for _ in range(20):
+            await source.step()
+    await events.aclose()
+    assert len(lines) == 1
