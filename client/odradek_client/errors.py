@@ -48,6 +48,7 @@ import re
 
 from odradek_client.error_meanings import BARE_WORDS, MEANINGS, SAID_BY_BROKERS
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.visible import visible
 
 
 class OdradekError(Exception):
@@ -56,7 +57,7 @@ class OdradekError(Exception):
     retriable = False
 
     def __init__(self, message: str = "", *, code: ErrorCode | None = None) -> None:
-        super().__init__(message)
+        super().__init__(visible(message, keep="\n"))
         self.code = code
 
 
@@ -401,7 +402,7 @@ def error_for(
     known = ErrorCode.of(code)
     if known is ErrorCode.NONE:
         raise ValueError("NONE is no error")
-    text = MEANINGS[known]
+    text, message = MEANINGS[known], visible(message or "")
     by_broker = bool(message) and known in SAID_BY_BROKERS
     if message and by_broker:
         text = message.rstrip(".")

@@ -314,7 +314,7 @@ async def _ask_offsets(
         return_exceptions=True,
     )
     into = FoundOffsets()
-    for answer in answers:
+    for request, answer in zip(requests.values(), answers, strict=True):
         if isinstance(answer, Retriable):
             failure = answer
         elif isinstance(answer, OdradekError):
@@ -323,7 +323,7 @@ async def _ask_offsets(
             raise answer
         else:
             try:
-                read_list_offsets(answer, into)
+                read_list_offsets(request, answer, into)
             except OdradekError as error:
                 raise SourceError(f"odradek: {error}") from error
     if into.retry:

@@ -110,7 +110,7 @@ class AclAdmin(AdminPart):
                 acl: error_for(result.error_code, result.error_message, about=f"ACL {acl}")
                 if result.error_code
                 else None
-                for acl, result in zip(asked, response.results, strict=True)
+                for acl, result in zip(asked, response.results, strict=False)
             }
 
         return await self.requests.for_each(dict.fromkeys(wanted), ask, raise_errors)
@@ -167,7 +167,7 @@ class AclAdmin(AdminPart):
             )
             response: DeleteAclsResponse = await self.requests.to_controller(request)
             outcomes: Outcomes[AclBindingFilter, list[AclBinding]] = {}
-            for each, result in zip(asked, response.filter_results, strict=True):
+            for each, result in zip(asked, response.filter_results, strict=False):
                 code, message = result.error_code, result.error_message
                 for matching in result.matching_acls:
                     if matching.error_code and not code:

@@ -151,7 +151,8 @@ class BrokerAdmin(AdminPart):
         )
 
         async def ask() -> BrokerDescription:
-            asked = min(self.network.cluster.brokers) if node_id is None else node_id
+            known = self.network.cluster.brokers
+            asked = min(known, default=-1) if node_id is None else node_id
             try:
                 answer: DescribeBrokerResponse = await self.network.send(asked, request)
             except UnsupportedByBroker as error:
@@ -195,7 +196,7 @@ def _description(answer: DescribeBrokerResponse) -> BrokerDescription:
         next_after=answer.next_after,
         events=[found for each in answer.events if (found := _event(each)) is not None],
         samples=[
-            (each.time_ms, dict(zip(answer.sample_names, each.values, strict=True)))
+            (each.time_ms, dict(zip(answer.sample_names, each.values, strict=False)))
             for each in answer.samples
         ],
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol, TypeVar
 
 from odradek_client.admin.arguments import each_of, text
 from odradek_client.admin.requests import AdminPart
@@ -163,8 +164,7 @@ class ConfigAdmin(AdminPart):
                 node_id, request, max_version=version
             )
             outcomes: Outcomes[ConfigResource, dict[str, ConfigEntry]] = {}
-            for result in response.results:
-                resource = _resource(result)
+            for result, resource in _known(response.results):
                 outcomes[resource] = (
                     _error(resource, result)
                     if result.error_code
@@ -207,10 +207,7 @@ class ConfigAdmin(AdminPart):
             if answer.error_code:
                 raise error_for(answer.error_code, None, about="the resources with settings")
             return sorted(
-                (
-                    ConfigResource(ResourceType(each.resource_type), each.resource_name)
-                    for each in answer.config_resources
-                ),
+                (resource for _, resource in _known(answer.config_resources)),
                 key=lambda each: (each.type, each.name),
             )
 
@@ -251,8 +248,7 @@ class ConfigAdmin(AdminPart):
             )
             response: IncrementalAlterConfigsResponse = await self.network.send(node_id, request)
             outcomes: Outcomes[ConfigResource, None] = {}
-            for result in response.responses:
-                resource = _resource(result)
+            for result, resource in _known(response.responses):
                 outcomes[resource] = _error(resource, result) if result.error_code else None
             return outcomes
 
@@ -278,11 +274,24 @@ class ConfigAdmin(AdminPart):
         return by_node
 
 
+_RESOURCE_TYPES = frozenset(map(int, ResourceType))
 _OF_ONE_BROKER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 
 
-def _resource(result: DescribeConfigsResult | AlterConfigsResourceResponse) -> ConfigResource:
-    return ConfigResource(ResourceType(result.resource_type), result.resource_name)
+class _OfResource(Protocol):
+    resource_type: int
+    resource_name: str
+
+
+_Listed = TypeVar("_Listed", bound=_OfResource)
+
+
+def _known(listed: Iterable[_Listed]) -> Iterator[tuple[_Listed, ConfigResource]]:
+    """The parts of an answer with their resources, without those of types that this client does not
+    know."""
+    for each in listed:
+        if each.resource_type in _RESOURCE_TYPES:
+            yield each, ConfigResource(ResourceType(each.resource_type), each.resource_name)
 
 
 def _error(

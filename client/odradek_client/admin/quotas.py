@@ -9,7 +9,7 @@ from enum import IntEnum
 from odradek_client.admin.arguments import each_of
 from odradek_client.admin.requests import AdminPart
 from odradek_client.admin.results import Outcomes, Results
-from odradek_client.errors import error_for
+from odradek_client.errors import BadAnswer, error_for
 from odradek_protocol.common_structs import QuotaEntityPart
 from odradek_protocol.schemas.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -134,12 +134,12 @@ def _component(kind: str, name: str | QuotaName) -> ComponentData:
 
 
 def _entity(parts: Iterable[QuotaEntityPart]) -> QuotaEntity:
-    """The entity in the form of requests. Raises ValueError for an unknown type."""
+    """The entity in the form of requests. Raises BadAnswer for an unknown type."""
     names: dict[str, str | QuotaName] = {}
     for part in parts:
         field = _FIELDS.get(part.entity_type)
         if field is None:
-            raise ValueError(f"the broker has quotas of a {part.entity_type!r}, which is not known")
+            raise BadAnswer(f"the broker has quotas of a {part.entity_type!r}, which is not known")
         names[field] = QuotaName.DEFAULT if part.entity_name is None else part.entity_name
     return QuotaEntity(**names)
 

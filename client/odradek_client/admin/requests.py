@@ -10,6 +10,7 @@ from odradek_client.admin.results import Outcomes, Results, settle
 from odradek_client.backoff import Backoff
 from odradek_client.config.admin import AdminConfig
 from odradek_client.errors import (
+    BadAnswer,
     ConnectionLost,
     CoordinatorUnavailable,
     NotCoordinator,
@@ -286,16 +287,15 @@ class AdminRequests:
                     raise
                 outcomes = dict.fromkeys(asked, failed)
             again = []
-            for item, outcome in outcomes.items():
+            for item in asked:
+                outcome = outcomes[item] if item in outcomes else _unanswered(item)
                 if not isinstance(outcome, OdradekError):
                     results[item] = outcome
+                    errors.pop(item, None)
                     continue
                 errors[item] = outcome
                 if not is_final(item, outcome):
                     again.append(item)
-            for item in asked:
-                if not isinstance(outcomes.get(item), OdradekError):
-                    errors.pop(item, None)
             asked = again
             failures += 1
             delay_s = self._backoff.delay_ms(failures) / 1000
@@ -366,6 +366,13 @@ def require_version(version: int, since: int, what: str) -> None:
 def partition_error(tp: TopicPartition, code: int, message: str | None = None) -> OdradekError:
     """The error for a broker's code about a partition."""
     return error_for(code, message, about=f"{tp.topic}-{tp.partition}")
+
+
+def _unanswered(item: object) -> BadAnswer:
+    name = repr(item) if isinstance(item, str | int) else str(item)
+    return BadAnswer(
+        f"the broker has not answered about {name}; whether it did anything is unknown"
+    )
 
 
 def _itself(tp: TopicPartition) -> TopicPartition:

@@ -56,11 +56,22 @@ def list_offsets_requests(
     return requests, leaderless
 
 
-def read_list_offsets(response: ListOffsetsResponse, into: FoundOffsets) -> None:
-    """Add an answer to the result `into`. Raises errors that a retry does not resolve."""
+def read_list_offsets(
+    request: ListOffsetsRequest, response: ListOffsetsResponse, into: FoundOffsets
+) -> None:
+    """Add an answer to the result `into`. A partition of the request that the answer leaves out is
+    to be requested again. Raises errors that a retry does not resolve."""
+    left = {
+        TopicPartition(topic.name, each.partition_index)
+        for topic in request.topics
+        for each in topic.partitions
+    }
     for topic in response.topics:
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)
+            if partition not in left:
+                continue
+            left.remove(partition)
             code = ErrorCode.of(answer.error_code)
             if code is ErrorCode.NONE:
                 into.found[partition] = (
@@ -73,3 +84,4 @@ def read_list_offsets(response: ListOffsetsResponse, into: FoundOffsets) -> None
                 into.metadata_wanted |= code not in RETRY
             else:
                 raise partition_error(code, partition)
+    into.retry |= left

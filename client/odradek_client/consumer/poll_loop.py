@@ -375,6 +375,8 @@ class OffsetFetcher:
                 state.checked_epoch = max(at.leader_epoch, cluster.leader_epoch_of(*partition))
             elif wanted[partition] == BY_DURATION:
                 subscription.reset(partition, LATEST_TIMESTAMP)  # all records are older
+            else:
+                found.retry.add(partition)  # every log has a start and an end
         self._retry_later(found.retry)
 
     async def _begin_at_committed(self, partitions: list[TopicPartition]) -> None:
@@ -475,7 +477,7 @@ class OffsetFetcher:
             elif isinstance(answer, OdradekError):
                 raise answer
             else:
-                read_list_offsets(answer, found)
+                read_list_offsets(request, answer, found)
         if found.metadata_wanted:
             self._network.request_metadata_update()
         return found

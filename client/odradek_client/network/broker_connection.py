@@ -247,6 +247,8 @@ class BrokerConnection:
             self._close(f"no connection to {self.host}:{self.port} within {timeout_ms} ms{silent}")
         except OSError as error:
             await self._not_made(error)
+        except (OverflowError, UnicodeError) as error:
+            self._fail(f"this is no address: {error}")
         except OdradekError as error:
             why = error if self._ended is None else await self._explained(self._ended)
             self._fail(str(why), type(why), why.code)

@@ -210,6 +210,8 @@ class ClusterView:
                 continue
             if answer.error_code:
                 errors[answer.name] = ErrorCode.of(answer.error_code)
+            elif not _is_whole(answer):
+                errors[answer.name] = ErrorCode.INVALID_PARTITIONS
             else:
                 topics[answer.name] = self._topic(answer, self.topics.get(answer.name))
         controller = response.controller_id if response.controller_id >= 0 else None
@@ -273,3 +275,10 @@ class ClusterView:
             if name not in topics and errors.get(name) not in TOPIC_REFUSALS:
                 return True
         return False
+
+
+def _is_whole(topic: MetadataResponseTopic) -> bool:
+    """True if the partitions are those from 0 to their number. Any other answer is wrong, and might
+    let a client make a queue for each of two billion partitions."""
+    found = {each.partition_index for each in topic.partitions}
+    return bool(found) and min(found) == 0 and max(found) == len(found) - 1

@@ -37,6 +37,7 @@ from odradek_protocol.keys import ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.tls.contexts import client_context
 from odradek_protocol.tls.settings import TlsError
+from odradek_protocol.visible import visible
 
 if TYPE_CHECKING:
     from odradek_client.sasl.login import Login
@@ -428,7 +429,7 @@ class Connections:
         node = self.nodes.get(connection.node)
         if node is None or node.connection is not connection or self._closed:
             return
-        log.info("%s", reason)
+        log.info("%s", visible(reason))
         node.connection = None
         node.failures += 1
         node.failure = reason

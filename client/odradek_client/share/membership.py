@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from odradek_client.consumer.group.membership import (
+    HEARTBEAT_MS_MIN,
     EpochMembership,
     MembershipAction,
     MembershipSettings,
@@ -181,7 +182,7 @@ class ShareMembership(EpochMembership):
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
             return self._on_error(code, response.error_message, now_ms)
-        self._interval_ms = response.heartbeat_interval_ms
+        self._interval_ms = max(response.heartbeat_interval_ms, HEARTBEAT_MS_MIN)
         self._last_heard_ms = now_ms
         self._next_heartbeat_ms = now_ms + max(self._interval_ms, 1)
         if response.member_epoch > JOIN_EPOCH:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import count
 
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.assignors import resolve
@@ -27,14 +28,17 @@ from odradek_client.consumer.group.heartbeats import LEAVE_TIMEOUT_MS
 from odradek_client.consumer.group.membership import MembershipAction
 from odradek_client.consumer.group.offsets import Identity
 from odradek_client.consumer.subscription_state import SubscriptionState
-from odradek_client.errors import OdradekError, Retriable, error_for
+from odradek_client.errors import BadAnswer, OdradekError, Retriable, error_for
 from odradek_client.network.client import NetworkClient
 from odradek_client.tasks import cancel
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
-from odradek_protocol.primitives import WireError
+from odradek_protocol.primitives import DecodeError, WireError
 
 log = logging.getLogger("odradek.client.consumer")
+
+#: The joins without a pause: the first one, one for the member id, one after the loss of that id.
+JOINS_AT_ONCE = 3
 
 
 class ClassicGroupLoop(GroupLoop):
@@ -176,13 +180,18 @@ class ClassicGroupLoop(GroupLoop):
         partitions. After a loss, the next poll calls the listener before the member joins again.
         Raises errors that retrying does not resolve."""
         membership = self.membership
-        while True:
+        for tries in count(1):
             try:
                 action = await self._join_once()
             except Retriable as error:
                 membership.on_join_failure()
                 log.info("group %s: joining failed, trying again: %s", self._group_id, error)
                 action = MembershipAction.REDISCOVER
+            except DecodeError as error:
+                membership.on_join_failure()
+                raise BadAnswer(
+                    f"{membership.about}: a subscription or assignment cannot be read: {error}"
+                ) from error
             except Exception:
                 # The next poll raises the error (which may come from the application's assignor),
                 # and the poll after that joins again.
@@ -198,7 +207,7 @@ class ClassicGroupLoop(GroupLoop):
                 return
             if action is MembershipAction.REDISCOVER:
                 self._coordinator.forget()
-            if action is not MembershipAction.JOIN:
+            if action is not MembershipAction.JOIN or tries >= JOINS_AT_ONCE:
                 await self._coordinator.back_off()
 
     async def _join_once(self) -> MembershipAction:

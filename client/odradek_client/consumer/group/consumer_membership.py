@@ -28,6 +28,7 @@ from enum import Enum
 
 from odradek_client.consumer.errors import IllegalState
 from odradek_client.consumer.group.membership import (
+    HEARTBEAT_MS_MIN,
     EpochMembership,
     MembershipAction,
     MembershipSettings,
@@ -352,7 +353,7 @@ class ConsumerMembership(EpochMembership):
         if code is not ErrorCode.NONE:
             return self._on_error(code, response.error_message, now_ms)
         self._report_unanswered = False
-        self._interval_ms = response.heartbeat_interval_ms
+        self._interval_ms = max(response.heartbeat_interval_ms, HEARTBEAT_MS_MIN)
         self._last_heard_ms = now_ms
         if response.member_epoch <= JOIN_EPOCH:
             # The member is not admitted yet: librdkafka's mock broker makes new members wait until

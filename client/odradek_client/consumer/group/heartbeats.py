@@ -20,6 +20,8 @@ log = logging.getLogger("odradek.client.consumer")
 
 #: The limit of the time by which leaving the group may delay a close.
 LEAVE_TIMEOUT_MS = 5_000
+#: A member that is fenced again within this time pauses before it joins again.
+FENCED_AGAIN_MS = 1_000
 
 
 class HeartbeatLoop(ABC):
@@ -37,6 +39,7 @@ class HeartbeatLoop(ABC):
         self._coordinator = ConsumerCoordinator(config, self._group_id, network)
         self._heartbeats: LastingTask | None = None
         self._heartbeat_wanted = asyncio.Event()
+        self._fenced_ms: int | None = None
 
     def _now_ms(self) -> int:
         return int(self._network.now_ms())
@@ -82,6 +85,10 @@ class HeartbeatLoop(ABC):
         """Send a heartbeat, and act on its answer."""
 
     async def _act_on_heartbeat(self, action: MembershipAction) -> None:
+        if action is MembershipAction.JOIN:
+            fenced_ms, self._fenced_ms = self._fenced_ms, self._now_ms()
+            if fenced_ms is not None and self._fenced_ms - fenced_ms < FENCED_AGAIN_MS:
+                await self._coordinator.back_off()
         if action is MembershipAction.REDISCOVER:
             self._coordinator.forget()
         if action in (MembershipAction.REDISCOVER, MembershipAction.BACK_OFF):

@@ -34,6 +34,10 @@ class MembershipSettings:
     max_poll_interval_ms: int = 300_000
 
 
+#: The shortest interval between heartbeats that is accepted from a coordinator.
+HEARTBEAT_MS_MIN = 50
+
+
 class Membership(ABC):
     """The membership of a consumer in its group: the part that both group protocols share.
 
