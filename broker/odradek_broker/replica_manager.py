@@ -35,10 +35,12 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: The pause between two attempts to open a partition.
 REOPEN_INTERVAL_MS = 5_000
-#: The number of partitions whose files one call may create or rename immediately, and the number in
-#: each later turn of the event loop. Each partition takes about a millisecond, during which no
-#: other request is answered.
+#: The number of partitions whose files one change may create or rename immediately, if no other
+#: change waits, and the number of all changes that become durable together; and the number in each
+#: later turn of the event loop. Each partition takes about a millisecond, during which no other
+#: request is answered.
 _AT_ONCE_MAX = 4
+_TURN_MAX = 2
 #: The number of partitions that are opened again at a time.
 _REOPENED_MAX = 20
 
@@ -107,6 +109,8 @@ class ReplicaManager:
         #: scheduled.
         self._deltas: deque[MetadataDelta] = deque()
         self._scheduled = False
+        #: The partitions that changes may still rename or create in this turn, once durable.
+        self._left_at_once = _AT_ONCE_MAX
         self._closed = False
 
     def end_offset(self, topic: str, index: int) -> int | ErrorCode:
@@ -250,9 +254,15 @@ class ReplicaManager:
         delta.created.clear()
         for log in delta.retired:
             self._logs.mark_removed(log)
-        self._work(delta, _AT_ONCE_MAX)
+        if delta.busy and self._left_at_once:
+            if self._left_at_once == _AT_ONCE_MAX:
+                self._later(self._begin_turn)
+            self._left_at_once -= self._work(delta, self._left_at_once)
         self._go_on(delta)
         return delta.done
+
+    def _begin_turn(self) -> None:
+        self._left_at_once = _AT_ONCE_MAX
 
     def close(self) -> None:
         """Stop creating and renaming files. The next start does the rest, as after a crash (D4)."""
@@ -283,15 +293,15 @@ class ReplicaManager:
         self._scheduled = False
         if self._deltas:
             delta = self._deltas.popleft()
-            self._work(delta, _AT_ONCE_MAX)
+            self._work(delta, _TURN_MAX)
             self._go_on(delta)
         if self._deltas and not self._scheduled:
             self._scheduled = True
             self._scheduler.call_later(0, self._take_turn)
 
-    def _work(self, delta: MetadataDelta, at_most: int) -> None:
-        """Create, retire or rename the files of some partitions."""
-        for _ in range(at_most):
+    def _work(self, delta: MetadataDelta, at_most: int) -> int:
+        """Create, retire or rename the files of some partitions; returns their number."""
+        for done in range(at_most):
             if delta.dropped:
                 self._retire(delta.dropped.popleft())
             elif delta.waiting:
@@ -301,6 +311,9 @@ class ReplicaManager:
                     self._make(name, index, delta)
             elif delta.durable and delta.retired:
                 self._logs.remove_retired(delta.retired.popleft())
+            else:
+                return done
+        return at_most
 
     def _make(self, name: str, index: int, delta: MetadataDelta) -> None:
         """Create a new partition. The partition may be used only when its record is durable."""
@@ -328,7 +341,7 @@ class ReplicaManager:
                 return
             if record.partition_id in self._partitions.setdefault(name, {}):
                 self._open(name, record.partition_id, self._logs.create)
-            elif len(delta.created) < _AT_ONCE_MAX and not delta.waiting:
+            elif len(delta.created) < _AT_ONCE_MAX and not (delta.waiting or self._deltas):
                 self._make(name, record.partition_id, delta)
             else:
                 delta.waiting.append((name, record.topic_id, record.partition_id))
@@ -340,7 +353,7 @@ class ReplicaManager:
         if name is None:
             return
         self._partitions.setdefault(name, {})
-        at_once = 0 if delta.waiting else max(0, _AT_ONCE_MAX - len(delta.created))
+        at_once = 0 if delta.waiting or self._deltas else max(0, _AT_ONCE_MAX - len(delta.created))
         for index in records.indexes[:at_once]:
             self._make(name, index, delta)
         delta.waiting += [(name, topic_id, index) for index in records.indexes[at_once:]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from node_world import NodeWorld
 from odradek_broker.coordinator.runtime import RuntimeState
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import METADATA_TOPIC, OFFSETS_TOPIC
+from odradek_broker.metadata.topics import RequestedTopic, create_topics
 from odradek_broker.storage.checkpoints import encode_partition_metadata
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_protocol.records.batch import iter_batches
@@ -108,6 +110,41 @@ def test_a_failed_renaming_of_a_directory_is_tried_again(world: NodeWorld) -> No
     world.maintain_later()
     assert world.end("t") == 0
     assert world.maintain_later() == []
+
+
+def test_n57_changes_that_are_durable_together_create_and_delete_in_turns(
+    world: NodeWorld,
+) -> None:
+    """As those of one request for many topics, of which each change has a few."""
+
+    def directories(end: str) -> int:
+        return sum(
+            name.startswith("many") and name.endswith(end) for name in world.files.list("data")
+        )
+
+    def made_by(callback: Callable[[], object], end: str) -> int:
+        before = directories(end)
+        callback()
+        return directories(end) - before
+
+    topics = [[f"many{change}-{number}" for number in range(8)] for change in range(10)]
+    for change in topics:
+        wanted = [RequestedTopic(name, 1) for name in change]
+        records, _ = create_topics(world.node.metadata, wanted)
+        world.node.metadata_log.commit(records)
+    assert directories("-0") == 4, "those of the first change"
+    made = [made_by(world.flush, "-0")]
+    while world.soon.waits:
+        made.append(made_by(world.soon.turn, "-0"))
+    assert max(made) <= 4
+    assert directories("-0") == 80
+    deleted = [world.delete(name) for change in topics for name in change]
+    renamed = [made_by(world.flush, "-delete")]
+    while world.soon.waits:
+        renamed.append(made_by(world.soon.turn, "-delete"))
+    assert max(renamed) <= 4
+    assert directories("-delete") == 80
+    assert all(each.done for each in deleted)
 
 
 def test_a_failed_removal_does_not_stop_maintenance(world: NodeWorld) -> None:

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_547
+CORE_LINES_MAX = 120_560
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_156,
-    "odradek_broker": 5_463,
+    "odradek_broker": 5_476,
     "odradek_broker.config": 4_454,
     "odradek_broker.coordinator": 17_144,
     "odradek_broker.explain": 3_909,
