@@ -38,14 +38,18 @@ _HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 
 
 class HttpProblem(Exception):
-    """An error for the browser: a status of HTTP, the problem, and the remedy."""
+    """An error for the browser: a status of HTTP, the problem, and the remedy. `to`: the address of
+    the page that helps; pages show the remedy as a link to it."""
 
-    def __init__(self, status: int, title: str, detail: str = "", what_to_do: str = "") -> None:
+    def __init__(
+        self, status: int, title: str, detail: str = "", what_to_do: str = "", to: str = ""
+    ) -> None:
         super().__init__(f"{title}: {detail}" if detail else title)
         self.status = status
         self.title = title
         self.detail = detail
         self.what_to_do = what_to_do
+        self.to = to
 
     def as_json(self) -> Json:
         """The refusal as pages show it. `unreachable`: true if no broker answers."""
@@ -54,14 +58,18 @@ class HttpProblem(Exception):
                 "title": self.title,
                 "detail": self.detail,
                 "what_to_do": self.what_to_do,
+                "to": self.to,
                 "unreachable": self.what_to_do == _ASK_BROKER,
             }
         }
 
 
 _SIGN_IN = "Sign in again."
-_ASK_RIGHT = "Sign in as another user, or ask for the right: `odradek acl add`."
+_ASK_RIGHT = "Sign in as another user, or ask for the right: see who has it."
+_FIND_TOPIC = "Look for it in the list of topics."
 _ASK_BROKER = "See whether the broker runs and is reachable from the console: `odradek status`."
+#: The addresses of the pages that help.
+_PAGES = {_ASK_RIGHT: "/access", _FIND_TOPIC: "/topics"}
 
 #: Kinds of the client's errors, with the HTTP status, title and advice; the first match applies.
 _KINDS: tuple[tuple[type[OdradekError], int, str, str], ...] = (
@@ -75,7 +83,7 @@ _KINDS: tuple[tuple[type[OdradekError], int, str, str], ...] = (
         _ASK_RIGHT,
     ),
     (ClusterAuthorizationFailed, 403, "A right on the cluster is missing", _ASK_RIGHT),
-    (UnknownTopicOrPartition, 404, "There is no such topic or partition", ""),
+    (UnknownTopicOrPartition, 404, "There is no such topic or partition", _FIND_TOPIC),
     (UnsupportedByBroker, 501, "This broker cannot answer that", ""),
     (InvalidConfig, 422, "The broker refuses this setting", ""),
     (ConfigError, 500, "A setting of the console's client is wrong", ""),
@@ -99,7 +107,7 @@ def refusal_of(error: OdradekError) -> HttpProblem:
     """An error of the client as an answer."""
     for kind, status, title, what_to_do in _KINDS:
         if isinstance(error, kind):
-            return HttpProblem(status, title, str(error), what_to_do)
+            return HttpProblem(status, title, str(error), what_to_do, _PAGES.get(what_to_do, ""))
     raise AssertionError(f"{type(error)} has no row")
 
 

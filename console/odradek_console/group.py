@@ -71,7 +71,8 @@ async def _group(session: ConsoleSession, admin: Admin, group_id: str) -> Json:
                 404,
                 "There is no such group",
                 f"{group_id!r}",
-                "Look for it in the list of groups: `odradek group list`.",
+                "Look for it in the list of groups.",
+                "/groups",
             )
         return {"group": group_id, "state": "Dead", "history": history}
     missing: list[str] = []

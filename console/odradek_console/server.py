@@ -273,7 +273,9 @@ class Console:
         found = self._clusters.get(name)
         if found is None:
             detail = repr(name[:100]) if name else "The address names none."
-            raise HttpProblem(404, "There is no such cluster", detail)
+            raise HttpProblem(
+                404, "There is no such cluster", detail, "Choose one of all clusters.", "/?cluster="
+            )
         return found
 
     def _visit(self, request: Request) -> Visit:

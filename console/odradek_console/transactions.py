@@ -195,7 +195,8 @@ async def transaction(session: ConsoleSession, transactional_id: str) -> Json:
                 404,
                 "There is no such transactional id",
                 f"{transactional_id!r}",
-                "Look for it in the list: `odradek txn list`.",
+                "Look for it in the list of transactions.",
+                "/transactions",
             ) from error
         return {"transactional_id": transactional_id, "state": "Dead", "history": history}
     described = found[transactional_id]

@@ -75,3 +75,21 @@ def test_pages_learn_that_no_broker_answers() -> None:
         assert refusal_of(error).as_json()["error"]["unreachable"]
     refused = refusal_of(errors.TopicAuthorizationFailed("x"))
     assert not refused.as_json()["error"]["unreachable"]
+
+
+@pytest.mark.parametrize(
+    ("error", "to"),
+    [
+        (errors.TopicAuthorizationFailed("t"), "/access"),
+        (errors.ClusterAuthorizationFailed("c"), "/access"),
+        (errors.UnknownTopicOrPartition("t"), "/topics"),
+        # No page of the console reaches a broker that the console does not reach.
+        (errors.ConnectionLost("c"), ""),
+    ],
+)
+def test_an_error_names_the_page_that_helps_and_no_command_then(
+    error: errors.OdradekError, to: str
+) -> None:
+    told = refusal_of(error).as_json()["error"]
+    assert told["to"] == to and told["what_to_do"]
+    assert ("`" in told["what_to_do"]) == (not to)

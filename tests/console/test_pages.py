@@ -239,3 +239,26 @@ async def test_settings_are_changed_with_a_plan_if_the_console_may_write(
         await page.get_by_role("button", name="Change it").click()
         await expect(row).to_contain_text("this topic")
         await expect(row).to_contain_text("777")
+
+
+@pytest.mark.full
+async def test_errors_and_empty_states_lead_to_the_page_that_helps(
+    live_bootstrap: str, browser_page: Page, unique_topic: str
+) -> None:
+    from playwright.async_api import expect
+
+    page = browser_page
+    await _create(live_bootstrap, unique_topic)
+    with console_process(live_bootstrap, "--write") as address:
+        for path, words, heading in (
+            (f"topic?name={unique_topic}-gone", "list of topics", "Topics"),
+            (f"group?id={unique_topic}-gone", "list of groups", "Groups"),
+            (f"transaction?id={unique_topic}-gone", "list of transactions", "Transactions"),
+        ):
+            await page.goto(f"{address}{path}&zone=local")
+            await page.get_by_role("alert").get_by_role("link", name=words).click()
+            await expect(page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
+            assert "zone=local" in page.url
+        await page.goto(f"{address}topic/tail?name={unique_topic}")
+        await page.get_by_role("link", name="Write one").click()
+        await expect(page.get_by_role("textbox", name="Topic")).to_have_value(unique_topic)

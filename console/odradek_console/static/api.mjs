@@ -5,10 +5,9 @@ import { cluster } from "./place.mjs";
 
 /** An error of the server, with the fields of the server's `Refusal`. */
 export class ApiError extends Error {
-  constructor({ title, detail = "", what_to_do = "" }, status) {
+  constructor({ title, detail = "", what_to_do = "", to = "" }, status) {
     super(title);
-    this.detail = detail;
-    this.what_to_do = what_to_do;
+    Object.assign(this, { detail, what_to_do, to });
     this.status = status;
   }
 }

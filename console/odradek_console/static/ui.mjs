@@ -65,6 +65,11 @@ export const Empty = ({ title, children }) => html`<div class="empty">
   ${children && html`<div class="faint">${children}</div>`}
 </div>`;
 
+/** The empty state of a list without a filter, with the right to see more as a reason. */
+export const NoneYet = ({ title, children }) => html`<${Empty} title=${title}>
+  None yet, or none that <${Link} to="/access">you may see<//>. ${children}
+<//>`;
+
 /**
  * An error of the server. `at`: the time of the older data that are still shown, if there are any.
  */
@@ -73,7 +78,7 @@ export function Failure({ error, at, retry }) {
   return html`<div class="failure" role="alert">
     <p><strong>${error.message}</strong></p>
     ${error.detail && html`<p class="detail">${visible(error.detail)}</p>`}
-    ${error.what_to_do && html`<p>${error.what_to_do}</p>`}
+    ${error.what_to_do && html`<p>${error.to ? html`<${Link} to=${error.to}>${error.what_to_do}<//>` : error.what_to_do}</p>`}
     ${at && html`<p class="faint">What is shown is of ${time(at)} (${zoneName()}).</p>`}
     ${retry && html`<button onClick=${retry}>Try again</button>`}
   </div>`;

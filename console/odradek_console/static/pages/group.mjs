@@ -3,7 +3,7 @@ import { useEffect, useState } from "../vendor/hooks.mjs";
 import { get, useLive } from "../api.mjs";
 import { Assignment, Swatch } from "../assignment.mjs";
 import { Chart } from "../chart.mjs";
-import { Command, Events, States, TimelineLink, quoted } from "../events.mjs";
+import { Events, States, TimelineLink } from "../events.mjs";
 import { count, duration, visible } from "../format.mjs";
 import { param } from "../place.mjs";
 import { Empty, Failure, Figure, Heading, Link, Loading, Missing, Name, Table, VirtualTable, html } from "../ui.mjs";
@@ -162,7 +162,7 @@ function Share({ data }) {
     ${share.first_records.length > 0 && html`<h3>First records that are not done with</h3>
       <ul class="states">${share.first_records.map((each) => html`<li><${Link} to="/topic" params=${{ name: each.topic }}>${visible(each.topic)}-${each.partition}<//> at offset ${count(each.offset)}: ${visible(each.text)}</li>`)}</ul>`}
     <p>
-      Dead letters: ${letters ? html`go to <${Link} to="/topic" params=${{ name: letters }}>${visible(letters)}<//>; <${Command}>odradek share dead-letters ${quoted(data.group)}<//>` : "the group has no topic for them, so a record that is given up is lost."}
+      Dead letters: ${letters ? html`they and their causes are <${Link} to="/topic/records" params=${{ name: letters }}>records of ${visible(letters)}<//>.` : "the group has no topic for them, so a record that is given up is lost."}
     </p>
     <dl class="facts">${Object.entries(share.settings).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${visible(value)}</dd>`)}</dl>
   </section>`;

@@ -3,7 +3,7 @@ import { useEffect, useState } from "../vendor/hooks.mjs";
 import { get } from "../api.mjs";
 import { count, duration, visible } from "../format.mjs";
 import { change, go, param } from "../place.mjs";
-import { Badge, Empty, Heading, Link, Missing, Name, Search, VirtualTable, html } from "../ui.mjs";
+import { Badge, Empty, Heading, Link, Missing, Name, NoneYet, Search, VirtualTable, html } from "../ui.mjs";
 
 const REFRESH_MS = 5000;
 const LEVELS = { Stable: "good", Empty: "none", Dead: "error" };
@@ -90,7 +90,7 @@ export default function Groups() {
       open=${(row) => go("/group", { id: row.group })}
       empty=${filtered
         ? html`<${Empty} title="No group is like this" />`
-        : html`<${Empty} title="No groups to show">None yet, or none that you may see. Read as one: <code>odradek consume TOPIC --group NAME</code><//>`}
+        : html`<${NoneYet} title="No groups to show">Read as one: <code>odradek consume TOPIC --group NAME</code><//>`}
     />
   `;
 }

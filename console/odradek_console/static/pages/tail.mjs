@@ -17,7 +17,7 @@ import {
   recordKey,
 } from "../record_parts.mjs";
 import { ROWS_KEPT } from "../scan.mjs";
-import { Badge, Empty, Failure, VirtualTable, html } from "../ui.mjs";
+import { Badge, Empty, Failure, Link, VirtualTable, html } from "../ui.mjs";
 
 const NOTES_KEPT = 5;
 
@@ -184,7 +184,8 @@ export default function Tail({ about }) {
         rowKey=${recordKey}
         open=${(row) => change({ record: `${row.partition}:${row.offset}` })}
         empty=${html`<${Empty} title="Waiting for new records …">
-          Older ones are under “Records”. Write some: <code>odradek produce ${name}</code>
+          Older ones are under <${Link} to="/topic/records" params=${{ name }}>Records<//>.${" "}
+          ${about.write ? html`<${Link} to="/write" params=${{ do: "produce", topic: name }}>Write one<//>` : html`Write some: <code>odradek produce ${visible(name)}</code>`}
         <//>`}
       />
       ${panel && html`<${RecordPanel} topic=${name} rows=${rows} />`}

@@ -3,7 +3,7 @@ import { useEffect, useState } from "../vendor/hooks.mjs";
 import { get } from "../api.mjs";
 import { bytes, count } from "../format.mjs";
 import { go, param } from "../place.mjs";
-import { Badge, Empty, Heading, Link, Missing, Name, Search, Toggle, VirtualTable, html } from "../ui.mjs";
+import { Badge, Empty, Heading, Link, Missing, Name, NoneYet, Search, Toggle, VirtualTable, html } from "../ui.mjs";
 
 const REFRESH_MS = 5000;
 
@@ -53,7 +53,9 @@ export default function Topics({ about }) {
       open=${(row) => go("/topic", { name: row.name })}
       empty=${filter
         ? html`<${Empty} title="No topic has this in its name" />`
-        : html`<${Empty} title="No topics to show">None yet, or none that you may see. Make one: <code>odradek topic create NAME</code><//>`}
+        : html`<${NoneYet} title="No topics to show">
+            ${about.write ? html`<${Link} to="/write" params=${{ do: "create" }}>Create one<//>` : html`Make one: <code>odradek topic create NAME</code>`}
+          <//>`}
     />
     <${Missing} reasons=${missing} />
   `;

@@ -1,4 +1,4 @@
-// A transactional id: its transaction, the offsets held back, the command to end it, its events.
+// A transactional id: its transaction, the offsets held back, the way to end it, its events.
 import { useLive } from "../api.mjs";
 import { Command, Events, States, TimelineLink, quoted } from "../events.mjs";
 import { count, duration, visible } from "../format.mjs";
@@ -14,19 +14,22 @@ function Gone({ history }) {
   return gone && html`<p>Its client is gone: its last connection ended ${visible(gone)}.</p>`;
 }
 
-function WhatToDo({ data }) {
-  const command = html`<${Command}>odradek txn abort ${quoted(data.transactional_id)}<//>`;
+function WhatToDo({ data, write }) {
+  const id = data.transactional_id;
+  const abort = write
+    ? html`<${Link} to="/write" params=${{ do: "abort", id }}>abort it<//>.`
+    : html`<${Command}>odradek txn abort ${quoted(id)}<//>`;
   if (!data.open) return html`<p>No transaction is open: this id holds nothing back.</p>`;
   if (data.state !== "Ongoing") {
     return html`<p>It is decided (${visible(data.state)}), and its markers are being written. If that does not end, look at the leaders of its partitions.</p>`;
   }
   if (!data.has_timeout) {
-    return html`<p>It has no timeout: the broker waits for its client's decision (two-phase commit). To decide instead, and fence its producer: ${command}</p>`;
+    return html`<p>It has no timeout: the broker waits for its client's decision (two-phase commit). To decide instead, and fence its producer: ${abort}</p>`;
   }
   const left = data.start_ms + data.timeout_ms - data.now_ms;
   return html`<p>
     ${left > 0 ? `The broker aborts it in ${duration(left)} at the latest.` : "Its timeout is over: the broker aborts it now."}
-    ${" "}To end it at once, and fence its producer: ${command}
+    ${" "}To end it at once, and fence its producer: ${abort}
   </p>`;
 }
 
@@ -39,7 +42,7 @@ const Partitions = ({ data }) => html`<${Table} label="Partitions of the transac
   <//>
   ${data.partitions.length < data.partitions_total && html`<p class="faint">The first ${count(data.partitions.length)} of ${count(data.partitions_total)} are shown.</p>`}`;
 
-const Shown = ({ data }) => html`
+const Shown = ({ data, write }) => html`
   <section class="figures" aria-label="Figures">
     <${Figure} label="Open for" value=${html`<${Age} row=${data} now=${data.now_ms} />`} note=${data.start_ms !== null && html`since <${Time} ms=${data.start_ms} />`} />
     <${Figure} label="Timeout" value=${timeoutOf(data)} />
@@ -47,7 +50,7 @@ const Shown = ({ data }) => html`
     <${Figure} label="Partitions" value=${count(data.partitions_total)} />
     <${Figure} label="Coordinator" value=${`Node ${data.coordinator}`} />
   </section>
-  <section><h2>What to do</h2>${data.open && html`<${Gone} history=${data.history} />`}<${WhatToDo} data=${data} /></section>
+  <section><h2>What to do</h2>${data.open && html`<${Gone} history=${data.history} />`}<${WhatToDo} data=${data} write=${write} /></section>
   ${data.partitions.length > 0 && html`<section><h2>Partitions</h2><${Partitions} data=${data} /></section>`}
 `;
 
@@ -64,7 +67,7 @@ export default function Transaction({ about }) {
     ${here
       ? html`${here.state === "Dead"
             ? html`<${Empty} title="The transactional id has expired">This is what the broker remembers of it.<//>`
-            : html`<${Shown} data=${here} />`}
+            : html`<${Shown} data=${here} write=${about?.write} />`}
           <section><h2>Recent events</h2><${States} history=${here.history} /><${Events} history=${here.history} /></section>`
       : !error && html`<${Loading} />`}
   `;

@@ -3,7 +3,7 @@ import { useState } from "../vendor/hooks.mjs";
 import { get, useLive } from "../api.mjs";
 import { count, duration, visible } from "../format.mjs";
 import { change, go, param } from "../place.mjs";
-import { Badge, Empty, Failure, Heading, Link, Name, Search, Time, TimeHead, VirtualTable, html } from "../ui.mjs";
+import { Badge, Empty, Failure, Heading, Link, Name, NoneYet, Search, Time, TimeHead, VirtualTable, html } from "../ui.mjs";
 
 const LEVELS = { Ongoing: "warning", PrepareCommit: "warning", PrepareAbort: "warning", CompleteCommit: "good", CompleteAbort: "none", Dead: "error" };
 
@@ -64,7 +64,7 @@ export default function Transactions() {
       open=${(row) => go("/transaction", { id: row.transactional_id })}
       empty=${wanted.filter || wanted.state
         ? html`<${Empty} title="No transactional id is like this" />`
-        : html`<${Empty} title="No transactional ids to show">None yet, or none that you may see.<//>`}
+        : html`<${NoneYet} title="No transactional ids to show" />`}
     />
     <p class="faint">Held back: offsets between the last stable offset and the end of the transaction's partitions. Consumers with read_committed wait for them.</p>
   `;
