@@ -68,7 +68,6 @@ def _state_of(found: Json) -> Json:
         "state": "known",
         "nodes": None if found["cluster"] is None else len(found["cluster"]["nodes"]),
         "topics": found["topics"]["topics"],
-        "partitions": found["topics"]["partitions"],
         "groups": None if groups is None else sum(groups.values()),
         "open_transactions": found["open_transactions"],
         "problems": found["problems"][:_PROBLEMS_SHOWN],

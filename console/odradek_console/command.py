@@ -222,7 +222,10 @@ def _clusters_of(
     for text in bootstraps or [os.environ.get("ODRADEK_BOOTSTRAP") or DEFAULT_BOOTSTRAP]:
         name, equals, address = text.rpartition("=")
         if equals and not (_NAME.fullmatch(name) and address):
-            fail(f"-b {text!r} must be HOST:PORT or NAME=HOST:PORT; a NAME is like prod-1", 2)
+            fail(
+                f"-b {text!r} must be HOST:PORT or NAME=HOST:PORT; a NAME such as prod-1 has up to 40 characters",
+                2,
+            )
         if (name or address) in named:
             fail(f"-b names two clusters {name or address}: give them different names", 2)
         named[name or address] = address

@@ -95,10 +95,10 @@ function Cluster({ about, names }) {
   }
   const choose = ({ target }) =>
     target.value ? go(location.pathname + location.search, { cluster: target.value }) : go("/", { cluster: "" });
-  return html`<label class="choice">
+  return html`<label class="choice place">
     <span>Cluster</span>
     <select value=${cluster.value} title=${about?.bootstrap} onChange=${choose}>
-      <option value="">all</option>
+      <option value="">all clusters</option>
       ${names.map((name) => html`<option value=${name}>${visible(name)}</option>`)}
     </select>
   </label>`;

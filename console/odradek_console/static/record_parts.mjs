@@ -174,7 +174,7 @@ export function TextChoice({ name, label, placeholder, width = "8rem", search = 
 
 /** The formats of keys and values, kept in the address. */
 export function FormatChoices({ formats }) {
-  if (formats.length < 2) return html`<span class="faint">Hidden values: their type and length</span>`;
+  if (formats.length < 2) return html`<span class="choice">Hidden values: their type and length</span>`;
   const options = formats.map((name) => [name, name]);
   return html`
     <${Choice} name="key_format" label="Keys as" options=${options} />

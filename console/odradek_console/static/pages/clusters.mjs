@@ -11,7 +11,7 @@ function stateOf(row) {
   if (row.late_s !== null && row.late_s !== undefined) return ["warning", `No answer for ${duration(row.late_s * 1000)}`];
   if (row.state === "asking") return ["none", "Asking"];
   if (row.state === "sign-in") return ["none", "Sign in"];
-  if (row.state === "failed") return ["error", "No answer"];
+  if (row.state === "failed") return ["error", row.error.unreachable ? "No answer" : "Error"];
   if (!row.problems.length) return ["good", "Good"];
   const errors = row.problems.some(({ level }) => level === "error");
   return [errors ? "error" : "warning", "Look"];
@@ -25,7 +25,7 @@ function State({ row }) {
   const problems = row.problems.map((each) => ({ ...each, to: each.to && address(each.to, { cluster: row.name }) }));
   return html`
     <p>
-      ${["node", "topic", "partition", "group"].map((one) => many(row[`${one}s`], one)).join(", ")}${row.open_transactions > 0 &&
+      ${["node", "topic", "group"].map((one) => many(row[`${one}s`], one)).join(", ")}${row.open_transactions > 0 &&
       `, ${many(row.open_transactions, "open transaction")}`}
     </p>
     ${problems.length > 0 && html`<${Sentences} rows=${problems} />`}
