@@ -224,17 +224,26 @@ class _Threads(ThreadPoolExecutor):
         super().shutdown(wait=False, cancel_futures=True)
 
 
-def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: bool = False) -> T:
+def run(
+    main: Coroutine[Any, Any, T],
+    *,
+    fast: bool = False,
+    close_on_sigterm: bool = False,
+    bootstrap: str = "-b (--bootstrap)",
+) -> T:
     """Run a client to its end; report a failure in one line on stderr.
 
     `fast`: use uvloop if it is installed; uvloop takes longer to start, but is faster afterwards.
     `close_on_sigterm`: SIGTERM closes the client like Ctrl+C, instead of ending the process
-    immediately. Ends the program with 130 on Ctrl+C, 143 on SIGTERM, 2 for a wrong setting, 1 for
-    any other failure.
+    immediately. `bootstrap`: the options for bootstrap_servers, as errors name them. Ends the
+    program with 130 on Ctrl+C, 143 on SIGTERM, 2 for a wrong setting, 1 for any other failure.
     """
     from odradek_client.errors import ConfigError, OdradekError
 
     stopped = False
+
+    def typed(error: OdradekError) -> str:
+        return str(error).replace("bootstrap_servers", bootstrap)
 
     async def stoppable() -> T:
         task = asyncio.current_task()
@@ -254,9 +263,9 @@ def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: b
             runner.get_loop().set_default_executor(_Threads())
             return runner.run(stoppable())
     except ConfigError as error:
-        fail(_as_typed(str(error)), 2)
+        fail(typed(error), 2)
     except OdradekError as error:
-        fail(_as_typed(str(error)) or type(error).__name__)
+        fail(typed(error) or type(error).__name__)
     except BrokenPipeError:
         drop_output()
         raise typer.Exit from None
@@ -266,11 +275,6 @@ def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: b
         raise typer.Exit(143) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-
-
-def _as_typed(text: str) -> str:
-    """The error's text with the setting's name as it is written on the command line."""
-    return text.replace("bootstrap_servers", "-b (--bootstrap)")
 
 
 def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

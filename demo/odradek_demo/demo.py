@@ -276,7 +276,9 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
     """
     from pyspark_odradek.session import SHORT_JOB_OPTIONS, session, shut_down
 
-    _step(story, 4, 'A Spark job reads the topic and writes its result, both with format("odradek")')
+    _step(
+        story, 4, 'A Spark job reads the topic and writes its result, both with format("odradek")'
+    )
     scratch = folder / "spark"
     scratch.mkdir()
     started = time.monotonic()

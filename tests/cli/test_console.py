@@ -107,7 +107,7 @@ def test_a_console_port_in_use_is_an_error_before_the_broker_starts(tmp_path: Pa
         with _program(*_served(tmp_path, "--console", address)) as process:
             out, err = process.communicate(timeout=_PATIENCE_S)
     assert (process.returncode, out) == (1, "")
-    assert f"cannot listen on {address}" in err and "--console HOST:PORT" in err
+    assert f"cannot listen on {address}: Address already in use; --console HOST:PORT" in err
 
 
 _WRONG_ADDRESSES: list[tuple[list[str], str]] = [

@@ -363,6 +363,24 @@ def test_an_unreachable_broker_is_an_error_with_its_cause(
     assert "Traceback" not in shell.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("mirror --from 127.0.0.1:1 --to 127.0.0.1:1", "--from or --to"),
+        ("mirror check --from 127.0.0.1:1 --to 127.0.0.1:1", "--from or --to"),
+        ("mirror status --to 127.0.0.1:1", "--from or --to"),
+        ("mirror offsets t-0:1 --to 127.0.0.1:1", "--to"),
+        ("mirror promote --topics t --to 127.0.0.1:1", "--to"),
+    ],
+)
+def test_an_error_names_the_options_of_its_command_for_the_brokers(
+    command: str, options: str
+) -> None:
+    shell = Shell("")
+    shell.run(*command.split(), code=2 if "check" in command else 1)
+    assert f"check {options}, and that a broker runs there" in shell.stderr
+
+
 @pytest.mark.full
 def test_a_hung_resolver_does_not_delay_the_exit() -> None:
     code = (

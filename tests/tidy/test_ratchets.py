@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_560
+CORE_LINES_MAX = 120_562
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_156,
@@ -48,9 +48,9 @@ WEIGHTS: dict[str, int] = {
     "odradek_client.producer": 5_119,
     "odradek_client.share": 2_780,
     "odradek_console": 7_681,
-    "odradek_demo": 518,
+    "odradek_demo": 520,
     "odradek_log_tools": 3_195,
-    "odradek_mirror": 6_904,
+    "odradek_mirror": 6_918,
     "odradek_protocol": 15_773,
     "odradek_records": 3_153,
     "odradek_testkit": 9_287,

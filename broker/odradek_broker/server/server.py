@@ -230,7 +230,9 @@ class Server:
             for listener in bound.values():
                 listener.close()
             await self.stop()
-            text = f"cannot listen on {config.http_listen}: {error.strerror or error}"
+            # Python adds the address to the system's text.
+            cause = (error.strerror or str(error)).partition(" (while attempting")[0]
+            text = f"cannot listen on {config.http_listen}: {cause}"
             raise StartError(f"{text}; the setting http.listen names another address") from error
         self._begin_tasks(loop)
         return self._log_ready()

@@ -32,7 +32,8 @@ def bound_to(host: str, port: int, option: str) -> socket.socket:
     try:
         return listening(host, port)
     except OSError as error:
-        cause = error.strerror or str(error)
+        # Python adds the address to the system's text.
+        cause = (error.strerror or str(error)).partition(" (while attempting")[0]
         fail(f"the console cannot listen on {host}:{port}: {cause}; {option} names another address")
 
 

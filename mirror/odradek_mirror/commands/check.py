@@ -11,6 +11,7 @@ import typer
 from odradek_cli.common import AsJson, client_settings, connected, print_table, run, tell
 from odradek_cli.say import say
 from odradek_mirror.commands.options import (
+    SIDES,
     Exclude,
     From,
     FromConfig,
@@ -51,7 +52,9 @@ def check(
     selection = selection_of(topics, exclude, groups)
     sides = (client_settings(source, from_config), client_settings(target, to_config))
     code = run(
-        _check(*sides, selection, mode_of(mode), name, as_json), fast=True, close_on_sigterm=True
+        _check(*sides, selection, mode_of(mode), name, as_json),
+        fast=True,
+        close_on_sigterm=True,
     )
     if code:
         raise typer.Exit(code)
@@ -80,7 +83,8 @@ async def _check(
     except ConfigError:
         raise
     except OdradekError as error:
-        tell(f"odradek: could not compare: {error}")
+        cause = str(error).replace("bootstrap_servers", SIDES)
+        tell(f"odradek: could not compare: {cause}")
         return _NOT_COMPARED
 
 

@@ -105,7 +105,7 @@ def checkpoint(
 
 
 def _map_of(target: str, given: list[str] | None, name: str) -> MirrorMap:
-    return run(_read(client_settings(target, given), name))
+    return run(_read(client_settings(target, given), name), bootstrap="--to")
 
 
 async def _read(settings: dict[str, Any], name: str) -> MirrorMap:

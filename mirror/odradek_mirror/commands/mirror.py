@@ -27,6 +27,7 @@ from odradek_cli.topic_patterns import is_pattern, matching
 from odradek_mirror.commands.check import check
 from odradek_mirror.commands.map import checkpoint, offsets
 from odradek_mirror.commands.options import (
+    SIDES,
     Exclude,
     From,
     FromConfig,
@@ -123,7 +124,12 @@ def mirror(
         client_settings(source, from_config, ask=True),
         client_settings(target, to_config, ask=True),
     )
-    last = run(_mirror(*sides, options, plan_only, as_json), fast=True, close_on_sigterm=True)
+    last = run(
+        _mirror(*sides, options, plan_only, as_json),
+        fast=True,
+        close_on_sigterm=True,
+        bootstrap=SIDES,
+    )
     if last is not None:
         _show(last, as_json)
         tell("everything is copied")
@@ -274,7 +280,9 @@ def promote(
     afterwards. Without --topics, all mirror topics are listed; with --execute they are promoted.
     """
     is_plan = not topics and not execute
-    rows, errors = run(_promote(client_settings(target, to_config), topics, is_plan))
+    rows, errors = run(
+        _promote(client_settings(target, to_config), topics, is_plan), bootstrap="--to"
+    )
     for row in rows:
         if as_json:
             say(json.dumps(row))

@@ -12,6 +12,8 @@ from odradek_cli.topic_patterns import pattern_of
 if TYPE_CHECKING:
     from odradek_mirror.plan import Mode, TopicSelection
 
+#: The options for bootstrap_servers, as errors name them.
+SIDES = "--from or --to"
 From = Annotated[str, option("--from HOST:PORT,...", "Brokers of the source.")]
 To = Annotated[str, option("--to HOST:PORT,...", "Brokers of the target.")]
 Topics = Annotated[list[str] | None, option("--topics PATTERN", "Only these topics; repeatable.")]

@@ -12,7 +12,7 @@ from odradek_cli.common import AsJson, cell, client_settings, connected, print_t
 from odradek_cli.options import option
 from odradek_cli.say import say
 from odradek_mirror.commands.map import read_mirror_map
-from odradek_mirror.commands.options import FromConfig, Name, To, ToConfig
+from odradek_mirror.commands.options import SIDES, FromConfig, Name, To, ToConfig
 
 if TYPE_CHECKING:
     from odradek_client.structs import TopicPartition
@@ -35,7 +35,7 @@ def status(
     same-offsets, use `odradek explain mirror`.
     """
     sides = client_settings(target, to_config), client_settings(source, from_config)
-    mirrored, ends = run(_status(*sides, name, with_ends=bool(source)))
+    mirrored, ends = run(_status(*sides, name, with_ends=bool(source)), bootstrap=SIDES)
     rows = [_row(tp, mirrored, ends) for tp in sorted(mirrored.partitions)]
     if as_json:
         for row in rows:
