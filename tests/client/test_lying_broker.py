@@ -27,6 +27,7 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from odradek_protocol.schemas.fetch import FetchResponse
 from odradek_protocol.schemas.find_coordinator import Coordinator, FindCoordinatorResponse
 from odradek_protocol.schemas.incremental_alter_configs import IncrementalAlterConfigsResponse
 from odradek_protocol.schemas.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -223,5 +224,20 @@ async def test_c84_a_subscription_that_cannot_be_read_is_a_bad_answer() -> None:
             "t", bootstrap_servers=broker.address, group_id="g", **QUICK
         ) as consumer:
             with pytest.raises(BadAnswer, match="group 'g': a subscription"):
+                while True:
+                    await consumer.poll(10)
+
+
+@pytest.mark.parametrize("code", [999, ErrorCode.INVALID_REQUEST])
+async def test_k20_c84_a_fetch_that_is_refused_as_a_whole_is_an_error_of_the_poll(
+    code: int,
+) -> None:
+    """It was sent again for ever, and `odradek consume -e` never ended."""
+    async with ScriptedBroker(topics={"t": 1}) as broker:
+        broker.always(ApiKey.FETCH, lambda *_: FetchResponse(error_code=code))
+        async with Consumer(bootstrap_servers=broker.address, **QUICK) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            consumer.seek(TopicPartition("t", 0), 0)
+            with pytest.raises(OdradekError, match="a fetch from node 1"):
                 while True:
                     await consumer.poll(10)

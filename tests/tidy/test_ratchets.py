@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_562
+CORE_LINES_MAX = 120_566
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_156,
@@ -43,7 +43,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_client": 2_671,
     "odradek_client.admin": 4_294,
     "odradek_client.config": 1_392,
-    "odradek_client.consumer": 6_286,
+    "odradek_client.consumer": 6_290,
     "odradek_client.network": 2_721,
     "odradek_client.producer": 5_119,
     "odradek_client.share": 2_780,

@@ -21,6 +21,7 @@ from odradek_client.consumer.errors import (
     partition_error,
 )
 from odradek_client.consumer.subscription_state import SubscriptionState, TopicPartitionState
+from odradek_client.errors import error_for
 from odradek_client.network.cluster import ClusterView
 from odradek_client.structs import ConsumerRecord, TopicPartition
 from odradek_protocol.constants import (
@@ -305,7 +306,8 @@ class Fetcher:
 
     def on_response(self, plan: FetchPlan, response: FetchResponse, now_ms: int) -> None:
         """Buffer an answer. If the position of a partition has changed since the request, the data
-        of the partition is stale and is dropped (K-12)."""
+        of the partition is stale and is dropped (K-12). Raises an error of the whole answer that
+        may not pass."""
         self._in_flight.discard(plan.node_id)
         session = self._sessions[plan.node_id]
         code = ErrorCode.of(response.error_code)
@@ -314,6 +316,8 @@ class Fetcher:
                 session.lost()
             else:
                 self.on_failure(plan, now_ms)
+                if not code.retriable and response.error_code != ErrorCode.UNKNOWN_SERVER_ERROR:
+                    raise error_for(response.error_code, about=f"a fetch from node {plan.node_id}")
             return
         session.answered(response.session_id)
         for topic in response.responses:
