@@ -116,9 +116,9 @@ def compile_linear(pattern: str) -> Linear | None:
 
 
 class Repetitions(NamedTuple):
-    """What an expression repeats. `of_nothing`: something that may be empty; `nested`: something
-    that has a repetition or alternatives, for which a matcher that tries one after the other may
-    take an exponential time."""
+    """The kinds of repetitions in an expression. `of_nothing`: of something that may be empty;
+    `nested`: of something that has a repetition or alternatives, for which a matcher that tries one
+    after the other may take an exponential time."""
 
     of_nothing: bool
     nested: bool
@@ -161,8 +161,9 @@ def repetitions(pattern: str) -> Repetitions:
 
 
 def _item(token: re.Match[str], groups: list[_Group]) -> tuple[bool, bool] | None:
-    """What a quantifier behind the token would repeat: whether it may be empty, and whether it has
-    repetitions or alternatives. None if the token begins a group or an alternative."""
+    """The item that a quantifier behind the token would repeat: whether it may be empty, and
+    whether it has repetitions or alternatives. None if the token begins a group or an alternative.
+    """
     sign = token["other"]
     if token["group"] is not None or sign == "(":
         if not (token["group"] or "").endswith(")"):
@@ -182,7 +183,7 @@ def _item(token: re.Match[str], groups: list[_Group]) -> tuple[bool, bool] | Non
 
 
 def _bounds(count: re.Match[str]) -> tuple[int, float]:
-    """How often something is repeated at least and at most."""
+    """The smallest and the largest number of repetitions."""
     if count["sign"]:
         return _SIGNS[count["sign"]]
     least = int(count["least"])

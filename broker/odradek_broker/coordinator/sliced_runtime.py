@@ -143,6 +143,10 @@ class SlicedRuntime(Runtime[SC]):
                 if self._has_task(due_ms):
                     await pause_in_change()
                 task, decision = self._next_task(due_ms), None
+        except GeneratorExit:
+            # The loop was closed meanwhile.
+            self._follow_up = _nothing
+            raise
         finally:
             self._is_busy = False
             self._follow_up()
@@ -248,6 +252,10 @@ STC = TypeVar("STC", bound=SlicedTransactionalCore)
 
 class SlicedTransactionalRuntime(SlicedRuntime[STC], TransactionalRuntime[STC]):
     """A `TransactionalRuntime` whose decisions may be coroutines that pause."""
+
+
+def _nothing() -> None:
+    pass
 
 
 def _ignore(_: ErrorCode) -> None:

@@ -230,10 +230,7 @@ class Server:
             for listener in bound.values():
                 listener.close()
             await self.stop()
-            # Python adds the address to the system's text.
-            cause = (error.strerror or str(error)).partition(" (while attempting")[0]
-            text = f"cannot listen on {config.http_listen}: {cause}"
-            raise StartError(f"{text}; the setting http.listen names another address") from error
+            raise _cannot_listen(config.http_listen, error) from error
         self._begin_tasks(loop)
         return self._log_ready()
 
@@ -620,3 +617,10 @@ class Server:
             except OSError as error:
                 directory.disk.doubt(error)
                 log.error("the recovery points were not written", error=str(error))
+
+
+def _cannot_listen(address: str, error: OSError) -> StartError:
+    # Python adds the address to the system's text.
+    cause = (error.strerror or str(error)).partition(" (while attempting")[0]
+    text = f"cannot listen on {address}: {cause}"
+    return StartError(f"{text}; the setting http.listen names another address")
