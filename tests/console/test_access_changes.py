@@ -281,7 +281,11 @@ async def test_a_browser_adds_and_deletes_a_user_and_an_acl(
         await expect(page.get_by_text("Added: ALLOW READ on group")).to_be_visible()
 
         await page.goto(f"{address}access?filter={user}")
-        await page.get_by_role("region", name="ACLs").get_by_role("link", name="Delete", exact=True).click()
+        await (
+            page.get_by_role("region", name="ACLs")
+            .get_by_role("link", name="Delete", exact=True)
+            .click()
+        )
         await plan.click()
         await expect(page.get_by_role("dialog")).to_contain_text("This ACL is deleted")
         await page.get_by_role("button", name="Delete them").click()

@@ -6,6 +6,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from console_changes import changing_page
 from kafka_cluster import KafkaCluster
 from odradek_client.admin import Admin, NewTopic
 from odradek_console.server import Console, ConsoleOptions
@@ -44,3 +45,18 @@ async def test_a_console_of_apache_kafka_shows_its_data_and_names_missing_featur
         answer = await client.get("/api/connections")
         assert answer.status_code == 501
         assert "Odradek's own brokers" in answer.json()["error"]["detail"]
+
+
+async def test_users_of_apache_kafka_are_changed(kafka: KafkaCluster, unique_topic: str) -> None:
+    user = f"user-{unique_topic}"
+    async with changing_page(kafka.bootstrap) as page:
+        body = {"user": user, "password": "secret"}
+        assert (await page.do("password", body))["text"].startswith("Stored the password")
+        planned = (await page.plan("password", body))["plan"]
+        assert (planned["replaces"], planned["iterations"]) == (4096, 4096)
+        await page.do("user-deletion", {"user": user})
+        assert (await page.refused("user-deletion", {"user": user}))[0] == 422
+        # The Kafka of the tests has no authorizer.
+        status, answer = await page.post("acl-deletion", {"principal": user})
+    assert (status, answer["error"]["title"]) == (422, "The broker refuses this")
+    assert "authorizer" in answer["error"]["detail"].lower()
