@@ -78,6 +78,7 @@ _START_TIMEOUT_MS = 3_500
 #: dead address leaves time for the other addresses.
 _CONNECT_ALL_MS = 3_000
 _CONNECT_MS_MIN = 500
+_THREADS_MAX = 128
 #: The time to wait if all addresses are of this machine, and refuse connections.
 _REFUSED_TIMEOUT_MS = 400
 
@@ -215,9 +216,13 @@ async def open_admin(bootstrap: str, given: list[str] | None) -> AsyncIterator[A
 
 
 class _Threads(ThreadPoolExecutor):
-    """An executor for name resolution. The end of the program does not wait for its threads,
+    """An executor for name resolution, with threads for several names that are never resolved: a
+    console's other clusters need some too. The end of the program does not wait for its threads,
     because a resolver may never answer.
     """
+
+    def __init__(self) -> None:
+        super().__init__(_THREADS_MAX)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Called by the loop when it is closed."""

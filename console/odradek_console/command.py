@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,6 +79,42 @@ BehindProxy = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class RecordOptions:
+    """The options that decide what pages show of records."""
+
+    hide_values: Annotated[
+        bool,
+        option(
+            "--hide-values",
+            "Hide keys and values; only the structure of JSON is shown, with types and lengths.",
+        ),
+    ] = False
+    show_field: ShownFields = None
+    hide_field: HiddenFields = None
+    decode: Decode = None
+    schema: SchemaFiles = None
+    registry: RegistryUrl = None
+
+    def decoders(self) -> Decoders:
+        """The decoders of keys and values. Ends the program for files that cannot be used."""
+        return decoders_of(self.decode, self.schema, self.registry)
+
+    def masks(self) -> Masks | None:
+        """The masks of all records; None if nothing is hidden. Ends the program if there is nothing
+        that --show-field could show again."""
+        from odradek_records.masking import Masks
+
+        if not (self.hide_values or self.hide_field):
+            if self.show_field:
+                why = "--show-field shows what --hide-values or --hide-field hides"
+                fail(f"{why}: give one of them", 2)
+            return None
+        # A page shows whole values, so nothing is left out because of its length.
+        whole = {"items_max": sys.maxsize, "names_max": sys.maxsize}
+        return Masks(not self.hide_values, self.show_field or (), self.hide_field or (), **whole)
+
+
 def console(
     bootstrap: Clusters = None,
     listen: Annotated[
@@ -103,18 +140,8 @@ def console(
         option("--write", "Let the console make changes; without it the console is read-only."),
     ] = False,
     no_open: Annotated[bool, option("--no-open", "Do not open a browser.")] = False,
-    hide_values: Annotated[
-        bool,
-        option(
-            "--hide-values",
-            "Hide keys and values; only the structure of JSON is shown, with types and lengths.",
-        ),
-    ] = False,
-    show_field: ShownFields = None,
-    hide_field: HiddenFields = None,
-    decode: Decode = None,
-    schema: SchemaFiles = None,
-    registry: RegistryUrl = None,
+    *,
+    records: RecordOptions,
     setting: ClusterSettings = None,
     listen_on: Annotated[int | None, option("--listen-on", hidden=True)] = None,
 ) -> None:
@@ -128,9 +155,8 @@ def console(
     proxies = tuple(map(_proxy, behind_proxy or ()))
     clusters = _clusters_of(bootstrap, setting)
     admins = [clients["admin"] for clients in clusters.values()]
-    decoders = decoders_of(decode, schema, registry)
-    masks = _masks_of(hide_values, show_field, hide_field)
-    own = listen or listen_on is not None or proxies or decode or schema or registry or masks
+    decoders, masks = records.decoders(), records.masks()
+    own = listen or listen_on is not None or proxies or records != RecordOptions()
     served = None if own or len(clusters) > 1 else asyncio.run(_served(admins[0]))
     addresses = ", ".join(str(admin["bootstrap_servers"]) for admin in admins)
     if served is not None:
@@ -158,20 +184,6 @@ def console(
     _serve(
         ours, started, decoders, masks, clusters=clusters, hosts=hosts, write=write, proxies=proxies
     )
-
-
-def _masks_of(hide_values: bool, shown: list[str] | None, hidden: list[str] | None) -> Masks | None:
-    """The masks of all records; None if nothing is hidden. Ends the program if there is nothing
-    that --show-field could show again."""
-    from odradek_records.masking import Masks
-
-    if not (hide_values or hidden):
-        if shown:
-            fail("--show-field shows what --hide-values or --hide-field hides: give one of them", 2)
-        return None
-    # A page shows whole values, so nothing is left out because of its length.
-    whole = {"items_max": sys.maxsize, "names_max": sys.maxsize}
-    return Masks(not hide_values, shown or (), hidden or (), **whole)
 
 
 def _refuse_if_open(host: str, listen: str, proxies: tuple[str, ...]) -> None:

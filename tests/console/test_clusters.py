@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ import sasl_brokers
 from console_changes import WRITE
 from console_process import clients_for, console_process
 from odradek.broker import Broker
+from odradek_cli.common import run
 from odradek_client.admin import Admin, NewTopic
 from odradek_console.command import _clusters_of
 from odradek_console.server import Console, ConsoleOptions
@@ -185,6 +187,21 @@ def test_settings_may_be_those_of_one_cluster(
     assert only["admin"]["bootstrap_servers"] == "wrong:1"
     monkeypatch.setenv("ODRADEK_BOOTSTRAP", "a:1, b:1")
     assert [*_clusters_of(None, None)] == ["a:1, b:1"]
+
+
+def test_names_that_are_never_resolved_leave_threads_to_other_clusters() -> None:
+    released = threading.Event()
+
+    async def others_go_on() -> str:
+        held = [asyncio.create_task(asyncio.to_thread(released.wait)) for _ in range(64)]
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                return await asyncio.to_thread(lambda: "done")
+        finally:
+            released.set()
+            await asyncio.gather(*held)
+
+    assert run(others_go_on()) == "done"
 
 
 # --- In a browser ---------------------------------------------------------------------------------
