@@ -46,12 +46,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -118,7 +118,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         server.close()
     if config in _runs:
         _runs.remove(config)
-    if not _runs and "odradek.clusters" in sys.modules:
+    if not _runs and "odradek_testkit.clusters" in sys.modules:
         from odradek_testkit.clusters import close_shared
 
         close_shared()
@@ -151,17 +151,37 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     async def run(cluster: SimulatedCluster) -> None:
         await test(**{**arguments, "simulated_cluster": cluster})
 
-    seeds = marker.kwargs.get("seeds", 20)
-    for seed in range(1, seeds + 1) if isinstance(seeds, int) else seeds:
+    options = dict(marker.kwargs)
+    for seed in _seeds(marker.args, options):
         pyfuncitem.stash[_SEED] = seed
-        run_test(
-            pyfuncitem.name,
-            run,
-            [seed],
-            faults=marker.kwargs.get("faults", False),
-            settings=marker.kwargs.get("settings"),
-        )
+        run_test(pyfuncitem.name, run, [seed], **options)
     return True
+
+
+def _seeds(positional: tuple[object, ...], options: dict[str, Any]) -> Iterable[int]:
+    """The seeds of a simulated test; `options` keeps the other arguments of the marker. Fails the
+    test if an argument would have no effect."""
+    from odradek_broker.config.broker import require_known
+    from odradek_protocol.settings import did_you_mean
+
+    seeds = options.pop("seeds", 20)
+    if isinstance(seeds, int):
+        seeds = range(1, seeds + 1)
+    unknown = next(iter(options.keys() - {"faults", "settings"}), None)
+    if positional:
+        problem = f"takes its arguments by name: seeds={positional[0]!r}"
+    elif unknown is not None:
+        problem = f"takes no {unknown}{did_you_mean(unknown, ('seeds', 'faults', 'settings'))}"
+    elif not seeds or not all(isinstance(seed, int) for seed in seeds):
+        problem = "takes as seeds a number from 1, or a list of numbers"
+    else:
+        try:
+            require_known(options.get("settings") or {})
+        except ValueError as error:
+            problem = str(error)
+        else:
+            return cast("Iterable[int]", seeds)
+    pytest.fail(f"the marker simulated: {problem}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

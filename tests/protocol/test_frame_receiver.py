@@ -275,3 +275,9 @@ def test_a_receiver_is_idle_unless_a_frame_is_unfinished() -> None:
     receiver.get_buffer()[:4] = (SCRATCH_BYTES + 1).to_bytes(4, "big")
     assert receiver.received(4) == []
     assert not receiver.idle
+
+
+def test_an_answer_of_http_is_named() -> None:
+    receiver = FrameReceiver(LIMIT)
+    with pytest.raises(FrameTooLarge, match="an answer of HTTP"):
+        _feed(receiver, b"HTTP/1.1 400 Bad Request\r\n", [26])

@@ -179,3 +179,35 @@ def test_a_listener_without_an_address_is_refused(listener: str) -> None:
     with pytest.raises(Violation) as caught:
         run_test("t", test, [1], settings={"listeners": listener})
     assert "the simulated network chooses no addresses" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("3", "takes its arguments by name: seeds=3"),
+        ("seed=17", "takes no seed; did you mean seeds?"),
+        ("fault=True", "takes no fault; did you mean faults?"),
+        ("seeds=0", "takes as seeds a number from 1, or a list of numbers"),
+        ("seeds='3'", "takes as seeds a number from 1, or a list of numbers"),
+        ("settings={'num.partitons': 1}", "did you mean num.partitions?"),
+    ],
+)
+def test_an_argument_of_the_marker_without_effect_fails_the_test(
+    arguments: str, problem: str, tmp_path: Path
+) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        f"@pytest.mark.simulated({arguments})\n"
+        "async def test_it(simulated_cluster):\n"
+        "    pass\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "test_it.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert problem in done.stdout

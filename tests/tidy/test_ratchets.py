@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_579
+CORE_LINES_MAX = 120_581
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_156,
@@ -53,7 +53,7 @@ WEIGHTS: dict[str, int] = {
     "odradek_mirror": 6_918,
     "odradek_protocol": 15_773,
     "odradek_records": 3_153,
-    "odradek_testkit": 9_287,
+    "odradek_testkit": 9_307,
     "pyspark_odradek": 6_286,
 }
 #: A row may be this much too high, so that not every small change has to touch the table.
