@@ -25,7 +25,8 @@ The broker takes Kafka's `server.properties`, by Kafka's names:
 odradek serve --config server.properties --set num.partitions=3 --data-dir /var/lib/odradek
 ```
 
-Most installations need a few of these fifteen settings, and none of the others. `odradek doctor` checks them before a start.
+Most installations need a few of these fifteen settings, and none of the others but those of TLS, logins and rights
+([security](security.md)). `odradek doctor` checks them before a start.
 
 | Key | Set it to |
 |---|---|

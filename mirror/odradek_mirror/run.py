@@ -290,7 +290,7 @@ class _Run:
         named = ", ".join(ids[:_NAMED_MAX]) or "producers that are gone"
         return (
             f"transactions of {named} are still open in {_names(tps)} after"
-            f" {self._job.options.timeout_s:g} s: end them, or abort them with `odradek txn abort`"
+            f" {self._job.options.timeout_s:g} s: end them, or abort them with `odradek txn abort ID --execute`"
             " at the source, and run this again; or wait longer with --timeout"
         )
 

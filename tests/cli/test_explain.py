@@ -352,9 +352,9 @@ def test_the_transaction_that_delays_read_committed_is_named(
     open_one.flush(DEADLINE_S)
     output = joined(shell.run("explain", "partition", f"{unique_topic}-0"))
     assert f" of transactional id {unique_topic} (producer id " in output
-    command = f"txn abort {unique_topic}"
+    command = f"txn abort {unique_topic} --execute"
     assert f"end it with `odradek {command}`" in output
-    shell.run(*command.split(), "--execute")
+    shell.run(*command.split())
     output = joined(shell.run("explain", "partition", f"{unique_topic}-0"))
     assert "consumers with read_committed get everything, up to offset 2" in output
 

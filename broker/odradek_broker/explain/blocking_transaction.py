@@ -100,7 +100,7 @@ def fields_of_owner(
         )
         return {
             "reason": "no coordinator knows of it, so it never ends by itself (it hangs)",
-            "advice": f"odradek txn abort {place}",
+            "advice": f"odradek txn abort {place} --execute",
         }
     if not may_describe:
         return {"reason": "only clients that may DESCRIBE its transactional id see its producer"}
@@ -118,7 +118,7 @@ def fields_of_owner(
         fields["reason"] = (
             "it waits for its client's decision as long as it takes (two-phase commit)"
         )
-    fields["advice"] = f"odradek txn abort {shlex.quote(owner.transactional_id)}"
+    fields["advice"] = f"odradek txn abort {shlex.quote(owner.transactional_id)} --execute"
     return fields
 
 

@@ -104,7 +104,7 @@ def list_(
         for row in rows:
             say(row["topic"])
         return
-    nothing = "there are no topics; `odradek topic create NAME` makes one"
+    nothing = "there are no topics that you may see; `odradek topic create NAME` makes one"
     print_rows("TOPIC PARTITIONS REPLICATION-FACTOR", rows, as_json=as_json, nothing=nothing)
 
 

@@ -11,7 +11,7 @@ from odradek_cli.options import option
 
 ConfigFile = Annotated[
     Path | None,
-    option("--config", "The settings file of the broker, whose log.dirs are used instead of PATH."),
+    option("--config", "The settings file of the broker, whose log.dirs are used instead of DIR."),
 ]
 
 

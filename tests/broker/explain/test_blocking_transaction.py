@@ -60,7 +60,7 @@ async def test_t45_the_blocking_transaction_is_shown_with_its_age_and_the_comman
         )
         assert rest.partition("; ")[2] == (
             "it ends by itself after 1.0 min; 1 more are open after it; end it with"
-            " `odradek txn abort 'pay ments'`"
+            " `odradek txn abort 'pay ments' --execute`"
         )
         await first.commit_transaction()
         await until(lambda: log.last_stable_offset == 1)
@@ -84,7 +84,7 @@ async def test_t44_a_hanging_transaction_is_shown_with_the_command_that_aborts_i
     assert await last_stable_offset_of(client) == (
         "consumers with read_committed stop at offset 0, 2 is the end: a transaction (producer id 7,"
         " epoch 0) began there; no coordinator knows of it, so it never ends by itself (it hangs);"
-        " end it with `odradek txn abort --topic t --partition 0 --start-offset 0`"
+        " end it with `odradek txn abort --topic t --partition 0 --start-offset 0 --execute`"
     )
 
 

@@ -33,7 +33,7 @@ const Hanging = ({ rows }) => {
   const some = rows.filter((row) => row.hanging).slice(0, 5);
   return some.length > 0 && html`<div class="missing">
     <p>No transactional id that can be seen here has these transactions. One that stays open so hangs, and holds back consumers with read_committed for ever. To end it:</p>
-    ${some.map((row) => html`<p><${Command}>odradek txn abort --topic ${quoted(row.topic)} --partition ${row.partition} --start-offset ${row.transaction_start_offset}<//></p>`)}
+    ${some.map((row) => html`<p><${Command}>odradek txn abort --topic ${quoted(row.topic)} --partition ${row.partition} --start-offset ${row.transaction_start_offset} --execute<//></p>`)}
   </div>`;
 };
 

@@ -18,7 +18,7 @@ function WhatToDo({ data, write }) {
   const id = data.transactional_id;
   const abort = write
     ? html`<${Link} to="/write" params=${{ do: "abort", id }}>abort it<//>.`
-    : html`<${Command}>odradek txn abort ${quoted(id)}<//>`;
+    : html`<${Command}>odradek txn abort ${quoted(id)} --execute<//>`;
   if (!data.open) return html`<p>No transaction is open: this id holds nothing back.</p>`;
   if (data.state !== "Ongoing") {
     return html`<p>It is decided (${visible(data.state)}), and its markers are being written. If that does not end, look at the leaders of its partitions.</p>`;
