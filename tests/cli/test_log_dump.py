@@ -39,7 +39,7 @@ def test_log_dump_has_rows_of_every_kind_of_file(data: Path) -> None:
     rows = _rows(data, "--records")
     assert {row["kind"] for row in rows} == {
         *("batch", "record", "offset-index-entry", "time-index-entry", "aborted-transaction"),
-        *("producer", "leader-epoch", "offset", "partition-metadata", "property"),
+        *("producer", "leader-epoch", "offset", "partition-metadata", "property", "group-lag"),
     }
     dumped = {Path(row["file"]).relative_to(data) for row in rows}
     empty = {

@@ -208,7 +208,9 @@ async def test_a_transaction_is_found_with_the_records_that_it_holds_back(
         row = page.get_by_role("row", name=unique_topic)
         await expect(row).to_contain_text("Ongoing")
         await row.get_by_role("link", name=unique_topic).click()
-        await expect(page.get_by_text(f"odradek txn abort {unique_topic} --execute")).to_be_visible()
+        await expect(
+            page.get_by_text(f"odradek txn abort {unique_topic} --execute")
+        ).to_be_visible()
         await page.get_by_role("link", name="Producers", exact=True).click()
         await expect(page.get_by_text("since offset 0")).to_be_visible()
         await page.go_back()
