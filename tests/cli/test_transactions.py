@@ -112,6 +112,7 @@ async def test_the_timeout_of_a_transaction_of_two_phases_is_none(
     assert "timeout-ms: none, it waits for its client's decision (two-phase commit)\n" in text
 
 
+@pytest.mark.own_broker  # Only Odradek tells whether a client is connected.
 @pytest.mark.parametrize("killed", [True, False])
 def test_an_open_transaction_says_whether_its_client_is_gone(
     shell: Shell, unique_topic: str, killed: bool
