@@ -157,7 +157,7 @@ class FrameReceiver:
             if size < 0 or size > self.max_frame_bytes:
                 if size >> 24 in _TLS_RECORDS and size >> 16 & 0xFF == _TLS_VERSION:
                     raise TlsBytes("a TLS record in the place of a frame")
-                if view[start : start + _SIZE_BYTES] == b"HTTP":
+                if view[start : start + _SIZE_BYTES].tobytes() == b"HTTP":
                     raise FrameTooLarge("an answer of HTTP; the address is not that of a listener")
                 raise FrameTooLarge(
                     f"a frame of {size} bytes; at most {self.max_frame_bytes} are taken"

@@ -178,8 +178,8 @@ def abort(
     if topic is not None and partition is not None and start_offset is not None:
         at = topic, partition
         row = brokers.ask(lambda admin: _abort_hanging(admin, at, start_offset, execute))
-        place = "TOPIC PARTITION START-OFFSET PRODUCER-ID EPOCH TRANSACTIONAL-ID"
-        print_rows(place, [row], as_json=as_json, drop="EPOCH PRODUCER-ID")
+        columns = "TOPIC PARTITION START-OFFSET PRODUCER-ID EPOCH TRANSACTIONAL-ID"
+        print_rows(columns, [row], as_json=as_json, drop="EPOCH PRODUCER-ID")
         if execute:
             what = f"the transaction of producer id {row['producer_id']}"
             tell(f"aborted {what} at {topic}-{partition}, offset {start_offset}")
