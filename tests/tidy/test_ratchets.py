@@ -22,14 +22,14 @@ pytestmark = pytest.mark.full
 
 CORE = ("odradek_protocol", "odradek_broker", "odradek_client", "pyspark_odradek")
 #: The limit of lines of the core: protocol, broker, client and connector.
-CORE_LINES_MAX = 120_581
+CORE_LINES_MAX = 120_583
 #: Lines of Python in each room: a package, or a folder or module of the broker or the client.
 WEIGHTS: dict[str, int] = {
     "odradek": 1_156,
     "odradek_broker": 5_476,
     "odradek_broker.config": 4_455,
     "odradek_broker.coordinator": 17_152,
-    "odradek_broker.explain": 3_909,
+    "odradek_broker.explain": 3_911,
     "odradek_broker.handlers": 9_245,
     "odradek_broker.metadata": 4_408,
     "odradek_broker.metrics": 1_673,

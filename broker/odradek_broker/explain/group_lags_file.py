@@ -63,6 +63,8 @@ def read_group_lags(files: Files, path: str) -> dict[str, array[int]]:
         raise ValueError("is damaged: its checksum is wrong")
     found: dict[str, array[int]] = {}
     while at < len(content):
+        if len(content) - at < _GROUP.size:
+            raise ValueError("is damaged: it ends inside of a group")
         name_bytes, points = _GROUP.unpack_from(content, at)
         at += _GROUP.size + name_bytes
         numbers = array("q", content[at : at + points * _POINT_BYTES])

@@ -14,6 +14,7 @@ from odradek_broker.explain.group_lags import COARSE_MAX, COARSE_MS, GroupLags
 from odradek_broker.explain.group_lags_file import INTERVAL_MS, NAME
 from odradek_broker.explain.verdicts import SAMPLE_INTERVAL_MS
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
+from odradek_protocol.checksums import crc32c
 from odradek_protocol.schemas.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -44,6 +45,11 @@ def written(wall_ms: int = NOW_MS) -> NodeWorld:
         lags_of(world).add(group, wall_ms, number)
     world.node.group_lags_file.save()
     return world
+
+
+def forged(groups: bytes) -> bytes:
+    """A file with these bytes and their checksum."""
+    return b"odradek.group-lags 1\n" + crc32c(groups).to_bytes(4, "big") + groups
 
 
 def content_of(world: NodeWorld) -> bytes:
@@ -103,6 +109,9 @@ async def test_g166_a_clean_stop_keeps_the_lag(start_broker: StartBroker) -> Non
         lambda content: content[:-1] + bytes([content[-1] ^ 1]),
         lambda content: content.replace(b"lags 1", b"lags 2"),
         lambda content: content + bytes(group_lags_file.BYTES_MAX),
+        lambda content: forged(content[25:-1]),
+        lambda content: forged(content[25:] + b"\0\1"),
+        lambda content: forged(b"\0\1\0\0\xff"),
     ],
 )
 def test_g166_a_damaged_or_newer_file_is_ignored_with_one_line(damage: object) -> None:
