@@ -9,12 +9,16 @@ a read through that declaration must give the same result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import construct
 from tests.adversity.fuzz.target import Broken, Target
 
 from logs import NOW_MS, append, append_marker, make_batch, make_log
+from odradek_broker.explain import group_lags_file
+from odradek_broker.explain.group_lags import GroupLags
+from odradek_broker.explain.group_lags_file import read_group_lags
 from odradek_broker.platform.seams import File
 from odradek_broker.storage import checkpoints
 from odradek_broker.storage.checkpoints import CorruptCheckpoint
@@ -43,6 +47,7 @@ _LOG_BYTES = 5000
 _OFFSETS = (0, _BASE - 1, _BASE, _BASE + 1, _BASE + 77, _BASE + 2**31 - 1, 2**63 - 1)
 _TIMES = (-1, 0, 1, NOW_MS, 2**63 - 1)
 _END = 2**40
+_LAGS = b"odradek.group-lags 1\n"
 
 
 def _files(content: bytes) -> MemoryFiles:
@@ -194,6 +199,19 @@ def _meta_properties(content: bytes) -> None:
         raise Broken("a cluster id changes when it is read and written")
 
 
+def _sealed_group_lags(content: bytes) -> None:
+    """A file of lags with its version and a right checksum."""
+    with suppress(ValueError):
+        lags = GroupLags()
+        lags.restore(read_group_lags(_files(_LAGS + _sum(content) + content), _PATH), NOW_MS)
+        for group_id, _ in lags.coarse():
+            lags.of(group_id)
+
+
+def _sum(content: bytes) -> bytes:
+    return crc32c(content).to_bytes(4, "big")
+
+
 _KINDS: dict[str, Callable[[bytes], None]] = {
     "snapshot": _snapshot,
     "snapshot sealed": _sealed_snapshot,
@@ -204,6 +222,7 @@ _KINDS: dict[str, Callable[[bytes], None]] = {
     checkpoints.LEADER_EPOCHS: _epoch_checkpoint,
     checkpoints.PARTITION_METADATA: _partition_metadata,
     checkpoints.META_PROPERTIES: _meta_properties,
+    group_lags_file.NAME: _sealed_group_lags,
 }
 _NAMES = list(_KINDS)
 
@@ -247,6 +266,8 @@ def _seeds() -> Iterator[bytes]:
     }
     for name, content in texts.items():
         yield bytes([_NAMES.index(name)]) + content
+    points = b"".join(number.to_bytes(8, "big") for number in (NOW_MS, 5, NOW_MS + 1, 0))
+    yield bytes([_NAMES.index(group_lags_file.NAME)]) + b"\0\1\0\2g" + points
 
 
 TARGET = Target(_check, _seeds)
