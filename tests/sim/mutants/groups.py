@@ -108,12 +108,19 @@ def _never_stale(self: OffsetStore, partition: Any, committed: Any) -> bool:
     return False
 
 
+def _all_of_group(self: OffsetStore, group_id: str) -> dict[Any, Any]:
+    return {
+        partition: committed.value
+        for partition, committed in self._committed.get(group_id, {}).items()
+    }
+
+
 GROUPS = (
     Mutant(
         "offsets of a deleted topic stay if the disk was full, and a new topic of the name has them",
         "recreated-topics",
         5,
-        {(OffsetStore, "_is_stale"): _never_stale},
+        {(OffsetStore, "_is_stale"): _never_stale, (OffsetStore, "of_group"): _all_of_group},
         ("of a deleted topic of the same name",),
     ),
     Mutant(

@@ -11,7 +11,12 @@ from odradek_broker.coordinator.groups.offsets import OffsetStore
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.runtime import CoreOutcome, Instant
 from odradek_broker.coordinator.transactions import decisions, shard
-from odradek_broker.coordinator.transactions.completion import MarkerRequest, MarkerWriter
+from odradek_broker.coordinator.transactions.completion import (
+    MarkerRequest,
+    MarkerWriter,
+    TransactionTimer,
+    TransactionTimerName,
+)
 from odradek_broker.coordinator.transactions.decisions import (
     VERSION_2,
     AddCall,
@@ -87,6 +92,15 @@ def _time_out_at_once(self: TransactionShard, name: str, now: Instant) -> bool:
         and self._pending.target(name) is None
         and now.wall_ms > held.start_ms + 500
     )
+
+
+def _scan_all(self: TransactionShard, now: Instant) -> None:
+    if self._ongoing:
+        self._set_scan(now.monotonic_ms)
+    for name in self._ongoing:
+        if self._timed_out(name, now):
+            timer = TransactionTimerName(TransactionTimer.TIMED_OUT, name)
+            self.timers.set(timer, now.monotonic_ms)
 
 
 def _write_except_to_partition_1(
@@ -204,7 +218,10 @@ TRANSACTIONS = (
         "a prepared transaction times out",
         "prepared",
         2,
-        {(TransactionShard, "_timed_out"): _time_out_at_once},
+        {
+            (TransactionShard, "_timed_out"): _time_out_at_once,
+            (TransactionShard, "_scan"): _scan_all,
+        },
     ),
     Mutant(
         "the last stable offset is too high by one",
